@@ -78,8 +78,8 @@ const SOME: [&str; 10] = [
 ];
 
 #[test]
-fn operators_are_checked_by_one_command() {
-    let test = "gpu_operators::operators_are_checked_by_one_command";
+fn operator_cases_have_verdicts_in_every_precision() {
+    let test = "gpu::operators::operator_cases_have_verdicts_in_every_precision";
     let Some(tools) = tools(test, "gpu-operators") else { return };
     let said = check(&tools, &[&SOME[..], &["--dtype", "f32,tf32,f16,bf16"]].concat(), &[]);
     assert_eq!(said.code, Some(0), "{}", said.text);
@@ -111,8 +111,8 @@ fn operators_are_checked_by_one_command() {
 }
 
 #[test]
-fn libraries_are_checked_by_operators() {
-    let test = "gpu_operators::libraries_are_checked_by_operators";
+fn operator_cases_run_with_libraries() {
+    let test = "gpu::operators::operator_cases_run_with_libraries";
     let Some(tools) = tools(test, "gpu-operators-libraries") else { return };
     assert!(build_cudnn(&tools), "the driver was built");
     let words = ["--only", "tiled matmul 65x17x63", "--only", "tiled conv [1, 16, 16, 16]", "--dtype", "f32,tf32,f16"];
@@ -130,8 +130,8 @@ fn libraries_are_checked_by_operators() {
 
 /// What is known, and what comes with the run, lies as cuDNN's engines read it.
 #[test]
-fn operands_lie_as_libraries_read_them() {
-    let test = "gpu_operators::operands_lie_as_libraries_read_them";
+fn operands_have_the_layout_of_the_library() {
+    let test = "gpu::operators::operands_have_the_layout_of_the_library";
     let Some(tools) = tools(test, "gpu-operators-operands") else { return };
     assert!(build_cudnn(&tools), "the driver was built");
     let words = ["--only", "known residual of 72", "--only", "conv 3:", "--dtype", "f16", "--cudnn"];
@@ -146,8 +146,8 @@ fn operands_lie_as_libraries_read_them() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
-    let test = "gpu_operators::what_is_wrong_is_named";
+fn wrong_results_and_writes_are_located() {
+    let test = "gpu::operators::wrong_results_and_writes_are_located";
     let Some(tools) = tools(test, "gpu-operators-wrong") else { return };
     let softmax = "softmax of rows [3, 257] true";
     let changed = |change: &str| check(&tools, &SOME, &[("PRESTOW_MOCK_NVRTC_REPLACE", change)]);
@@ -182,8 +182,8 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn what_fails_is_named() {
-    let test = "gpu_operators::what_fails_is_named";
+fn failures_are_reported_per_case() {
+    let test = "gpu::operators::failures_are_reported_per_case";
     let Some(tools) = tools(test, "gpu-operators-failed") else { return };
     let verdicts = |said: &Said| -> Vec<String> {
         let rows = said.report["operators"].as_array().expect("there are rows").iter();
@@ -202,8 +202,8 @@ fn what_fails_is_named() {
 }
 
 #[test]
-fn operators_alone_are_asked_for() {
-    let test = "gpu_operators::operators_alone_are_asked_for";
+fn only_option_selects_cases() {
+    let test = "gpu::operators::only_option_selects_cases";
     let Some(tools) = tools(test, "gpu-operators-asked") else { return };
     let count = |said: &Said, key: &str| said.report[key].as_array().map_or(0, Vec::len);
     let counts = |words: &[&str]| {

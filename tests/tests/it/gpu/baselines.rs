@@ -10,8 +10,8 @@ use crate::support::{root, skip};
 
 /// Other runtimes stand beside ours: those that are there, that compute the same, and that answer.
 #[test]
-fn other_runtimes_are_run_beside() {
-    let test = "gpu_peers::other_runtimes_are_run_beside";
+fn baselines_are_measured_or_refused() {
+    let test = "gpu::baselines::baselines_are_measured_or_refused";
     if crate::cuda::compiler(test).is_none() {
         return;
     }

@@ -53,8 +53,8 @@ fn untold(actual: &Json) -> Vec<String> {
 }
 
 #[test]
-fn what_processes_hold_is_told() {
-    let test = "gpu_nvml::what_processes_hold_is_told";
+fn memory_by_process_is_reported() {
+    let test = "gpu::nvml::memory_by_process_is_reported";
     let Some(mocked) = mocked(test, "gpu-nvml") else { return };
     let block = (mocked.plan.arena.size().align_up(Bytes(256)) + mocked.plan.constants_size).0;
     let own = actual(&mocked, &[]);
@@ -78,8 +78,8 @@ fn what_processes_hold_is_told() {
 }
 
 #[test]
-fn what_the_platform_hides_is_said_to_be_hidden() {
-    let test = "gpu_nvml::what_the_platform_hides_is_said_to_be_hidden";
+fn hidden_figures_are_reported_with_the_reason() {
+    let test = "gpu::nvml::hidden_figures_are_reported_with_the_reason";
     let Some(mocked) = mocked(test, "gpu-nvml-hidden") else { return };
     let hidden = |variables: &[(&str, &str)], why: &str| {
         let actual = actual(&mocked, variables);
@@ -145,8 +145,8 @@ fn what_the_platform_hides_is_said_to_be_hidden() {
 
 /// Before anything is allocated it is known what is needed, what is free, and who has the rest.
 #[test]
-fn what_does_not_fit_names_who_holds_the_rest() {
-    let test = "gpu_nvml::what_does_not_fit_names_who_holds_the_rest";
+fn out_of_memory_names_other_processes() {
+    let test = "gpu::nvml::out_of_memory_names_other_processes";
     let Some(mocked) = mocked(test, "gpu-nvml-full") else { return };
     let block = (mocked.plan.arena.size().align_up(Bytes(256)) + mocked.plan.constants_size).0;
     let full = |variables: &[(&str, &str)], says: &str| {

@@ -111,8 +111,8 @@ pub(crate) fn by_cudnn(plan: &Plan) -> Vec<String> {
 
 /// Convolutions planned by cuDNN where there is no GPU, and run by it where there is none either.
 #[test]
-fn what_cudnn_planned_is_what_it_is_asked_for() {
-    let test = "gpu_cudnn::what_cudnn_planned_is_what_it_is_asked_for";
+fn cudnn_runs_the_planned_convolutions() {
+    let test = "gpu::cudnn::cudnn_runs_the_planned_convolutions";
     let code = || Some(b"code".to_vec());
     let Some(mocked) = Mocked::new(test, "gpu-cudnn", convolutions(), with_cudnn(code())) else { return };
     assert_eq!(by_cudnn(&mocked.plan), ["plain", "bias", "sum", "grouped", "wide", "other", "last"]);
@@ -245,8 +245,8 @@ fn between_convolutions() -> Graph {
 
 /// What tensor cores multiply has its channels as their engines want them; what it does not do stands between turned values.
 #[test]
-fn halves_lie_as_cudnn_wants_them() {
-    let test = "gpu_cudnn::halves_lie_as_cudnn_wants_them";
+fn half_precision_is_channels_last_for_cudnn() {
+    let test = "gpu::cudnn::half_precision_is_channels_last_for_cudnn";
     let halves = HALVES.map(|dtype| (dtype, MathMode::Strict, step(dtype)));
     for (dtype, math, step) in halves.into_iter().chain([(DType::F32, MathMode::Tf32, 1.0 / 1024.0)]) {
         let mut graphs = vec![("convolutions", convolutions(), 4), ("between", between_convolutions(), 2)];
@@ -284,8 +284,8 @@ fn halves_lie_as_cudnn_wants_them() {
 
 /// The command line, and cuDNN itself where it is.
 #[test]
-fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
-    let test = "gpu_cudnn::convolutions_are_planned_by_cudnn_where_that_is_asked_for";
+fn command_line_selects_cudnn() {
+    let test = "gpu::cudnn::command_line_selects_cudnn";
     let folder = folder("gpu-cudnn-compile");
     let facts = root().join("targets/cuda-sm_90-h200.json");
     let facts = facts.to_str().expect("it is text");

@@ -27,8 +27,8 @@ fn report(mocked: &Mocked, variables: &[(&str, &str)]) -> (Option<i32>, Json) {
 }
 
 #[test]
-fn what_a_driver_allocates_in_a_run_is_recorded() {
-    let test = "gpu_cupti::what_a_driver_allocates_in_a_run_is_recorded";
+fn allocations_in_a_run_are_recorded() {
+    let test = "gpu::cupti::allocations_in_a_run_are_recorded";
     let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-cupti", graph, How::default()) else { return };
     let library = mocked.folder.join("libcupti.so.13");

@@ -23,8 +23,8 @@ fn launched(program: &std::path::Path, entry: &str, grid: u64, first: &[u8], sec
 }
 
 #[test]
-fn ceilings_do_what_they_are_counted_for() {
-    let test = "gpu_ceilings::ceilings_do_what_they_are_counted_for";
+fn peak_probes_compute_their_counted_operations() {
+    let test = "gpu::peaks::peak_probes_compute_their_counted_operations";
     let Some(program) = shim(test, &folder("ceilings"), &ceilings(), &SANITIZERS) else { return };
     let bytes: Vec<u8> = (0..3 * COPIED).map(|ix| (ix * 7 % 251) as u8).collect();
     assert!(launched(&program, COPY, 3, &bytes, bytes.len()) == bytes, "it copies all of it");
@@ -50,8 +50,8 @@ fn ceilings_do_what_they_are_counted_for() {
 }
 
 #[test]
-fn ceilings_are_compiled_without_spills() {
-    let Some(compiler): Option<Compiler> = compiler("gpu_ceilings::ceilings_are_compiled_without_spills") else {
+fn peak_probes_compile_without_spills() {
+    let Some(compiler): Option<Compiler> = compiler("gpu::peaks::peak_probes_compile_without_spills") else {
         return;
     };
     let source = ceilings();

@@ -57,8 +57,8 @@ impl Compile<'_> {
 }
 
 #[test]
-fn what_compiling_lacks_is_told() {
-    let test = "gpu_tools::what_compiling_lacks_is_told";
+fn missing_tools_are_named_at_compile_time() {
+    let test = "gpu::tools::missing_tools_are_named_at_compile_time";
     let Some(tools) = tools(test, "gpu-tools") else { return };
     let compile = Compile { libraries: &tools, out: folder("gpu-tools-out") };
     let gpu = ["lenet", "--target", "cuda:sm_90"];
@@ -143,8 +143,8 @@ fn what_compiling_lacks_is_told() {
 
 /// What is known of memory where a plan is made for an architecture, and what that is for one GPU.
 #[test]
-fn planned_memory_is_told_with_what_comes_beside_it() {
-    let test = "gpu_tools::planned_memory_is_told_with_what_comes_beside_it";
+fn planned_device_memory_is_reported() {
+    let test = "gpu::tools::planned_device_memory_is_reported";
     let Some(tools) = tools(test, "gpu-tools-memory") else { return };
     let compile = Compile { libraries: &tools, out: folder("gpu-tools-memory-out") };
     let (code, said) = compile.run(&["lenet", "--target", "cuda:sm_100"], &[]);
@@ -162,8 +162,8 @@ fn planned_memory_is_told_with_what_comes_beside_it() {
 
 /// A library without a function is no panic: the function is an error in its table.
 #[test]
-fn tables_have_errors_where_functions_are_missing() {
-    let test = "gpu_tools::tables_have_errors_where_functions_are_missing";
+fn missing_functions_are_errors_in_their_table() {
+    let test = "gpu::tools::missing_functions_are_errors_in_their_table";
     let folder = folder("gpu-tables");
     let source = folder.join("one.cpp");
     let one = "extern \"C\" __attribute__((visibility(\"default\"))) int ncclGetVersion(int* version) { return *version = 22809, 0; }\n";

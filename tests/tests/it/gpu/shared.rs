@@ -9,8 +9,8 @@ use types::{Bytes, DType, Tensor};
 use weights::npy;
 
 use crate::executables::{program, text};
+use crate::gpu::cudnn::convolutions;
 use crate::gpu::{How, Mocked, build_driver, closed, network, with_cudnn, without_libraries};
-use crate::gpu_cudnn::convolutions;
 use crate::support::difference;
 
 /// What the process of the next test is told: the folder of the first executable, which has the driver.
@@ -18,8 +18,8 @@ const SHARED: &str = "PRESTOW_TEST_SHARED";
 
 /// Several executables on one GPU, in a process of its own, as above.
 #[test]
-fn several_executables_share_a_gpu() {
-    let test = "gpu_shared::several_executables_share_a_gpu";
+fn two_executables_share_a_gpu() {
+    let test = "gpu::shared::two_executables_share_a_gpu";
     if let Some(folder) = crate::environment(SHARED) {
         return run_shared(Path::new(&folder));
     }
@@ -146,8 +146,8 @@ const RESIDENT: &str = "PRESTOW_TEST_RESIDENT";
 
 /// A model on a caller's stream and memory, in a process of its own: the driver is found when a process starts.
 #[test]
-fn what_stays_on_a_gpu_runs_on_a_callers_stream() {
-    let test = "gpu_shared::what_stays_on_a_gpu_runs_on_a_callers_stream";
+fn plan_runs_on_an_external_stream() {
+    let test = "gpu::shared::plan_runs_on_an_external_stream";
     if let Some(folder) = crate::environment(RESIDENT) {
         return run_resident(Path::new(&folder));
     }

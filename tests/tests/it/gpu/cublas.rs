@@ -92,7 +92,7 @@ fn perceptron() -> Graph {
 
 /// cuBLASLt is told how addresses are aligned, but not that of a bias: only one that lies where we say is its.
 #[test]
-fn a_bias_that_comes_with_the_run_is_not_cublaslts() {
+fn dynamic_bias_excludes_cublaslt() {
     let mut graph = Graph::new("bias");
     let x = graph.add_input("x", DType::F32, Shape::from([5, 7]));
     let weight = graph.add_weight("weight", Tensor::from_fn(Shape::from([7, 6]), |ix| ix as f32 * 0.01));
@@ -116,8 +116,8 @@ fn a_bias_that_comes_with_the_run_is_not_cublaslts() {
 }
 
 #[test]
-fn what_was_planned_is_what_cublaslt_is_asked_for() {
-    let test = "gpu_cublas::what_was_planned_is_what_cublaslt_is_asked_for";
+fn cublaslt_runs_the_planned_products() {
+    let test = "gpu::cublas::cublaslt_runs_the_planned_products";
     let Some(mocked) = Mocked::new(test, "gpu-cublas", products(), with_cublas(DType::F32)) else { return };
     let plan = &mocked.plan;
     assert_eq!(by_cublas(plan), ["plain", "relu", "sum", "erf", "chain", "many", "one"]);
@@ -169,8 +169,8 @@ fn what_was_planned_is_what_cublaslt_is_asked_for() {
 }
 
 #[test]
-fn what_cublaslt_fails_at_is_told_and_given_back() {
-    let test = "gpu_cublas::what_cublaslt_fails_at_is_told_and_given_back";
+fn cublaslt_failures_are_reported_without_leaks() {
+    let test = "gpu::cublas::cublaslt_failures_are_reported_without_leaks";
     let Some(mocked) = Mocked::new(test, "gpu-cublas-faults", perceptron(), with_cublas(DType::F32)) else { return };
     let fails = |variables: &[(&str, &str)], says: &[&str]| {
         let out = mocked.run(variables);
@@ -256,8 +256,8 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 
 /// Whole networks with cuBLASLt's products, in all numbers, beside a processor's.
 #[test]
-fn networks_with_cublaslts_products_are_those_of_a_processor() {
-    let test = "gpu_cublas::networks_with_cublaslts_products_are_those_of_a_processor";
+fn networks_with_cublaslt_match_the_processor() {
+    let test = "gpu::cublas::networks_with_cublaslt_match_the_processor";
     let graphs = [
         ("perceptron", perceptron(), 3),
         ("products", products(), 7),
@@ -284,8 +284,8 @@ fn networks_with_cublaslts_products_are_those_of_a_processor() {
 
 /// Rounding to eleven bits happens where it is asked for, and is seen.
 #[test]
-fn operands_are_rounded_for_tensor_cores_where_that_is_asked_for() {
-    let test = "gpu_cublas::operands_are_rounded_for_tensor_cores_where_that_is_asked_for";
+fn cublaslt_rounds_operands_with_tf32_only() {
+    let test = "gpu::cublas::cublaslt_rounds_operands_with_tf32_only";
     let apart = |math: MathMode, name: &str| {
         let how = How { cublas: Some((math, WORKSPACE)), ..How::default() };
         let mocked = Mocked::new(test, name, perceptron(), how)?;
@@ -304,13 +304,13 @@ fn operands_are_rounded_for_tensor_cores_where_that_is_asked_for() {
 
 /// The library itself has every function of the table, where it is fetched.
 #[test]
-fn the_table_is_that_of_the_library() {
+fn function_table_matches_the_library() {
     let versions = std::fs::read_dir(root().join("data/cuda/lib")).into_iter().flatten().flatten();
     let packages = versions.map(|entry| entry.path().join("site-packages")).collect();
     match cuda::cublas::CublasLtLibrary::find(&cuda::LibraryPaths { packages, ..Default::default() }) {
         Ok(library) => assert_eq!(library.version(), "13.1.0"),
         Err(cuda::cublas::CublasError::NotFound(error)) => {
-            skip("gpu_cublas::the_table_is_that_of_the_library", &error.to_string());
+            skip("gpu::cublas::function_table_matches_the_library", &error.to_string());
         }
         Err(error) => panic!("{error}"),
     }
@@ -318,8 +318,8 @@ fn the_table_is_that_of_the_library() {
 
 /// The command line. Nothing of cuBLAS's is there when a model is compiled.
 #[test]
-fn products_are_cublaslts_where_that_is_asked_for() {
-    let test = "gpu_cublas::products_are_cublaslts_where_that_is_asked_for";
+fn command_line_selects_cublaslt() {
+    let test = "gpu::cublas::command_line_selects_cublaslt";
     let folder = folder("gpu-cublas-compile");
     let compile = |name: &str, model: &str, words: &[&str]| {
         let mut command = without_libraries(&program("prestow"));

@@ -10,8 +10,8 @@ use crate::gpu::{How, Mocked, without_libraries};
 use crate::support::root;
 
 #[test]
-fn what_is_fastest_on_the_gpu_at_hand_is_taken_and_kept() {
-    let test = "gpu_tune::what_is_fastest_on_the_gpu_at_hand_is_taken_and_kept";
+fn fastest_algorithms_are_used_and_cached() {
+    let test = "gpu::tune::fastest_algorithms_are_used_and_cached";
     if crate::cuda::compiler(test).is_none() {
         return;
     }

@@ -43,8 +43,8 @@ fn is_written(mocked: &Mocked) -> bool {
 /// Each call of a run fails once. Either that is said, nothing is left behind and no result is there; or everything was done
 /// by then, and what failed was the giving back.
 #[test]
-fn each_call_of_a_run_may_fail() {
-    let test = "gpu_faults::each_call_of_a_run_may_fail";
+fn every_failing_call_of_a_run_is_reported() {
+    let test = "gpu::failures::every_failing_call_of_a_run_is_reported";
     let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-each-fault", graph, How::default()) else { return };
     let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
@@ -84,8 +84,8 @@ fn each_call_of_a_run_may_fail() {
 
 /// The same while memory is compared with the plan: it is never said to be equal where it could not be seen.
 #[test]
-fn each_call_of_a_measurement_may_fail() {
-    let test = "gpu_faults::each_call_of_a_measurement_may_fail";
+fn every_failing_call_of_a_measurement_is_reported() {
+    let test = "gpu::failures::every_failing_call_of_a_measurement_is_reported";
     let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-each-measured", graph, How::default()) else { return };
     let words = ["memory", "--actual", "--json"];
@@ -116,8 +116,8 @@ fn each_call_of_a_measurement_may_fail() {
 
 /// The same while runs are timed by the device's events.
 #[test]
-fn each_call_of_a_bench_may_fail() {
-    let test = "gpu_faults::each_call_of_a_bench_may_fail";
+fn every_failing_call_of_a_bench_is_reported() {
+    let test = "gpu::failures::every_failing_call_of_a_bench_is_reported";
     let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-each-timed", graph, How::default()) else { return };
     let words = ["bench", "--warmup", "0", "--iters", "2", "--json"];
@@ -142,8 +142,8 @@ fn each_call_of_a_bench_may_fail() {
 
 /// What a code means for whoever runs a model.
 #[test]
-fn a_gpu_that_is_busy_or_lost_is_called_so() {
-    let test = "gpu_faults::a_gpu_that_is_busy_or_lost_is_called_so";
+fn busy_and_lost_gpus_have_their_own_errors() {
+    let test = "gpu::failures::busy_and_lost_gpus_have_their_own_errors";
     let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-lost", graph, How::default()) else { return };
     let fails = |fault: &str, says: &[&str]| {
@@ -199,8 +199,8 @@ fn a_gpu_that_is_busy_or_lost_is_called_so() {
 
 /// A driver gives no record at whose making something failed: what failed is told, and not that there is none.
 #[test]
-fn what_spoils_a_record_is_named() {
-    let test = "gpu_faults::what_spoils_a_record_is_named";
+fn call_that_invalidates_a_capture_is_named() {
+    let test = "gpu::failures::call_that_invalidates_a_capture_is_named";
     let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-spoilt", graph, How::default()) else { return };
     let fails = |fault: &str, says: &str| {
@@ -219,8 +219,8 @@ fn what_spoils_a_record_is_named() {
 /// A device that is lost goes on to answer, and with an error: whoever uses it ends, soon and with that error, wherever it
 /// happens.
 #[test]
-fn nobody_waits_for_a_gpu_that_is_lost() {
-    let test = "gpu_faults::nobody_waits_for_a_gpu_that_is_lost";
+fn lost_gpu_ends_the_run_at_once() {
+    let test = "gpu::failures::lost_gpu_ends_the_run_at_once";
     let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-gone", graph, How::default()) else { return };
     let mut ended = 0;

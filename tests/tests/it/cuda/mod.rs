@@ -1,0 +1,453 @@
+//! Emitted CUDA kernels on a processor: compiled as C++ behind the shim, under sanitizers, compared with the definition.
+
+mod emitted;
+mod networks;
+mod tiles;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use cases::forms::in_halves;
+use cases::judge::{Allowed, Verdict, inputs};
+use cases::products::{copied, large};
+use compiler::{Compiled, Model, compile};
+use cuda::nvrtc::Compiler;
+use cuda::{Launch, LibraryPaths, StepCode};
+use ir::{Graph, Op, ValueId, evaluate};
+use lower::cuda::{CudaTarget, Source, assemble};
+use plan::{Operand, Place, Plan, Port};
+use types::{DType, Tensor};
+
+use crate::executables::folder;
+use crate::gpu::{NO_COMPILER, build};
+use crate::half_precision::{HALVES, assert_near};
+use crate::support::{difference, root, skip};
+
+fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
+    compiled_as(graph, DType::F32).map(|(_, compiled)| compiled)
+}
+
+/// What is compiled for, with what is stored between kernels.
+pub(crate) fn target(dtype: DType) -> CudaTarget {
+    CudaTarget::named("cuda:sm_90").expect("it is an architecture").storing(dtype)
+}
+
+fn compiled_as(graph: Graph, dtype: DType) -> Result<(Graph, Compiled), compiler::CompileError> {
+    compiled_for(graph, &target(dtype))
+}
+
+/// A graph as its results are rounded between kernels, and its plan.
+fn compiled_for(graph: Graph, target: &CudaTarget) -> Result<(Graph, Compiled), compiler::CompileError> {
+    let mut rounded = graph.clone();
+    let model = Model { graph, preprocess: None, labels: Vec::new() };
+    let compiled = compile(model, target, None, |pass, graph| {
+        if pass == "convert_to_half" {
+            rounded = graph.clone();
+        }
+    });
+    Ok((rounded, compiled?))
+}
+
+/// What a step of ours launches.
+pub(crate) fn launch(code: &[u8]) -> Launch {
+    match StepCode::from_code(code) {
+        Some(StepCode::Launch(launch)) => launch,
+        other => panic!("not a launch: {other:?}"),
+    }
+}
+
+/// A program that runs the kernels of a source, or none after saying that `test` is skipped.
+pub(crate) fn shim(test: &str, folder: &Path, source: &Source, flags: &[&str]) -> Option<PathBuf> {
+    let (kernels, program) = (folder.join("kernels.inc"), folder.join("shim"));
+    std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
+    if !build(|compiler| compiler.shim(&kernels, &program, flags)) {
+        skip(test, NO_COMPILER);
+        return None;
+    }
+    Some(program)
+}
+
+/// The runs of a job, as `cuda/mock/cpp/shim.cpp` reads them.
+struct Job<'a> {
+    source: &'a Source,
+    bytes: Vec<u8>,
+    runs: u64,
+}
+
+impl Job<'_> {
+    fn number(&mut self, number: u64) {
+        self.bytes.extend(number.to_le_bytes());
+    }
+
+    fn add(&mut self, plan: &Plan, constants: &[u8], inputs: &[Tensor]) {
+        // Nothing is what it was: who reads before anybody wrote reads no numbers.
+        let mut blocks: Vec<Vec<u8>> = plan.buffers.iter().map(|buffer| vec![0xff; buffer.size.0 as usize]).collect();
+        for (port, tensor) in plan.inputs.iter().zip(inputs) {
+            let [block, start, size] = range(plan, &port.operand);
+            blocks[block as usize][start as usize..(start + size) as usize].copy_from_slice(&tensor.to_le_bytes());
+        }
+        let constant = |constant: &plan::Constant| {
+            constants[constant.offset.0 as usize..(constant.offset + constant.size).0 as usize].to_vec()
+        };
+        blocks.extend(plan.constants.iter().map(constant));
+        self.runs += 1;
+        self.number(blocks.len() as u64);
+        for block in blocks {
+            self.number(block.len() as u64);
+            self.bytes.extend(block);
+        }
+        let launches: Vec<Launch> = plan.steps.iter().map(|step| launch(&step.code)).collect();
+        self.number(launches.iter().map(|launch| u64::from(launch.repeat.unwrap_or(1))).sum());
+        for (step, Launch { entry, grid, block, repeat }) in plan.steps.iter().zip(launches) {
+            let number = self.source.entries.iter().position(|other| other.name == entry);
+            let operands = || step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
+            for turn in 0..repeat.unwrap_or(1) {
+                self.number(number.expect("the source has it") as u64);
+                grid.iter().chain(&block).for_each(|&extent| self.number(u64::from(extent)));
+                self.number((operands().count() + usize::from(repeat.is_some())) as u64);
+                for operand in operands() {
+                    let [block, start, _] = range(plan, operand);
+                    self.number(block);
+                    self.number(start);
+                }
+                if repeat.is_some() {
+                    self.number(u64::MAX);
+                    self.number(u64::from(turn));
+                }
+            }
+        }
+        self.number(plan.outputs.len() as u64);
+        for port in &plan.outputs {
+            range(plan, &port.operand).into_iter().for_each(|number| self.number(number));
+        }
+    }
+
+    /// The results of all runs, one behind the other.
+    fn run(self, program: &Path) -> Vec<u8> {
+        self.try_run(program).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// The same, or what the program says instead.
+    fn try_run(self, program: &Path) -> Result<Vec<u8>, String> {
+        run_job(program, &[self.runs.to_le_bytes().to_vec(), self.bytes].concat())
+    }
+}
+
+/// What a program makes of a job, or what it says instead.
+pub(crate) fn run_job(program: &Path, job: &[u8]) -> Result<Vec<u8>, String> {
+    let mut child = Command::new(program)
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program is there");
+    let (mut stdin, job) = (child.stdin.take().expect("it is piped"), job.to_vec());
+    let writer = std::thread::spawn(move || stdin.write_all(&job));
+    let out = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>();
+    let written = writer.join().expect("it does not panic");
+    if !out.status.success() {
+        return Err(format!("{}: {said}", out.status));
+    }
+    written.expect("the program reads its job");
+    Ok(out.stdout)
+}
+
+/// Block, offset and size of an operand: buffers are the first blocks, constants those behind them.
+fn range(plan: &Plan, operand: &Operand) -> [u64; 3] {
+    let block = match operand.place {
+        Place::Buffer(ix) => u64::from(ix.0),
+        Place::Constant(ix) => plan.buffers.len() as u64 + u64::from(ix.0),
+    };
+    [block, operand.offset.0, operand.size.0]
+}
+
+fn results(ports: &[Port], bytes: &mut &[u8]) -> Vec<Tensor> {
+    let result = |port: &Port| {
+        let own;
+        (own, *bytes) = bytes.split_at(port.operand.size.0 as usize);
+        Tensor::from_le_bytes(port.dtype, port.shape.clone(), own).expect("its size is its type's")
+    };
+    ports.iter().map(result).collect()
+}
+
+/// Runs compiled graphs behind the shim and compares their results with the definition.
+fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, dtype: DType, flags: &[&str]) {
+    let Some(runs) = run_all(test, name, &graphs, dtype, flags) else { return };
+    let mut wrong = Vec::new();
+    for ((name, _), Run { given, got, rounded, .. }) in graphs.iter().zip(&runs) {
+        let want = evaluate(rounded, given).expect("the graph verifies");
+        for (got, want) in got.iter().zip(&want) {
+            let verdict =
+                Verdict::of(got, want, &Allowed::of(want, dtype)).unwrap_or_else(|other| panic!("{name}: {other}"));
+            wrong.extend(verdict.first.map(|first| format!("{name}: {first}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What a graph was given and what its kernels made of it, with the graph as it is rounded.
+pub(crate) struct Run {
+    pub(crate) rounded: Graph,
+    pub(crate) given: Vec<Tensor>,
+    pub(crate) got: Vec<Tensor>,
+}
+
+/// Runs graphs on made-up inputs through one program, or none after saying that `test` is skipped.
+fn run_all(test: &str, name: &str, graphs: &[(String, Graph)], dtype: DType, flags: &[&str]) -> Option<Vec<Run>> {
+    let given = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
+    run_given(test, name, graphs, given, &target(dtype), flags)
+}
+
+/// The same on given inputs.
+pub(crate) fn run_given(
+    test: &str,
+    name: &str,
+    graphs: &[(String, Graph)],
+    given: Vec<Vec<Tensor>>,
+    target: &CudaTarget,
+    flags: &[&str],
+) -> Option<Vec<Run>> {
+    let compiled = |(name, graph): &(String, Graph)| {
+        compiled_for(graph.clone(), target).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let (rounded, mut plans): (Vec<Graph>, Vec<Compiled>) = graphs.iter().map(compiled).unzip();
+    let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
+    let program = shim(test, &folder(name), &source, flags)?;
+    let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
+    for (compiled, given) in plans.iter().zip(&given) {
+        job.add(&compiled.plan, &compiled.constants, given);
+    }
+    let bytes = job.run(&program);
+    let mut rest = &bytes[..];
+    let run = |((compiled, given), rounded): ((&Compiled, _), _)| Run {
+        rounded,
+        given,
+        got: results(&compiled.plan.outputs, &mut rest),
+    };
+    let runs = plans.iter().zip(given).zip(rounded).map(run).collect();
+    assert!(rest.is_empty(), "the program says nothing else");
+    Some(runs)
+}
+
+/// The cases that the target has kernels for, and how many are refused.
+pub(crate) fn cases() -> (Vec<(String, Graph)>, usize) {
+    let all = cases::all();
+    let count = all.len();
+    let kept: Vec<(String, Graph)> = all
+        .into_iter()
+        .filter(|case| compiled(case.graph.clone()).is_ok())
+        .map(|case| (case.name, case.graph))
+        .collect();
+    let refused = count - kept.len();
+    (kept, refused)
+}
+
+#[test]
+fn kernels_match_their_definitions_under_sanitizers() {
+    let (cases, refused) = cases();
+    // Windows over three dimensions, halves as operands.
+    assert!(refused < 60 && 300 < cases.len(), "{refused} refused of {}", cases.len());
+    let test = "cuda::kernels_match_their_definitions_under_sanitizers";
+    check(test, "cuda-operators", cases, DType::F32, &SANITIZERS);
+}
+
+pub(crate) const SANITIZERS: [&str; 4] = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+/// The cases whose kernels depend on what is stored, in halves, and one function of many.
+fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
+    let half = |(name, graph): &(String, Graph)| Some((format!("{name}, all {dtype}"), in_halves(graph, dtype)?));
+    let mut graphs: Vec<(String, Graph)> = cases.iter().filter_map(half).collect();
+    let mut functions = 0;
+    graphs.retain(|(_, graph)| {
+        let is_function =
+            matches!(graph.nodes().values().next().map(|node| &node.op), Some(Op::Unary(_) | Op::Binary(_)));
+        functions += usize::from(is_function);
+        !is_function || functions % 8 == 0
+    });
+    // Windows over three dimensions are not taken apart in halves, because that would round sums in between.
+    let is_deep = |graph: &Graph| graph.values().values().any(|value| 4 < value.ty.shape.rank());
+    graphs.retain(|(_, graph)| !is_deep(graph));
+    let refused = |(name, graph): &(String, Graph)| {
+        compiled_as(graph.clone(), dtype).err().map(|error| format!("{name}: {error}"))
+    };
+    let reasons: Vec<String> = graphs.iter().filter_map(refused).collect();
+    assert!(100 < graphs.len() && reasons.is_empty(), "{} of {}: {reasons:#?}", reasons.len(), graphs.len());
+    graphs
+}
+
+/// What a kernel of tensor cores leaves out is seen here: waiting for copies, meeting before others read, the order in which
+/// lines lie.
+#[test]
+fn shim_detects_missing_synchronization() {
+    let test = "cuda::shim_detects_missing_synchronization";
+    let graph = copied().swap_remove(0).graph;
+    let graph = in_halves(&graph, DType::F16).expect("it takes halves");
+    let (_, mut compiled) = compiled_as(graph.clone(), DType::F16).expect("there are kernels");
+    let source = assemble([&mut compiled.plan]);
+    let given = inputs(&graph, 3);
+    let want = evaluate(&graph, &given).expect("the graph verifies");
+    let run = |name: &str, from: &str, to: &str| -> Option<String> {
+        assert!(source.text.contains(from), "{from}");
+        let source = Source { text: source.text.replacen(from, to, 1), ..source.clone() };
+        let program = shim(test, &folder(name), &source, &["-O1"])?;
+        let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
+        job.add(&compiled.plan, &compiled.constants, &given);
+        Some(match job.try_run(&program) {
+            Ok(bytes) => {
+                let got = results(&compiled.plan.outputs, &mut &bytes[..]);
+                difference(&got[0], &want[0], 2e-3, 2e-3).unwrap_or_else(|| "right".into())
+            }
+            Err(said) => said,
+        })
+    };
+    let Some(said) = run("cuda-whole", "stage = 0;", "stage = 0;") else { return };
+    assert_eq!(said, "right");
+    let lacks = |name: &str, from: &str, to: &str, says: &str| {
+        let said = run(name, from, to).expect("there is a compiler");
+        assert!(said.contains(says), "{from}: {said}");
+    };
+    lacks("cuda-no-wait", "        wait_for_groups<STAGES - 2>();\n", "", " is NaN, not ");
+    lacks("cuda-late-wait", "wait_for_groups<STAGES - 2>();", "wait_for_groups<STAGES - 1>();", " is NaN, not ");
+    // Without meeting, the first warps read what others have not waited for.
+    lacks("cuda-no-barrier", "is filled again.\n        __syncthreads();", "is filled again.", ", not ");
+    lacks("cuda-order", "(word / 4 ^ (line / 2 & 3))", "(word / 4)", "meet in banks");
+    lacks("cuda-turned-order", "(word / 4 ^ order)", "(word / 4 ^ order * 0)", "meet in banks");
+    lacks("cuda-alignment", "return a + row", "return a + 1 + row", "do not lie at a multiple");
+}
+
+/// Kernels that read and write halves, and those of `f32` graphs whose values are halves in between.
+#[test]
+fn half_precision_kernels_match_their_definitions_under_sanitizers() {
+    let test = "cuda::half_precision_kernels_match_their_definitions_under_sanitizers";
+    let (cases, _) = cases();
+    for dtype in HALVES {
+        let mut graphs = half_cases(&cases, dtype);
+        // Extents do not matter to what is rounded between kernels.
+        let is_of_extents = |name: &str| ["tiled", "turned", "copied", "large"].iter().any(|of| name.starts_with(of));
+        let between = |(name, _): &&(String, Graph)| {
+            ["conv", "matmul", "attention"].iter().any(|op| name.contains(op)) && !is_of_extents(name)
+        };
+        graphs.extend(cases.iter().filter(between).cloned());
+        check(test, &format!("cuda-operators-{dtype}"), graphs, dtype, &SANITIZERS);
+    }
+}
+
+/// Every number of sixteen bits, and numbers of which halves keep little.
+#[test]
+fn half_precision_rounding_matches_the_definition() {
+    let test = "cuda::half_precision_rounding_matches_the_definition";
+    let numbers: Vec<f64> = (0..4096)
+        .flat_map(|ix| {
+            let (step, sign) = (f64::from(ix % 64), if ix % 2 == 0 { 1.0 } else { -1.0 });
+            let size = 2f64.powi(ix / 64 * 3 - 140);
+            // Between two of them, and a little beside the middle.
+            [1.0, 1.0 + 2f64.powi(-11), 1.0 + 2f64.powi(-8) + 2f64.powi(-20), 1.0 + step / 64.0]
+                .map(|number| sign * size * number)
+        })
+        .chain([f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 65_519.99, 65_520.0, 1e300, -1e-300, 0.0, -0.0])
+        .collect();
+    let numbers = Tensor::vector(numbers);
+    let bits: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    let (mut graphs, mut given) = (Vec::new(), Vec::new());
+    let mut add = |from: Tensor, to: DType| {
+        let mut graph = Graph::new("cast");
+        let x = graph.add_input("x", from.dtype(), from.shape().clone());
+        let cast = graph.add1(ir::ops::Cast { to }.into(), &[x], types::Scope::new("cast")).expect("it is accepted");
+        graph.set_outputs(vec![("y".into(), cast)]);
+        graphs.push((format!("{} to {to}", from.dtype()), graph));
+        given.push(vec![from]);
+    };
+    for dtype in HALVES {
+        add(Tensor::from_le_bytes(dtype, types::Shape::from([1 << 16]), &bits).expect("it is whole"), DType::F32);
+        add(numbers.cast(DType::F32), dtype);
+        add(numbers.clone(), dtype);
+    }
+    let Some(runs) = run_given(test, "cuda-halves", &graphs, given, &target(DType::F32), &["-O2"]) else { return };
+    for ((name, graph), Run { given, got, .. }) in graphs.iter().zip(&runs) {
+        let want = evaluate(graph, given).expect("the graph verifies");
+        assert_eq!(difference(&got[0], &want[0], 0.0, 0.0), None, "{name}");
+    }
+}
+
+/// NVIDIA's compiler where `cargo xtask fetch --cuda` put it, or none after saying that `test` is skipped.
+pub(crate) fn compiler(test: &str) -> Option<Compiler> {
+    let versions = std::fs::read_dir(root().join("data/cuda/lib")).into_iter().flatten().flatten();
+    let packages = versions.map(|entry| entry.path().join("site-packages")).collect();
+    let found = Compiler::find(&LibraryPaths { packages, ..LibraryPaths::default() });
+    if let Err(error) = &found {
+        skip(test, &error.to_string());
+    }
+    found.ok()
+}
+
+/// Every kernel compiles for every architecture, and its numbers stay in registers.
+#[test]
+fn kernels_compile_for_every_architecture_without_spills() {
+    let Some(compiler) = compiler("cuda::kernels_compile_for_every_architecture_without_spills") else { return };
+    let (cases, _) = cases();
+    check_resources(&compiler, cases, &target(DType::F32), &CudaTarget::ARCHITECTURES);
+    let error = compiler.compile("nonsense", "sm_35").expect_err("that is too old").to_string();
+    assert!(error.contains("sm_35") && error.contains("sm_90"), "{error}");
+    let error = compiler.compile("nonsense", "sm_90").expect_err("that is no source").to_string();
+    assert!(error.contains("nonsense"), "{error}");
+}
+
+/// Those of halves as well.
+#[test]
+fn half_precision_kernels_compile_without_spills() {
+    let Some(compiler) = compiler("cuda::half_precision_kernels_compile_without_spills") else { return };
+    let (cases, _) = cases();
+    for dtype in HALVES {
+        check_resources(&compiler, half_cases(&cases, dtype), &target(dtype), &CudaTarget::ARCHITECTURES);
+    }
+}
+
+pub(crate) fn check_resources(
+    compiler: &Compiler,
+    graphs: Vec<(String, Graph)>,
+    target: &CudaTarget,
+    architectures: &[&str],
+) {
+    let plan = |(_, graph)| compiled_for(graph, target).expect("it was").1;
+    let mut plans: Vec<Compiled> = graphs.into_iter().map(plan).collect();
+    let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
+    for &arch in architectures {
+        let (_, resources) = compiler.measure(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
+        for entry in &source.entries {
+            let own = resources.iter().find(|own| own.name == entry.name);
+            let own = own.unwrap_or_else(|| panic!("{arch}: {} is not there", entry.name));
+            assert_eq!(own.spilled, [0, 0], "{arch}: {own:?} {}", body(&source, &entry.name));
+            assert!(0 < own.registers && 2 <= blocks_at_once(arch, own), "{arch}: {own:?}");
+            let trigonometry = ["sin", "cos", "tan"]
+                .iter()
+                .any(|function| body(&source, &entry.name).contains(&format!("f_{function}(")));
+            // Eight bytes are the frame of a call; sines of large arguments take a table of their own.
+            assert!(own.stack <= 8 || trigonometry, "{arch}: {own:?} {}", body(&source, &entry.name));
+        }
+        if lower::Target::name(target) == "cuda:sm_90" && arch == "sm_90" {
+            let compiled = || compiler.compile(&source.text, arch).expect("it did");
+            assert!(compiled() == compiled(), "the same source gives the same code");
+        }
+    }
+}
+
+/// How many blocks of 256 threads a multiprocessor has at once (CUDA C++ Programming Guide, "Technical Specifications per
+/// Compute Capability"): 65536 registers, given out by eight a thread, and shared memory, of which each block takes 1 KiB more.
+fn blocks_at_once(arch: &str, own: &cuda::KernelResources) -> u32 {
+    let (threads, shared) = match arch {
+        "sm_80" => (2048, 164 << 10),
+        "sm_120" => (1536, 100 << 10),
+        _ => (2048, 228 << 10),
+    };
+    let by_registers = 65_536 / (own.registers.next_multiple_of(8) * 256);
+    by_registers.min(threads / 256).min(shared / (own.shared + 1024))
+}
+
+/// The text of a function.
+fn body<'a>(source: &'a Source, name: &str) -> &'a str {
+    let start = source.text.find(&format!(" {name}(")).expect("it is there");
+    source.text[start..].split("\n}\n").next().unwrap_or_default()
+}
