@@ -1,16 +1,17 @@
 //! [`within`]: the fastest plan whose arena fits a budget.
 //!
-//! Three things make an arena smaller, each at a price: kernels with less workspace, where workspace stands at the peak
-//! (those of libraries among them); stripes along the batch, which repeat steps; stripes of rows, which also compute halos twice. `passes::stripes` chooses
-//! regions by an estimate of the live bytes. What a plan really takes is known when it is placed, so the estimate is asked
-//! for less, by as much as the plan is too large, until a plan fits or no choice is left.
+//! Three things make an arena smaller, each at a price: kernels with less workspace at the peak; stripes along the
+//! batch, which repeat steps; stripes of rows, which also compute halos twice. `passes::stripes` chooses regions by an
+//! estimate of the live bytes. The size of a plan is known only when it is placed, so the limit for the estimate is
+//! lowered by the excess of the plan, until a plan fits or no choice is left.
 
-use ir::{Graph, NodeId};
-use lower::Target;
+use ir::{Graph, NodeId, Target};
+use lower::Selection;
+use passes::MemoryModel;
 use passes::stripes::{self, Tiling};
 use types::{Bytes, EntityId};
 
-use crate::{CompileError, Compiled, assign_layouts, finish, footprint, schedule, workspace};
+use crate::{CompileError, Compiled, assign_layouts, finish, schedule};
 
 /// What was done to fit a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,20 +54,18 @@ pub(crate) fn within(
     budget: Bytes,
     unlimited: Bytes,
 ) -> Result<Compiled, CompileError> {
-    let workspace = workspace(target, Bytes::ZERO);
-    let least = footprint(target, &workspace);
     let mut smallest = unlimited;
     // The plan, or by how much it is too large.
     let mut attempt = |choice: Option<&Tiling>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
         let regions = choice.map(|choice| &choice.regions[..]).unwrap_or_default();
         let striped = stripes::split(graph, regions).expect("chosen from this graph");
         let striped = schedule(&assign_layouts(&striped, target)?, target, Bytes::ZERO)?;
-        let live = passes::live_bytes(&striped.graph, &least);
-        let scratch = |node: NodeId| {
-            let taken = workspace(&striped.graph, node);
-            Bytes(taken.0 + aim.saturating_sub(live[node.index()].0))
-        };
-        let mut compiled = finish(&striped, target, scratch)?;
+        // Kernels may use the estimated distance to the limit.
+        let memory = MemoryModel { alignment: target.alignment(), workspaces: striped.selection.workspaces() };
+        let live = passes::live_bytes(&striped.graph, &memory);
+        let limit = |id: NodeId| Bytes(memory.workspaces[id].0 + aim.saturating_sub(live[id.index()].0));
+        let selection = Selection::within(&striped.graph, target, limit)?;
+        let mut compiled = finish(&striped, target, &selection)?;
         smallest = smallest.min(compiled.plan.arena.size());
         if budget < compiled.plan.arena.size() {
             return Ok(Err(compiled.plan.arena.size() - budget));
@@ -93,14 +92,14 @@ pub(crate) fn within(
         };
     }
     let mut aim = budget.0;
-    while let Some(choice) = stripes::choose(graph, Some(aim), &least) {
+    while let Some(choice) = stripes::choose(graph, Some(aim), target) {
         match attempt(Some(&choice), aim)? {
             Ok(compiled) => return Ok(compiled),
             Err(over) => aim = aim.saturating_sub(over.0.max(aim / 64).max(1)),
         }
     }
-    // The estimate may be too high as well: what it takes for the smallest choice is tried too.
-    if let Some(choice) = stripes::choose(graph, None, &least)
+    // The estimate may also be too high: try the choice with the smallest estimate.
+    if let Some(choice) = stripes::choose(graph, None, target)
         && let Ok(compiled) = attempt(Some(&choice), 0)?
     {
         return Ok(compiled);

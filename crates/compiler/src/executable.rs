@@ -1,4 +1,4 @@
-//! [`Program`]: what an executable holds; [`write_executable`] puts it behind a runner, as one file that runs.
+//! [`Program`]: the contents of an executable. [`write_executable`] appends it to a runner, as one file that runs.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
@@ -20,7 +20,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Joins what was compiled: constants with the same bytes are kept once.
+    /// Joins compiled plans: constants with the same bytes are stored once.
     pub fn join(parts: Vec<Compiled>) -> Program {
         let mut at: BTreeMap<Vec<u8>, Bytes> = BTreeMap::new();
         let mut program = Program { plans: Vec::new(), constants: Vec::new() };

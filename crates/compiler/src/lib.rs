@@ -14,10 +14,10 @@ pub mod source;
 mod tune_cache;
 
 use arena::{Aim, Limits};
-use ir::{Graph, Node, NodeId, Op};
+use ir::{Graph, Node, Op, Target, UNLIMITED};
 use lower::cpu::{CpuTarget, Layer};
-use lower::{FREE_SCRATCH, Lowered, Target};
-use passes::{Footprint, Scheduled, Wishes};
+use lower::{Lowered, Selection};
+use passes::{MemoryModel, Ordered};
 use plan::{Arena, Plan, PlanError};
 use types::{Bytes, Certificate, DType, Preprocess};
 
@@ -89,41 +89,35 @@ pub fn compile(
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
     let mut graph = passes::run(model.graph, &mut watch)?;
-    let bytes = passes::ByteKernels {
-        fits: &|graph, node| target.multiplies_bytes(graph, node),
-        writes: &|graph, node| target.writes_bytes(graph, node),
-    };
-    graph = passes::lower_quantized(&graph, bytes);
-    ir::verify(&graph).map_err(|errors| passes::PassError { pass: "lower_quantized", errors })?;
+    graph = verified("lower_quantized", passes::lower_quantized(&graph, target))?;
     watch("lower_quantized", &graph);
-    if target.dtype().is_half() {
-        graph = passes::convert_to_half(&graph, target.dtype(), &|graph, node| target.halves(graph, node));
-        ir::verify(&graph).map_err(|errors| passes::PassError { pass: "convert_to_half", errors })?;
+    if target.precision().is_half() {
+        graph = verified("convert_to_half", passes::convert_to_half(&graph, target))?;
         watch("convert_to_half", &graph);
     }
     let laid_out = assign_layouts(&graph, target)?;
     watch("assign_layouts", &laid_out);
-    let scheduled = schedule(&laid_out, target, FREE_SCRATCH)?;
+    let scheduled = schedule(&laid_out, target, UNLIMITED)?;
     watch("schedule", &scheduled.graph);
-    let mut compiled = finish(&scheduled, target, |_| FREE_SCRATCH)?;
-    if let Some(filling) = target.filling() {
-        // What is to spare is an estimate; that nothing grows is none.
-        let filled = finish(&scheduled, &*filling, |_| FREE_SCRATCH)?;
-        if filled.plan.arena.size() <= compiled.plan.arena.size() {
-            compiled = filled;
+    let mut compiled = finish(&scheduled, target, &scheduled.selection)?;
+    if let Some(split_k) = scheduled.selection.with_slack(&scheduled.graph, target)? {
+        // The slack is only an estimate: keep the split-K plan only if the placed arena did not grow.
+        let with_split_k = finish(&scheduled, target, &split_k)?;
+        if with_split_k.plan.arena.size() <= compiled.plan.arena.size() {
+            compiled = with_split_k;
         }
     }
     if let Some(budget) = budget
         && budget < compiled.plan.arena.size()
     {
-        if slides_over_bytes(&graph) {
-            // Stripes have no layouts of their own yet, and kernels take bytes from blocks.
+        if has_int8_windows(&graph) {
+            // Stripes have no layouts of their own yet, and int8 kernels read blocked layouts.
             return Err(CompileError::Budget { budget, smallest: compiled.plan.arena.size() });
         }
-        // The same holds for halves, whose kernels may take less workspace.
-        let cuts = if target.dtype().is_half() { Cuts::Nothing } else { Cuts::Stripes };
+        // The same holds for half precision, whose kernels may take less workspace.
+        let cuts = if target.precision().is_half() { Cuts::Nothing } else { Cuts::Stripes };
         // Stripes are cut before there are layouts: a stripe has layouts of its own.
-        let plain = schedule(&graph, target, FREE_SCRATCH)?;
+        let plain = schedule(&graph, target, UNLIMITED)?;
         compiled = budget::within(&plain.graph, target, cuts, budget, compiled.plan.arena.size())?;
     }
     // Of the model as it came: passes fold weights together and multiply-adds away, stripes compute halos twice.
@@ -133,8 +127,8 @@ pub fn compile(
     Ok(compiled)
 }
 
-/// Whether a graph has convolutions or pools of bytes.
-fn slides_over_bytes(graph: &Graph) -> bool {
+/// Whether a graph has convolutions or pools of 8-bit integers.
+fn has_int8_windows(graph: &Graph) -> bool {
     let slides = |node: &Node| matches!(node.op, Op::Conv(_) | Op::Pool(_));
     let mut values =
         graph.nodes().values().filter(|node| slides(node)).flat_map(|node| node.inputs.iter().chain(&node.outputs));
@@ -149,54 +143,45 @@ pub fn tunable(graph: Graph, target: &CpuTarget) -> Result<Vec<Layer>, CompileEr
     Ok(lower::cpu::layers(&passes::run(graph, |_, _| {})?, target))
 }
 
-/// Gives values the layouts that the target's kernels are fastest with, and joins what is faster as one step.
+/// Gives values the layouts that the target's kernels are fastest with, and fuses convolutions if that is faster.
 fn assign_layouts(graph: &Graph, target: &dyn Target) -> Result<Graph, CompileError> {
-    let Some(blocked) = target.blocked() else { return Ok(graph.clone()) };
-    let wishes = Wishes {
-        blocked,
-        time: &|graph, node, layout| target.time(graph, node, layout),
-        reads_blocked: &|graph, node, input| target.reads_blocked(graph, node, input),
-        relayout: &|graph, value| target.relayout_time(graph, value),
-    };
-    let graph = passes::assign_layouts(graph, &wishes);
-    ir::verify(&graph).map_err(|errors| passes::PassError { pass: "assign_layouts", errors })?;
-    let graph = passes::fuse_conv_chains(&graph, &|graph, run| target.fuses(graph, run));
-    ir::verify(&graph).map_err(|errors| passes::PassError { pass: "fuse_conv_chains", errors })?;
+    let graph = verified("assign_layouts", passes::assign_layouts(graph, target))?;
+    verified("fuse_conv_chains", passes::fuse_conv_chains(&graph, target))
+}
+
+/// The graph that a pass made, if it is valid.
+fn verified(pass: &'static str, graph: Graph) -> Result<Graph, CompileError> {
+    ir::verify(&graph).map_err(|errors| passes::PassError { pass, errors })?;
     Ok(graph)
 }
 
-/// Puts the nodes in the order with the least peak, where kernels take at most `scratch` if they can.
-fn schedule(graph: &Graph, target: &dyn Target, scratch: Bytes) -> Result<Scheduled, CompileError> {
-    // Nodes without a kernel are refused here, so that what follows may ask for any node's workspace.
-    lower::check(graph, target)?;
-    let mut scheduled = passes::schedule(graph, &footprint(target, &workspace(target, scratch)));
-    // Which of two orders is better with the bytes that are really shared, lowering alone can tell.
-    if let Some(whole) = scheduled.whole.take()
-        && lower::peak(&whole, target, scratch)? < lower::peak(&scheduled.graph, target, scratch)?
+/// A graph in its order of execution, with its kernels.
+struct Scheduled {
+    graph: Graph,
+    selection: Selection,
+    /// The peak of live bytes in this order, with its lower bounds over all orders.
+    order: Certificate,
+}
+
+/// Selects kernels with at most this workspace if they can, and orders the nodes for the least peak.
+fn schedule(graph: &Graph, target: &dyn Target, workspace: Bytes) -> Result<Scheduled, CompileError> {
+    let selection = Selection::within(graph, target, |_| workspace)?;
+    let memory = MemoryModel { alignment: target.alignment(), workspaces: selection.workspaces() };
+    let passes::Scheduled { ordered, order, whole } = passes::schedule(graph, &memory);
+    let with_kernels = |ordered: Ordered| (selection.reordered(&ordered.nodes), ordered.graph);
+    let (mut selection, mut graph) = with_kernels(ordered);
+    // Which of two orders is better depends on the bytes that values really share, and so on the kernels.
+    if let Some((whole_selection, whole)) = whole.map(with_kernels)
+        && whole_selection.peak(&whole, target)? < selection.peak(&graph, target)?
     {
-        scheduled.graph = whole;
+        (selection, graph) = (whole_selection, whole);
     }
-    ir::verify(&scheduled.graph).map_err(|errors| passes::PassError { pass: "schedule", errors })?;
-    Ok(scheduled)
+    Ok(Scheduled { graph: verified("schedule", graph)?, selection, order })
 }
 
-/// The workspace of a node that has a kernel.
-fn workspace(target: &dyn Target, scratch: Bytes) -> impl Fn(&Graph, NodeId) -> Bytes {
-    move |graph, node| lower::workspace(graph, target, node, scratch).unwrap_or_default()
-}
-
-/// What a target adds to the bytes of a graph.
-fn footprint<'a>(target: &dyn Target, workspace: &'a dyn Fn(&Graph, NodeId) -> Bytes) -> Footprint<'a> {
-    Footprint { alignment: target.alignment(), workspace }
-}
-
-/// Lowers, places and checks a graph whose nodes stand in their final order.
-fn finish(
-    scheduled: &Scheduled,
-    target: &dyn Target,
-    scratch: impl Fn(NodeId) -> Bytes,
-) -> Result<Compiled, CompileError> {
-    let Lowered { mut plan, constants } = lower::lower_within(&scheduled.graph, target, scratch)?;
+/// Writes, places and checks the plan of a graph whose nodes have their final order.
+fn finish(scheduled: &Scheduled, target: &dyn Target, selection: &Selection) -> Result<Compiled, CompileError> {
+    let Lowered { mut plan, constants } = lower::write_plan(&scheduled.graph, target, selection)?;
     place(&mut plan)?;
     plan.order = order_certificate(&scheduled.order, plan.arena.certificate.lower_bound);
     plan::check(&plan).map_err(CompileError::Plan)?;

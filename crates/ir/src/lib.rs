@@ -8,6 +8,8 @@
 //! - [`verify()`] returns all errors of a graph at once.
 //! - [`Physical`] is a node's op on row-major tensors with the same bytes, whatever the layouts of its values.
 //! - [`evaluate`] runs a graph by the operators' definitions: slow and obvious, the reference for every executor.
+//! - [`Target`] is the interface between passes and kernels.
+//! - [`analysis`] has alias sets and liveness, which scheduling and lowering share.
 //! - [`text`] prints a graph and parses it back.
 //!
 //! ```
@@ -22,6 +24,7 @@
 //! assert!(text::print(&graph).contains("unary"));
 //! ```
 
+pub mod analysis;
 mod axes;
 mod graph;
 mod op;
@@ -31,6 +34,7 @@ mod dot;
 mod eval;
 mod physical;
 mod rewrite;
+mod target;
 pub mod text;
 mod verify;
 
@@ -38,7 +42,8 @@ pub use axes::{Along, AxisChange, AxisMap, OperandAxes, Tile, Window, Work};
 pub use dot::{dependencies, dot};
 pub use eval::{EvalError, evaluate, evaluate_run, initial_states};
 pub use graph::{Destination, Graph, Node, NodeId, Output, Value, ValueDef, ValueId};
-pub use op::{HalfSupport, Op, Operator, Refusal, Reuse, TensorType};
+pub use op::{Op, Operator, Refusal, Reuse, TensorType};
 pub use physical::Physical;
 pub use rewrite::{Rewrite, reorder, rewrite};
+pub use target::{Call, CallInput, Candidate, Format, Formats, NoKernel, Pack, Query, Target, UNLIMITED};
 pub use verify::{VerifyError, verify};

@@ -49,19 +49,6 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
-/// How a target's kernels for a node with `f32` values take half precision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HalfSupport {
-    /// The kernels take `f32` only.
-    None,
-    /// These operands must be half precision, whatever they were before. The result is half precision or `f32`, and a
-    /// residual has the result's dtype; other operands are `f32`.
-    Operands(SmallVec<[usize; 2]>),
-    /// The result has the dtype of the first operand, or of one of those of a concatenation or of attention's factors.
-    /// Chains take any mixture of dtypes.
-    Follow,
-}
-
 /// The bytes that an op's first output may share with its inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reuse {

@@ -1,20 +1,30 @@
 //! Updates of states as nodes: [`with_copies`] adds the copies that bring each state's next value into the state's bytes.
 //!
 //! A copy is a concatenation of one operand. It falls away if the node before it writes its result in place of the state
-//! (`alias`).
+//! ([`ir::analysis::alias`]).
 
 use std::borrow::Cow;
 
 use ir::ops::{Concat, Reshape};
-use ir::{Graph, Reuse, ValueDef, ValueId, reorder};
+use ir::{Graph, Reuse, Target, ValueDef, ValueId, reorder};
 use types::{Scope, Shape};
 
-/// The graph with a copy node for each update, behind all other nodes. The copies are the values of the updates.
+use crate::{LowerError, Selection};
+
+/// The graph with a copy node for each update, behind all other nodes, and the selection with kernels for the copies. The
+/// copies are the values of the updates.
 ///
 /// A result or next value that shares its bytes with a state is copied before all updates, which could overwrite it.
-pub(crate) fn with_copies(graph: &Graph) -> Cow<'_, Graph> {
+///
+/// # Errors
+/// The target has no kernel for a copy.
+pub(crate) fn with_copies<'a>(
+    graph: &'a Graph,
+    target: &dyn Target,
+    selection: &'a Selection,
+) -> Result<(Cow<'a, Graph>, Cow<'a, Selection>), LowerError> {
     if graph.states().is_empty() {
-        return Cow::Borrowed(graph);
+        return Ok((Cow::Borrowed(graph), Cow::Borrowed(selection)));
     }
     let order: Vec<_> = graph.nodes().keys().collect();
     let mut new = reorder(graph, &order);
@@ -30,24 +40,8 @@ pub(crate) fn with_copies(graph: &Graph) -> Cow<'_, Graph> {
         output.value = copy(&mut new, output.value, &Scope::new(&output.name).child("update"));
     }
     new.replace_outputs(outputs);
-    Cow::Owned(new)
-}
-
-/// The value that a copy node writes into the bytes of a state, with that state.
-pub(crate) fn updates(graph: &Graph) -> impl Iterator<Item = (ValueId, ValueId)> {
-    graph.outputs().iter().filter_map(|output| Some((output.value, output.state()?)))
-}
-
-/// The value that an update copies, before views of it: what the state becomes.
-pub(crate) fn next(graph: &Graph, update: ValueId) -> Option<ValueId> {
-    let mut next = graph.node(graph.value(update).producer()?).inputs[0];
-    while let Some(node) = graph.value(next).producer().map(|node| graph.node(node))
-        && let Reuse::Alias { offset: 0 } = graph.reuse(node)
-        && graph.ty(node.inputs[0]).shape.elements() == graph.ty(next).shape.elements()
-    {
-        next = node.inputs[0];
-    }
-    Some(next)
+    let selection = selection.extended(&new, target)?;
+    Ok((Cow::Owned(new), Cow::Owned(selection)))
 }
 
 /// Whether a value is a state, or a view of one.

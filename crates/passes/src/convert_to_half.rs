@@ -5,19 +5,50 @@
 //! that only what is stored loses bits: weights, when the plan is written, and results.
 
 use ir::ops::{Binary, Cast, Chain, ChainStep, Unary};
-use ir::{Graph, HalfSupport, Node, NodeId, Op, Output, Rewrite, TensorType, ValueDef, ValueId, Work, rewrite};
+use ir::{
+    Candidate, Formats, Graph, Node, NodeId, Op, Output, Query, Rewrite, Target, TensorType, ValueDef, ValueId, Work, rewrite,
+};
 use smallvec::SmallVec;
 use types::{DType, Map, Scope};
 
 use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
 
-/// Stores what lies between kernels as `dtype`, where `halves` says that there are kernels for that.
+/// How the kernels of a node support half precision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HalfSupport {
+    /// Not at all.
+    None,
+    /// These operands must be in half precision. The result may be or not, and a residual has its dtype; other operands are
+    /// `f32`.
+    Operands(SmallVec<[usize; 2]>),
+    /// The result has the dtype of the first operand, or of one of those of a concatenation or of attention's factors.
+    /// Chains take any mixture of dtypes.
+    Follow,
+}
+
+impl HalfSupport {
+    fn of(graph: &Graph, id: NodeId, candidates: &[Candidate], half: DType) -> HalfSupport {
+        let is_float = |candidate: &&Candidate| candidate.result.dtype == graph.ty(graph.node(id).outputs[0]).dtype;
+        match candidates.iter().find(is_float) {
+            Some(Candidate { operands, .. }) => {
+                HalfSupport::Operands((0..operands.len()).filter(|&ix| operands[ix].dtype == half).collect())
+            }
+            None if candidates.is_empty() => HalfSupport::None,
+            None => HalfSupport::Follow,
+        }
+    }
+}
+
+/// Stores the values between kernels in the target's precision, if its kernels support that.
 ///
 /// # Panics
-/// Another dtype than `f16` and `bf16`; an operator that refuses the halves that `halves` promises.
-pub fn convert_to_half(graph: &Graph, dtype: DType, halves: &dyn Fn(&Graph, NodeId) -> HalfSupport) -> Graph {
-    assert!(dtype.is_half(), "{dtype} is no half");
-    let kinds: Map<NodeId, HalfSupport> = graph.nodes().keys().map(|id| halves(graph, id)).collect();
+/// The target's precision is not `f16` or `bf16`; an operator refuses operands that a candidate of the target has.
+pub fn convert_to_half(graph: &Graph, target: &dyn Target) -> Graph {
+    let dtype = target.precision();
+    assert!(dtype.is_half(), "the precision must be f16 or bf16, got {dtype}");
+    let query = Query::of(Formats::Half(dtype));
+    let support = |id| HalfSupport::of(graph, id, &target.candidates(graph, &[id], &query).unwrap_or_default(), dtype);
+    let kinds: Map<NodeId, HalfSupport> = graph.nodes().keys().map(support).collect();
     let wanted = wanted(graph, &kinds);
     let mut writer = Writer { graph, dtype, wanted: &wanted, twin: Map::filled(graph.values().len(), None) };
     let mut new = rewrite(graph, |context, id| match &kinds[id] {
@@ -191,15 +222,22 @@ mod tests {
 
     use super::*;
     use crate::fuse_epilogues;
+    use crate::test_target::TestTarget;
 
-    /// What a target with kernels for everything would say.
-    fn halves(graph: &Graph, id: NodeId) -> HalfSupport {
-        match &graph.node(id).op {
-            Op::Conv(_) if graph.ty(graph.node(id).inputs[0]).shape[1] == 3 => HalfSupport::Operands(SmallVec::new()),
-            Op::Conv(_) | Op::MatMul(_) => HalfSupport::Operands(SmallVec::from_slice(&[0, 1])),
-            Op::Softmax(_) => HalfSupport::None,
-            _ => HalfSupport::Follow,
-        }
+    /// A target with kernels for everything.
+    fn target(precision: DType) -> impl Target {
+        let candidates = move |graph: &Graph, nodes: &[NodeId], _: &Query| {
+            let id = nodes[0];
+            match &graph.node(id).op {
+                Op::Conv(_) if graph.ty(graph.node(id).inputs[0]).shape[1] == 3 => {
+                    Candidate::with_half_operands(graph, id, precision, &[])
+                }
+                Op::Conv(_) | Op::MatMul(_) => Candidate::with_half_operands(graph, id, precision, &[0, 1]),
+                Op::Softmax(_) => Vec::new(),
+                _ => Candidate::in_half(graph, id, precision),
+            }
+        };
+        TestTarget { precision, ..TestTarget::new(candidates) }
     }
 
     fn random(shape: &[usize], random: &mut Random) -> Tensor {
@@ -237,7 +275,7 @@ mod tests {
         graph.set_outputs(vec![("y".into(), y), ("features".into(), pooled)]);
         let graph = fuse_epilogues(&graph);
         for dtype in [DType::F16, DType::Bf16] {
-            let new = convert_to_half(&graph, dtype, &halves);
+            let new = convert_to_half(&graph, &target(dtype));
             ir::verify(&new).unwrap();
             let stored: Vec<(String, DType)> =
                 new.nodes().values().map(|node| (node.scope.to_string(), new.ty(node.outputs[0]).dtype)).collect();
@@ -270,7 +308,7 @@ mod tests {
         let words = graph.add1(Gather { axis: 0 }.into(), &[table, ids], Scope::new("words")).unwrap();
         let y = graph.add1(MatMul::default().into(), &[words, weight], Scope::new("y")).unwrap();
         graph.set_outputs(vec![("y".into(), y)]);
-        let new = convert_to_half(&graph, DType::Bf16, &halves);
+        let new = convert_to_half(&graph, &target(DType::Bf16));
         ir::verify(&new).unwrap();
         let dtypes: Vec<DType> = new.nodes().values().map(|node| new.ty(node.outputs[0]).dtype).collect();
         assert_eq!(dtypes, [DType::Bf16, DType::F32]);

@@ -8,23 +8,46 @@
 //! cheapest assignment is found and not only a good one.
 
 use ir::ops::Relayout;
-use ir::{Graph, NodeId, Output, Rewrite, ValueId, rewrite};
+use ir::{Candidate, Formats, Graph, NodeId, Output, Query, Rewrite, Target, ValueId, rewrite};
 use smallvec::SmallVec;
 use types::{Layout, Map, Scope};
 
 use crate::max_flow::{ENDLESS, Flow, SINK, SOURCE};
 
-/// What a target knows about layouts. Times are in any unit; only their relations matter.
-#[derive(Clone, Copy)]
-pub struct Wishes<'a> {
-    /// The layout that values may have beside row-major.
-    pub blocked: Layout,
-    /// The time of a node whose result has a layout; none where there is no kernel for that.
-    pub time: &'a dyn Fn(&Graph, NodeId, Layout) -> Option<u64>,
-    /// Whether a node with a blocked result reads this operand blocked.
-    pub reads_blocked: &'a dyn Fn(&Graph, NodeId, usize) -> bool,
-    /// The time it takes to turn a value from one layout to the other.
-    pub relayout: &'a dyn Fn(&Graph, ValueId) -> u64,
+/// The costs of layouts, as one number for each choice. Only their relations matter.
+struct LayoutCosts {
+    /// The layout that values may have besides row-major.
+    blocked: Layout,
+    /// By node the cost in row-major and in the other layout; `None` without a kernel.
+    cost: Map<NodeId, [Option<u64>; 2]>,
+    /// By node: the operands that it reads in the other layout if its result has that.
+    reads_blocked: Map<NodeId, SmallVec<[bool; 4]>>,
+    /// By value the cost of converting it.
+    relayout: Map<ValueId, u64>,
+}
+
+impl LayoutCosts {
+    fn of(graph: &Graph, target: &dyn Target, blocked: Layout) -> LayoutCosts {
+        let mut costs = LayoutCosts {
+            blocked,
+            cost: Map::new(),
+            reads_blocked: Map::new(),
+            relayout: graph.values().keys().map(|value| target.relayout_cost(graph, value)).collect(),
+        };
+        for id in graph.nodes().keys() {
+            let best = |layout: Layout| {
+                let candidates = target.candidates(graph, &[id], &Query::of(Formats::Layout(layout)));
+                candidates.ok().and_then(|candidates| candidates.into_iter().next())
+            };
+            let other = best(blocked);
+            let reads =
+                |candidate: &Candidate| candidate.operands.iter().map(|operand| operand.layout == blocked).collect();
+            let none = || graph.node(id).inputs.iter().map(|_| false).collect();
+            costs.reads_blocked.push(other.as_ref().map_or_else(none, reads));
+            costs.cost.push([best(Layout::RowMajor), other].map(|candidate| candidate.map(|candidate| candidate.cost)));
+        }
+        costs
+    }
 }
 
 /// Channels that may be looked at while the best assignment is sought: far more than networks need.
@@ -32,9 +55,11 @@ const BUDGET: u64 = 2_000_000_000;
 
 /// Gives values their layouts, at the least time, and adds the relayouts that it takes. Inputs and results of the graph
 /// stay row-major.
-pub fn assign_layouts(graph: &Graph, wishes: &Wishes) -> Graph {
-    let blocked = cheapest(graph, wishes);
-    let mut writer = Writer { graph, wishes, blocked: &blocked, twin: Map::filled(graph.values().len(), None) };
+pub fn assign_layouts(graph: &Graph, target: &dyn Target) -> Graph {
+    let Some(blocked) = target.layout() else { return graph.clone() };
+    let costs = &LayoutCosts::of(graph, target, blocked);
+    let blocked = cheapest(graph, costs);
+    let mut writer = Writer { graph, costs, blocked: &blocked, twin: Map::filled(graph.values().len(), None) };
     let mut new = rewrite(graph, |context, id| Some(writer.node(context, id)));
     let row_major = |(old, own): (&Output, &Output)| {
         let twin = writer.twin[old.value].filter(|_| new.value(own.value).layout != Layout::RowMajor);
@@ -46,21 +71,21 @@ pub fn assign_layouts(graph: &Graph, wishes: &Wishes) -> Graph {
 }
 
 /// By node: whether its result is blocked.
-fn cheapest(graph: &Graph, wishes: &Wishes) -> Map<NodeId, bool> {
+fn cheapest(graph: &Graph, costs: &LayoutCosts) -> Map<NodeId, bool> {
     let mut flow = Flow::default();
     flow.clear();
     let points: Map<NodeId, usize> = graph.nodes().keys().map(|_| flow.point()).collect();
     for (id, &point) in points.iter() {
-        let time = |layout: Layout| (wishes.time)(graph, id, layout).unwrap_or(ENDLESS);
-        flow.channel(point, SINK, time(Layout::RowMajor));
-        flow.channel(SOURCE, point, time(wishes.blocked));
+        let [row_major, blocked] = costs.cost[id].map(|cost| cost.unwrap_or(ENDLESS));
+        flow.channel(point, SINK, row_major);
+        flow.channel(SOURCE, point, blocked);
     }
-    for (value, readers) in readers(graph, wishes, &points).iter() {
+    for (value, readers) in readers(graph, costs, &points).iter() {
         let maker = match graph.value(value).producer() {
             Some(node) => points[node],
             None => SOURCE,
         };
-        let time = (wishes.relayout)(graph, value);
+        let time = costs.relayout[value];
         if graph.value(value).tensor().is_some() || readers.is_empty() || time == 0 {
             continue;
         }
@@ -83,11 +108,11 @@ fn cheapest(graph: &Graph, wishes: &Wishes) -> Map<NodeId, bool> {
 }
 
 /// By value the points that read it: a node's, or the source for who reads row-major in any case.
-fn readers(graph: &Graph, wishes: &Wishes, points: &Map<NodeId, usize>) -> Map<ValueId, SmallVec<[usize; 2]>> {
+fn readers(graph: &Graph, costs: &LayoutCosts, points: &Map<NodeId, usize>) -> Map<ValueId, SmallVec<[usize; 2]>> {
     let mut readers: Map<ValueId, SmallVec<[usize; 2]>> = Map::filled(graph.values().len(), SmallVec::new());
     for (id, node) in graph.nodes().iter() {
         for (ix, &input) in node.inputs.iter().enumerate() {
-            let reads_blocked = (wishes.reads_blocked)(graph, id, ix);
+            let reads_blocked = costs.reads_blocked[id][ix];
             readers[input].push(if reads_blocked { points[id] } else { SOURCE });
         }
     }
@@ -97,7 +122,7 @@ fn readers(graph: &Graph, wishes: &Wishes, points: &Map<NodeId, usize>) -> Map<V
 
 struct Writer<'a> {
     graph: &'a Graph,
-    wishes: &'a Wishes<'a>,
+    costs: &'a LayoutCosts,
     blocked: &'a Map<NodeId, bool>,
     /// By old value: the new value in the other layout than its own, once there is one.
     twin: Map<ValueId, Option<ValueId>>,
@@ -111,7 +136,7 @@ impl Writer<'_> {
             .iter()
             .enumerate()
             .map(|(ix, &input)| {
-                let blocked = self.blocked[id] && (self.wishes.reads_blocked)(self.graph, id, ix);
+                let blocked = self.blocked[id] && self.costs.reads_blocked[id][ix];
                 self.read(context, input, blocked)
             })
             .collect();
@@ -119,7 +144,7 @@ impl Writer<'_> {
         for (&old, &new) in node.outputs.iter().zip(&outputs) {
             context.new.value_mut(new).name.clone_from(&self.graph.value(old).name);
             if self.blocked[id] {
-                context.new.value_mut(new).layout = self.wishes.blocked;
+                context.new.value_mut(new).layout = self.costs.blocked;
                 if self.graph.is_output(old) {
                     self.twin[old] = Some(relayout(context, new, &node.scope, Layout::RowMajor));
                 }
@@ -141,7 +166,7 @@ impl Writer<'_> {
         let scope =
             value.producer().map_or_else(|| Scope::new(&value.name), |node| self.graph.node(node).scope.clone());
         let new = context.value(old);
-        let layout = if blocked { self.wishes.blocked } else { Layout::RowMajor };
+        let layout = if blocked { self.costs.blocked } else { Layout::RowMajor };
         let twin = relayout(context, new, &scope, layout);
         self.twin[old] = Some(twin);
         twin
@@ -161,6 +186,7 @@ mod tests {
     use types::{DType, EntityId, Random, Shape};
 
     use super::*;
+    use crate::test_target::TestTarget;
 
     const BLOCKED: Layout = Layout::ChannelsBlocked(16);
 
@@ -192,11 +218,21 @@ mod tests {
                 .collect();
             let stem = random.below(nodes as u64) as usize;
             let relayout: Vec<u64> = (0..graph.values().len()).map(|_| random.below(20)).collect();
-            let wishes = Wishes {
-                blocked: BLOCKED,
-                time: &|_, node, layout| times[node.index()][usize::from(layout == BLOCKED)],
-                reads_blocked: &|_, node, ix| !(node.index() == stem && ix == 0),
-                relayout: &|_, value| relayout[value.index()],
+            let target = TestTarget {
+                layout: Some(BLOCKED),
+                relayout_costs: relayout.clone(),
+                ..TestTarget::new(|graph: &Graph, nodes: &[NodeId], query: &Query| {
+                    let Formats::Layout(layout) = query.formats else { return Vec::new() };
+                    let candidate = |cost| {
+                        let mut candidate = Candidate { cost, ..Candidate::given(graph, nodes[0]) };
+                        candidate.operands.iter_mut().for_each(|operand| operand.layout = layout);
+                        if nodes[0].index() == stem {
+                            candidate.operands[0].layout = Layout::RowMajor;
+                        }
+                        candidate
+                    };
+                    times[nodes[0].index()][usize::from(layout == BLOCKED)].map(candidate).into_iter().collect()
+                })
             };
 
             let cost = |assignment: u32| -> Option<u64> {
@@ -218,11 +254,11 @@ mod tests {
                 Some(cost)
             };
             let least = (0..1u32 << nodes).filter_map(cost).min().unwrap();
-            let found = cheapest(&graph, &wishes);
+            let found = cheapest(&graph, &LayoutCosts::of(&graph, &target, BLOCKED));
             let chosen = found.iter().map(|(id, &blocked)| u32::from(blocked) << id.index()).sum();
             assert_eq!(cost(chosen), Some(least), "round {round}");
 
-            let laid = assign_layouts(&graph, &wishes);
+            let laid = assign_layouts(&graph, &target);
             ir::verify(&laid).unwrap();
             let x = types::Tensor::from_fn(Shape::from([1, 16, 2, 2]), |ix| ix as f32);
             let x = std::slice::from_ref(&x);

@@ -8,7 +8,7 @@
 //! values have their channels in blocks, by what the kernels like, and [`fuse_conv_chains`] which convolutions run in one step with
 //! the ones behind them.
 //!
-//! Two more take what a target adds to a graph's bytes, its [`Footprint`]: [`schedule`] puts the nodes in the order with
+//! Two more take what a target adds to a graph's bytes, its [`MemoryModel`]: [`schedule`] puts the nodes in the order with
 //! the least peak of live bytes and says what is known about it ([`order`] finds it; it knows tasks and blocks and no
 //! graph), [`bands`] goes below that peak by running stretches of the graph part by part.
 //!
@@ -23,7 +23,7 @@
 //! graph.set_outputs(vec![("y".into(), b)]);
 //! let graph = prestow_passes::run(graph, |_, _| {}).unwrap();
 //! assert_eq!(graph.nodes().len(), 1, "both functions run in one step");
-//! let scheduled = prestow_passes::schedule(&graph, &prestow_passes::Footprint::BARE);
+//! let scheduled = prestow_passes::schedule(&graph, &prestow_passes::MemoryModel::bare(&graph));
 //! assert_eq!(scheduled.order.value.0, 16, "in place");
 //! ```
 
@@ -37,6 +37,8 @@ mod quantize;
 mod schedule;
 mod simplify;
 pub mod stripes;
+#[cfg(test)]
+mod test_target;
 mod uses;
 
 use ir::{Graph, VerifyError, verify};
@@ -45,12 +47,12 @@ pub use convert_to_half::convert_to_half;
 pub use fuse::conv_chains::fuse_conv_chains;
 pub use fuse::epilogues::fuse_epilogues;
 pub use fuse::pointwise::fuse_pointwise;
-pub use layout::{Wishes, assign_layouts};
+pub use layout::assign_layouts;
 pub use patterns::activations::match_activations;
 pub use patterns::attention::match_attention;
 pub use patterns::layer_norm::match_layer_norm;
-pub use quantize::{ByteKernels, lower_quantized, match_qdq};
-pub use schedule::{Counted, Footprint, Scheduled, live_bytes, schedule, tasks};
+pub use quantize::{lower_quantized, match_qdq};
+pub use schedule::{Counted, MemoryModel, Ordered, Scheduled, live_bytes, schedule, tasks};
 pub use simplify::canonicalize::canonicalize;
 pub use simplify::conv3d_to_conv2d::conv3d_to_conv2d;
 pub use simplify::cse::cse;

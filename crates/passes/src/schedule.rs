@@ -7,7 +7,9 @@
 //! are whole from when the first part is written into them ([`Counted::Whole`]); an order that is best by parts may not be
 //! best then.
 
-use ir::{Graph, Node, NodeId, Reuse, ValueDef, ValueId, reorder};
+use ir::analysis::alias::{AliasSets, Location, concat_starts};
+use ir::analysis::value_size;
+use ir::{Graph, Node, NodeId, Query, Reuse, Target, ValueId, reorder};
 use types::{Bytes, Certificate, EntityId, Map};
 
 use crate::order::{BlockId, Limits, TaskId, Tasks, least_peak, peak};
@@ -15,12 +17,21 @@ use crate::order::{BlockId, Limits, TaskId, Tasks, least_peak, peak};
 /// A graph in its order of execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduled {
-    /// The graph, its nodes as they run.
-    pub graph: Graph,
+    /// The graph in that order.
+    pub ordered: Ordered,
     /// The peak of live bytes in this order, with its lower bounds over all orders.
     pub order: Certificate,
     /// The graph in another order, where that needs less with concatenations [`Counted::Whole`].
-    pub whole: Option<Graph>,
+    pub whole: Option<Ordered>,
+}
+
+/// A graph whose nodes have a new order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ordered {
+    /// The graph.
+    pub graph: Graph,
+    /// By new position: the node in the graph that was ordered.
+    pub nodes: Vec<NodeId>,
 }
 
 /// From when on the bytes of a concatenation count whose parts are written into it.
@@ -32,79 +43,103 @@ pub enum Counted {
     Whole,
 }
 
-/// What a target adds to the bytes of a graph's values.
-#[derive(Clone, Copy)]
-pub struct Footprint<'a> {
+/// The bytes that a target adds to those of a graph's values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryModel {
     /// Values take multiples of this.
     pub alignment: Bytes,
-    /// Bytes that a node needs only while it runs.
-    pub workspace: &'a dyn Fn(&Graph, NodeId) -> Bytes,
+    /// By node the workspace of its kernels.
+    pub workspaces: Map<NodeId, Bytes>,
 }
 
-impl Footprint<'_> {
+impl MemoryModel {
     /// Nothing but the values' own bytes.
-    pub const BARE: Footprint<'static> = Footprint { alignment: Bytes(1), workspace: &|_, _| Bytes(0) };
+    pub fn bare(graph: &Graph) -> MemoryModel {
+        MemoryModel { alignment: Bytes(1), workspaces: Map::filled(graph.nodes().len(), Bytes(0)) }
+    }
+
+    /// With the best kernels of a target whose workspace stays within a limit if it can. A node without a kernel has no
+    /// workspace.
+    pub fn of(graph: &Graph, target: &dyn Target, workspace: Bytes) -> MemoryModel {
+        let query = Query { workspace, ..Query::GIVEN };
+        let workspace = |(id, node)| match graph.reuse(node) {
+            Reuse::Alias { .. } => Bytes(0),
+            _ => target
+                .candidates(graph, &[id], &query)
+                .ok()
+                .and_then(|all| Some(all.first()?.workspace))
+                .unwrap_or_default(),
+        };
+        MemoryModel { alignment: target.alignment(), workspaces: graph.nodes().iter().map(workspace).collect() }
+    }
 }
 
-/// For each node, in the order as it is, the most bytes alive while it runs.
-pub fn live_bytes(graph: &Graph, footprint: &Footprint) -> Vec<Bytes> {
-    let tasks = tasks(graph, footprint, Counted::ByPart);
-    tasks.live(&tasks.given_order()).expect("the nodes of a graph stand in an order")
+/// For each node, in the given order, the most bytes live while it runs.
+pub fn live_bytes(graph: &Graph, memory: &MemoryModel) -> Vec<Bytes> {
+    let tasks = tasks(graph, memory, Counted::ByPart);
+    tasks.live(&tasks.given_order()).expect("the nodes of a graph are in an order")
 }
 
-/// Orders nodes so that the most bytes alive at once are as few as they can be, concatenations counted by part. An order
-/// that is best already stays.
-pub fn schedule(graph: &Graph, footprint: &Footprint) -> Scheduled {
+/// Orders nodes for the least peak of live bytes, concatenations counted by part. An order that is already the best stays.
+pub fn schedule(graph: &Graph, memory: &MemoryModel) -> Scheduled {
     let limits = Limits::default();
-    // Asked once: a target may have to choose kernels for an answer.
-    let workspaces: Map<NodeId, Bytes> = graph.nodes().keys().map(|id| (footprint.workspace)(graph, id)).collect();
-    let footprint = &Footprint { workspace: &|_, id| workspaces[id], ..*footprint };
-    let by_part = least_peak(&tasks(graph, footprint, Counted::ByPart), limits);
-    let whole = tasks(graph, footprint, Counted::Whole);
+    let sets = AliasSets::optimistic(graph);
+    let by_part = least_peak(&tasks_of(graph, &sets, memory, Counted::ByPart), limits);
+    let whole = tasks_of(graph, &sets, memory, Counted::Whole);
     let peak = peak(&whole, &by_part.order);
     let other = (by_part.certificate.value < peak).then(|| least_peak(&whole, limits));
     let better = other.filter(|other| other.certificate.value < peak);
     Scheduled {
-        graph: ordered(graph, &by_part.order),
+        ordered: Ordered::new(graph, &by_part.order),
         order: by_part.certificate,
-        whole: better.map(|better| ordered(graph, &better.order)),
+        whole: better.map(|better| Ordered::new(graph, &better.order)),
     }
 }
 
-fn ordered(graph: &Graph, order: &[TaskId]) -> Graph {
-    let nodes: Vec<NodeId> = order.iter().map(|task| NodeId::from_index(task.index())).collect();
-    let stays = nodes.iter().copied().eq(graph.nodes().keys());
-    if stays { graph.clone() } else { reorder(graph, &nodes) }
+impl Ordered {
+    fn new(graph: &Graph, order: &[TaskId]) -> Ordered {
+        let nodes: Vec<NodeId> = order.iter().map(|task| NodeId::from_index(task.index())).collect();
+        let stays = nodes.iter().copied().eq(graph.nodes().keys());
+        Ordered { graph: if stays { graph.clone() } else { reorder(graph, &nodes) }, nodes }
+    }
 }
 
 /// The nodes of a graph as tasks; a task has the index of its node.
 ///
 /// Where alignment would keep a result from an operand of the same size, values count without it: a bound that is too
 /// low is still one.
-pub fn tasks(graph: &Graph, footprint: &Footprint, counted: Counted) -> Tasks {
-    let aligned = tasks_aligned(graph, footprint, footprint.alignment, counted);
-    let bare = tasks_aligned(graph, footprint, Bytes(1), counted);
-    let ways = |tasks: &Tasks| tasks.tasks().values().map(|task| task.in_place.len()).collect::<Vec<usize>>();
-    if ways(&aligned) == ways(&bare) { aligned } else { bare }
+pub fn tasks(graph: &Graph, memory: &MemoryModel, counted: Counted) -> Tasks {
+    tasks_of(graph, &AliasSets::optimistic(graph), memory, counted)
+}
+
+fn tasks_of(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, counted: Counted) -> Tasks {
+    let aligned = tasks_aligned(graph, sets, memory, memory.alignment, counted);
+    let bare = tasks_aligned(graph, sets, memory, Bytes(1), counted);
+    let in_place = |tasks: &Tasks| tasks.tasks().values().map(|task| task.in_place.len()).collect::<Vec<usize>>();
+    if in_place(&aligned) == in_place(&bare) { aligned } else { bare }
 }
 
 /// With values of multiples of `alignment`.
-fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes, counted: Counted) -> Tasks {
-    let homes = Homes::new(graph);
-    // What lies in another value is not aligned by itself.
-    let bytes = |value: ValueId| match homes.find(value) {
-        (home, 0) if home == value => Bytes(size(graph, value)).align_up(alignment),
-        _ => Bytes(size(graph, value)),
+fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignment: Bytes, counted: Counted) -> Tasks {
+    let size = |value: ValueId| Bytes(value_size(graph, value));
+    let root_of = |value: ValueId| match sets.location(value) {
+        Location::Buffer { root, .. } => Some(root),
+        Location::Constant { .. } => None,
+    };
+    // A value inside another one is not aligned by itself.
+    let bytes = |value: ValueId| match root_of(value) {
+        Some(root) if root == value => size(value).align_up(alignment),
+        _ => size(value),
     };
     let mut tasks = Tasks::new();
-    // By value that others lie in: the block that several nodes write into, where it counts as one.
+    // By root: the block that several nodes write into, if it counts as one.
     let mut joint: Map<ValueId, Option<BlockId>> = Map::filled(graph.values().len(), None);
     if counted == Counted::Whole {
-        for root in graph.values().keys().filter(|&root| homes.is_joint(root)) {
-            joint[root] = Some(tasks.add_given(Bytes(size(graph, root)).align_up(alignment)));
+        for (root, _) in writers(graph, sets).iter().filter(|(_, writers)| 1 < **writers) {
+            joint[root] = Some(tasks.add_given(size(root).align_up(alignment)));
         }
     }
-    let joint_of = |value: ValueId| joint[homes.find(value).0];
+    let joint_of = |value: ValueId| root_of(value).and_then(|root| joint[root]);
     let mut blocks: Map<ValueId, Vec<BlockId>> = Map::filled(graph.values().len(), Vec::new());
     for &input in graph.inputs() {
         blocks[input].push(tasks.add_given(bytes(input)));
@@ -123,18 +158,17 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes, counted
             Reuse::Alias { .. } => shared.clone_from(&reads),
             Reuse::ConcatSlices(_) => {
                 let is_joint = joint_of(node.outputs[0]).is_some();
-                for (&part, start) in node.inputs.iter().zip(starts(graph, node, &reuse)) {
-                    if homes.is_at(part, node.outputs[0], start) {
+                for (&part, start) in node.inputs.iter().zip(concat_starts(graph, node).unwrap_or_default()) {
+                    if sets.is_at(part, node.outputs[0], start) {
                         shared.extend(&blocks[part]);
                     } else if !is_joint {
-                        makes.push(Bytes(size(graph, part)));
+                        makes.push(size(part));
                     }
                 }
                 // The parts are not aligned, the whole is.
                 let whole = node.outputs[0];
-                let held = Bytes(size(graph, whole));
-                if held < bytes(whole) && !is_joint {
-                    makes.push(bytes(whole) - held);
+                if size(whole) < bytes(whole) && !is_joint {
+                    makes.push(bytes(whole) - size(whole));
                 }
             }
             _ => {
@@ -144,7 +178,7 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes, counted
         }
         let task = tasks.add(&reads, &makes);
         if !matches!(reuse, Reuse::Alias { .. }) {
-            tasks.set_workspace(task, (footprint.workspace)(graph, id).align_up(footprint.alignment));
+            tasks.set_workspace(task, memory.workspaces[id].align_up(memory.alignment));
         }
         let made = tasks.tasks()[task].makes.clone();
         match reuse {
@@ -158,7 +192,7 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes, counted
         }
         for &output in &node.outputs {
             let Some(joint) = joint_of(output) else { continue };
-            if homes.writes(node) {
+            if writes(graph, node, sets) {
                 tasks.add_maker(joint, task);
             }
             blocks[output].push(joint);
@@ -173,114 +207,23 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes, counted
     tasks
 }
 
-/// Where values lie if every part of a concatenation that can be written into it is.
-struct Homes<'a> {
-    graph: &'a Graph,
-    /// By value: the value whose bytes it lies in, and from which on. A value that lies in no other lies in itself.
-    within: Map<ValueId, (ValueId, u64)>,
-    /// By value that lies in no other: whether its bytes are given or known.
-    fixed: Map<ValueId, bool>,
-    /// By value that lies in no other: how many nodes write into it.
-    writers: Map<ValueId, usize>,
-}
-
-impl<'a> Homes<'a> {
-    fn new(graph: &'a Graph) -> Homes<'a> {
-        let within = graph.values().keys().map(|value| (value, 0)).collect();
-        let fixed = graph.values().values().map(|value| !matches!(value.source, ValueDef::Node { .. })).collect();
-        let writers = Map::filled(graph.values().len(), 0);
-        let mut homes = Homes { graph, within, fixed, writers };
-        for node in graph.nodes().values() {
-            if let Reuse::Alias { offset } = graph.reuse(node) {
-                let element = graph.ty(node.inputs[0]).dtype.size().0;
-                homes.within[node.outputs[0]] = (node.inputs[0], offset as u64 * element);
-            }
-        }
-        for node in graph.nodes().values().rev() {
-            let reuse = graph.reuse(node);
-            if let Reuse::ConcatSlices(_) = reuse {
-                homes.place_parts(node, &starts(graph, node, &reuse));
-            }
-        }
-        for node in graph.nodes().values() {
-            if !homes.writes(node) {
-                continue;
-            }
-            for &output in &node.outputs {
-                let root = homes.find(output).0;
-                homes.writers[root] += 1;
-            }
-        }
-        homes
-    }
-
-    /// Whether there is anything left for a node to write.
-    fn writes(&self, node: &Node) -> bool {
-        let reuse = self.graph.reuse(node);
-        let starts = starts(self.graph, node, &reuse);
-        match reuse {
-            Reuse::Alias { .. } => false,
-            Reuse::ConcatSlices(_) => {
-                let mut parts = node.inputs.iter().zip(starts);
-                !parts.all(|(&part, start)| self.is_at(part, node.outputs[0], start))
-            }
-            _ => true,
-        }
-    }
-
-    /// The last concatenation comes first: what grows from one to the next becomes the beginning of the last.
-    fn place_parts(&mut self, node: &Node, starts: &[u64]) {
-        let result = node.outputs[0];
-        let (root, offset) = self.find(node.inputs[0]);
-        let is_laid_out = starts[0] <= offset
-            && node
-                .inputs
-                .iter()
-                .zip(starts)
-                .all(|(&part, start)| self.find(part) == (root, offset - starts[0] + start));
-        if is_laid_out && self.find(result) == (result, 0) && !self.fixed[root] && root != result {
-            self.within[result] = (root, offset - starts[0]);
-            return;
-        }
-        for (&part, &start) in node.inputs.iter().zip(starts) {
-            let (root, offset) = self.find(part);
-            let is_whole = offset == 0 && size(self.graph, root) == size(self.graph, part);
-            let (home, at) = self.find(result);
-            if is_whole && root != home && !self.fixed[root] && !self.fixed[home] {
-                self.within[root] = (home, at + start);
-            }
-        }
-    }
-
-    /// Whether several nodes write into a value that lies in no other.
-    fn is_joint(&self, root: ValueId) -> bool {
-        1 < self.writers[root]
-    }
-
-    /// Whether a part lies in a result at an offset.
-    fn is_at(&self, part: ValueId, result: ValueId, start: u64) -> bool {
-        let (home, at) = self.find(result);
-        self.find(part) == (home, at + start)
-    }
-
-    fn find(&self, mut value: ValueId) -> (ValueId, u64) {
-        let mut at = 0;
-        while self.within[value].0 != value {
-            let (next, offset) = self.within[value];
-            (value, at) = (next, at + offset);
-        }
-        (value, at)
+/// Whether a node writes anything: views write nothing, and neither do concatenations whose operands are all in place.
+fn writes(graph: &Graph, node: &Node, sets: &AliasSets) -> bool {
+    match concat_starts(graph, node) {
+        Some(starts) => !node.inputs.iter().zip(starts).all(|(&part, start)| sets.is_at(part, node.outputs[0], start)),
+        None => !matches!(graph.reuse(node), Reuse::Alias { .. }),
     }
 }
 
-/// Where the parts of a concatenation start, in bytes.
-fn starts(graph: &Graph, node: &Node, reuse: &Reuse) -> Vec<u64> {
-    let Reuse::ConcatSlices(starts) = reuse else { return Vec::new() };
-    let element = graph.ty(node.outputs[0]).dtype.size().0;
-    starts.iter().map(|&start| start as u64 * element).collect()
-}
-
-fn size(graph: &Graph, value: ValueId) -> u64 {
-    let value = graph.value(value);
-    value.layout.size(&value.ty.shape, value.ty.dtype).0
+/// By root how many nodes write into its set.
+fn writers(graph: &Graph, sets: &AliasSets) -> Map<ValueId, usize> {
+    let mut writers: Map<ValueId, usize> = Map::filled(graph.values().len(), 0);
+    for node in graph.nodes().values().filter(|node| writes(graph, node, sets)) {
+        for &output in &node.outputs {
+            if let Location::Buffer { root, .. } = sets.location(output) {
+                writers[root] += 1;
+            }
+        }
+    }
+    writers
 }

@@ -1,22 +1,23 @@
-//! Kernels whose values have their channels in blocks of sixteen, and what layouts cost.
+//! Kernels for values with channels in blocks of sixteen, and the cost model of layouts.
 
 use cpu::{ConvAlgorithm, ImageLayout, Pool2dKind, StorageType, Window};
 use ir::ops::{Conv, Pool, PoolKind, Reduce, ReduceKind};
-use ir::{Graph, HalfSupport, Node, Op, TensorType, ValueId};
+use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMITED, ValueId};
 use types::{Bytes, DType, Layout, Shape};
 
+use super::select::{around, call, epilogue, packed, packed_bytes, suffix};
 use super::windows::{label, rows_columns, window};
-use super::{Algorithm, CpuTarget, Layer, View, around, call, epilogue, packed, packed_bytes, suffix};
-use crate::{Call, CallInput, FREE_SCRATCH};
+use super::{Algorithm, CpuTarget, Layer};
+use crate::NodeView;
 
 /// Channels of a block: the lanes of a vector.
 pub(super) const BLOCK: usize = 16;
 /// The layout of these kernels.
 pub(super) const LAYOUT: Layout = Layout::ChannelsBlocked(BLOCK as u16);
-/// Pictures with at most so many channels are read row-major by the convolution that comes first.
+/// Images with at most this many channels are row-major operands of the first convolution.
 const STEM_CHANNELS: usize = 4;
 
-/// The elements of a known operand in its physical form: aligned on the right with `to`'s extents but the last, which are
+/// The elements of a constant in its physical form: aligned on the right with the extents of `to` except the last one,
 /// the lanes. Lanes without a channel hold 0.
 pub(super) fn block(items: &[f32], from: &Shape, to: &Shape) -> Vec<f32> {
     let rank = to.rank() - 1;
@@ -36,57 +37,61 @@ pub(super) fn padded(mut items: Vec<f32>) -> Vec<f32> {
     items
 }
 
-pub(super) fn relayout(node: &View) -> Result<Call, String> {
+pub(super) fn relayout(node: &NodeView) -> Result<Call, String> {
     let shape = &node.graph.ty(node.node.inputs[0]).shape;
-    let Some(stored) = StorageType::of(node.output().dtype).filter(|_| node.is_blocked != (node.layout(0) == LAYOUT))
+    let Some(stored) =
+        StorageType::of(node.output().dtype).filter(|_| node.is_blocked() != (node.input_layout(0) == LAYOUT))
     else {
         return Err("it is not between row-major and blocked floats".into());
     };
     let (batch, channels, plane) = around(shape, 1);
-    let kernel = cpu::Reorder { batch, channels, plane, to_blocked: node.is_blocked, stored };
-    let to = if node.is_blocked { "to blocks" } else { "from blocks" };
+    let kernel = cpu::Reorder { batch, channels, plane, to_blocked: node.is_blocked(), stored };
+    let to = if node.is_blocked() { "to blocks" } else { "from blocks" };
     Ok(call(kernel, format!("{shape} {to}"), node.values()))
 }
 
 /// The kernel of a convolution over blocked channels.
-enum ConvKernel {
+#[derive(Clone, Debug)]
+pub(super) enum ConvKernel {
     Depthwise(cpu::DepthwiseBlocked),
     Direct(cpu::ConvBlocked),
     Winograd(cpu::Winograd),
 }
 
-/// The fastest kernel of a convolution with at most `scratch` bytes of workspace.
-fn conv_kernel(
+/// The kernels of a convolution, best first: by measurement if there is one, otherwise by the model. Workspaces stay within
+/// a limit if they can.
+pub(super) fn conv_kernels(
     graph: &Graph,
     node: &Node,
     conv: &Conv,
-    scratch: Bytes,
+    workspace: Bytes,
     target: &CpuTarget,
-) -> Result<ConvKernel, String> {
+) -> Result<Vec<ConvKernel>, String> {
     let direct = match exact_kernel(graph, node, conv)? {
         ConvKernel::Direct(direct) if direct.operands != StorageType::F32 => {
-            return Ok(ConvKernel::Direct(gathered(direct, scratch)));
+            return Ok(vec![ConvKernel::Direct(gathered(direct, workspace))]);
         }
         ConvKernel::Direct(direct) if !target.exact => direct,
-        kernel => return Ok(kernel),
+        kernel => return Ok(vec![kernel]),
     };
-    let algorithm = target.tuned.get(&layer_name(&direct)).unwrap_or_else(|| modelled(&direct, target.pictures));
-    let winograd = match algorithm {
-        Algorithm::Direct => None,
-        Algorithm::Winograd { tile } => winograd(&direct, tile, scratch),
-    };
-    Ok(winograd.map_or(ConvKernel::Direct(direct), ConvKernel::Winograd))
+    let best = target.tuned.get(&layer_name(&direct)).unwrap_or_else(|| modelled(&direct, target.pictures));
+    let others = Algorithm::ALL.into_iter().filter(|&algorithm| algorithm != best);
+    let kernels = [best].into_iter().chain(others).filter_map(|algorithm| match algorithm {
+        Algorithm::Direct => Some(ConvKernel::Direct(direct.clone())),
+        Algorithm::Winograd { tile } => winograd(&direct, tile, workspace).map(ConvKernel::Winograd),
+    });
+    Ok(kernels.collect())
 }
 
-/// As many multiplications of each number of the input as are worth bringing the channels of pixels side by side: between 256
-/// and 288 measured on convolutions of ResNet-50 and DenseNet-121 by the matrix unit.
+/// Multiplications of each input element from which packing pays: between 256 and 288, measured on convolutions of
+/// ResNet-50 and DenseNet-121 with AMX.
 const GATHERED_USES: usize = 272;
-/// The same in front of a stride, where pictures are large: their copies would be the most that ResNet-50 needs at a time.
+/// The same for strided convolutions, whose images are large: their packed copies would be the peak of ResNet-50.
 const GATHERED_USES_STRIDED: usize = 512;
 
-/// A convolution of halves or bytes whose channels are brought side by side first, where there are several blocks of them,
-/// each pixel is multiplied often enough to be worth that, and the workspace suffices: sums then run over many words in one
-/// go. Planes are gathered in any case, as nothing else takes them.
+/// The kernel of a half-precision or int8 convolution. It packs the input first if there are several channel blocks,
+/// each pixel is used often enough, and the workspace suffices: sums are then contiguous. Row-major inputs are always
+/// packed.
 fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
     let kernel = cpu::ConvBlocked { algorithm: ConvAlgorithm::Packed, ..direct.clone() };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes();
@@ -104,7 +109,7 @@ fn required_algorithm(layout: ImageLayout) -> ConvAlgorithm {
     }
 }
 
-/// How often a convolution multiplies each number of its input.
+/// How often a convolution uses each element of its input.
 fn uses(conv: &cpu::ConvBlocked) -> usize {
     let cells = |extents: [usize; 2]| extents[0] * extents[1];
     let Window { kernel, input, output, .. } = conv.window;
@@ -118,14 +123,14 @@ fn exact_kernel(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, S
     if !(1..2 + vectors).all(known) {
         return Err("its weight, scale or bias is not known before the run".into());
     }
-    // What is known lies row-major, and kernels find a residual as the result lies.
+    // Constants are row-major, and a residual must have the layout of the result.
     if conv.epilogue.residual && known(node.inputs.len() - 1) {
         return Err("its residual is known before the run".into());
     }
     kernel_of_known(graph, node, conv)
 }
 
-/// The same, whatever is known.
+/// The same without requiring constants.
 fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, String> {
     let ty = |ix: usize| &graph.ty(node.inputs[ix]).shape;
     let (x, weight, out) = (ty(0), ty(1), &graph.ty(node.outputs[0]).shape);
@@ -158,10 +163,10 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     }))
 }
 
-/// Products of bytes whose sum an `i32` holds in any case.
-pub(super) const BYTE_TERMS_MAX: usize = i32::MAX as usize / (255 * 128);
+/// The most int8 terms whose sum cannot overflow an `i32`.
+pub(super) const INT8_TERMS_MAX: usize = i32::MAX as usize / (255 * 128);
 
-/// Whether a value is known before the run, if perhaps in bytes so far.
+/// Whether a value is a constant, or is dequantized from constants.
 fn will_be_known(graph: &Graph, value: ValueId) -> bool {
     let is_known = |value: ValueId| graph.value(value).tensor().is_some();
     is_known(value)
@@ -171,10 +176,10 @@ fn will_be_known(graph: &Graph, value: ValueId) -> bool {
         })
 }
 
-/// Whether there is a kernel for a convolution like this one, of bytes.
-pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
+/// Whether there is an int8 kernel for a convolution. Its operands may still be floats.
+pub(super) fn multiplies_int8(graph: &Graph, node: &Node, conv: &Conv) -> bool {
     let terms: usize = graph.ty(node.inputs[1]).shape[1..].iter().product();
-    if BYTE_TERMS_MAX < terms || !node.inputs[2..].iter().all(|&vector| will_be_known(graph, vector)) {
+    if INT8_TERMS_MAX < terms || !node.inputs[2..].iter().all(|&vector| will_be_known(graph, vector)) {
         return false;
     }
     match kernel_of_known(graph, node, conv) {
@@ -194,8 +199,8 @@ pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
     }
 }
 
-/// Whether the kernel of a convolution can write bytes.
-pub(super) fn writes_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
+/// Whether the kernel of a convolution can write int8.
+pub(super) fn writes_int8(graph: &Graph, node: &Node, conv: &Conv) -> bool {
     let kernel: cpu::Kernel = match exact_kernel(graph, node, conv) {
         Ok(ConvKernel::Direct(direct)) => cpu::ConvBlocked { result: StorageType::U8, ..direct }.into(),
         Ok(ConvKernel::Depthwise(depthwise)) => cpu::DepthwiseBlocked { result: StorageType::U8, ..depthwise }.into(),
@@ -204,45 +209,51 @@ pub(super) fn writes_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
     kernel.sizes().is_ok()
 }
 
-/// How there are kernels for a convolution of `f32` that take halves.
-pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: StorageType) -> HalfSupport {
+/// The candidates of a convolution with `f32` values whose operands or result are in half precision.
+pub(super) fn half_candidates(
+    graph: &Graph,
+    id: NodeId,
+    conv: &Conv,
+    half: StorageType,
+    dtype: DType,
+) -> Vec<Candidate> {
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
-    match exact_kernel(graph, node, conv) {
+    match exact_kernel(graph, graph.node(id), conv) {
         Ok(ConvKernel::Depthwise(kernel))
             if fits(cpu::DepthwiseBlocked { stored: half, result: half, ..kernel.clone() }.into()) =>
         {
-            HalfSupport::Follow
+            Candidate::in_half(graph, id, dtype)
         }
         Ok(ConvKernel::Direct(direct)) => {
             let to_half = cpu::ConvBlocked { result: half, ..direct };
             let algorithm = required_algorithm(to_half.layout);
             let of_halves = cpu::ConvBlocked { operands: half, algorithm, ..to_half.clone() };
-            // A picture that is used rarely is not worth being rounded and brought together first.
+            // An input that is used rarely is not worth being rounded and packed first.
             let pays = algorithm == ConvAlgorithm::InPlace || GATHERED_USES <= uses(&to_half);
             match (pays && fits(of_halves.into()), fits(to_half.into())) {
-                (true, _) => HalfSupport::Operands([0, 1].into_iter().collect()),
-                (false, true) => HalfSupport::Operands([].into_iter().collect()),
-                (false, false) => HalfSupport::None,
+                (true, _) => Candidate::with_half_operands(graph, id, dtype, &[0, 1]),
+                (false, true) => Candidate::with_half_operands(graph, id, dtype, &[]),
+                (false, false) => Vec::new(),
             }
         }
-        _ => HalfSupport::None,
+        _ => Vec::new(),
     }
 }
 
-/// Whether there is a kernel for pooling halves.
-pub(super) fn pools_halves(graph: &Graph, node: &Node, pool: &Pool) -> bool {
+/// Whether there is a kernel for this pool in half precision or int8.
+pub(super) fn has_pool_kernel(graph: &Graph, node: &Node, pool: &Pool) -> bool {
     let kernel = pool_kernel(graph.ty(node.inputs[0]), &graph.ty(node.outputs[0]).shape, pool);
     kernel.is_ok_and(|kernel| cpu::Kernel::from(kernel).sizes().is_ok())
 }
 
-/// Whether a reduction is one of whole pictures, for which there is a kernel.
+/// Whether a reduction is over whole images, for which there is a pooling kernel.
 pub(super) fn is_global_pool(graph: &Graph, node: &Node, reduce: &Reduce) -> bool {
     let x = &graph.ty(node.inputs[0]).shape;
     let all = reduce.axes.iter().copied().eq(2..x.rank()) && 2 < x.rank();
     all && matches!(reduce.kind, ReduceKind::Max | ReduceKind::Mean) && !x.contains(&0)
 }
 
-/// What a convolution's time depends on, the batch apart.
+/// The properties that a convolution's time depends on, without the batch.
 fn layer_name(conv: &cpu::ConvBlocked) -> String {
     let cpu::ConvBlocked { in_channels, out_channels, window, .. } = conv;
     let [[kernel_rows, kernel_columns], [rows, columns], [out_rows, out_columns]] =
@@ -254,30 +265,35 @@ fn layer_name(conv: &cpu::ConvBlocked) -> String {
     )
 }
 
-/// The ways to compute a convolution, where there are several.
-pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv, pictures: Option<usize>) -> Option<Layer> {
-    let Ok(ConvKernel::Direct(direct)) = exact_kernel(graph, node, conv) else { return None };
-    let kernel = |algorithm: Algorithm| -> Option<cpu::Kernel> {
-        match algorithm {
-            Algorithm::Direct => Some(direct.clone().into()),
-            Algorithm::Winograd { tile } => winograd(&direct, tile, FREE_SCRATCH).map(Into::into),
-        }
+/// A convolution as a layer to measure, from its kernels; `None` if it has only one.
+pub(super) fn layer(kernels: Vec<ConvKernel>, pictures: Option<usize>) -> Option<Layer> {
+    let is_direct = |kernel: &ConvKernel| match kernel {
+        ConvKernel::Direct(direct) => Some(direct.clone()),
+        ConvKernel::Depthwise(_) | ConvKernel::Winograd(_) => None,
     };
-    let candidates: Vec<_> = Algorithm::ALL.iter().filter_map(|&way| kernel(way).map(|kernel| (way, kernel))).collect();
-    let modelled = modelled(&direct, pictures);
-    (1 < candidates.len()).then(|| Layer { name: layer_name(&direct), modelled, candidates })
+    let direct = kernels.iter().find_map(is_direct).filter(|_| 1 < kernels.len())?;
+    let mut candidates: Vec<(Algorithm, cpu::Kernel)> = kernels
+        .into_iter()
+        .map(|kernel| match kernel {
+            ConvKernel::Depthwise(kernel) => (Algorithm::Direct, kernel.into()),
+            ConvKernel::Direct(kernel) => (Algorithm::Direct, kernel.into()),
+            ConvKernel::Winograd(kernel) => (Algorithm::Winograd { tile: kernel.tile }, kernel.into()),
+        })
+        .collect();
+    candidates.sort_by_key(|&(algorithm, _)| algorithm);
+    Some(Layer { name: layer_name(&direct), modelled: modelled(&direct, pictures), candidates })
 }
 
-/// The algorithm that is faster by the model, where weights are read once for so many pictures, or for the batch: Winograd's
-/// from pictures and channels of some size on. Larger tiles multiply less and have more weights: what few tiles share, memory
-/// decides.
+/// The algorithm that is faster by the cost model, if weights are read once for this many images or for the batch:
+/// Winograd for images and channels of some size. Larger tiles need fewer multiplications and more weights, so memory
+/// decides when few tiles share them.
 fn modelled(direct: &cpu::ConvBlocked, pictures: Option<usize>) -> Algorithm {
     let cpu::ConvBlocked { in_channels, out_channels, window, .. } = direct;
     if window.output.iter().any(|&extent| extent < 12) || *in_channels < 16 || *out_channels < 32 {
         return Algorithm::Direct;
     }
     let time = |tile: usize| {
-        let kernel = winograd(&cpu::ConvBlocked { batch: 1, ..direct.clone() }, tile, FREE_SCRATCH)?;
+        let kernel = winograd(&cpu::ConvBlocked { batch: 1, ..direct.clone() }, tile, UNLIMITED)?;
         let flops = kernel.flops().saturating_mul(pictures.unwrap_or(direct.batch) as u64);
         let bytes = 4 * kernel.packed_elements() as u64;
         Some(flops / FLOPS_BLOCKED + bytes / BYTES_WEIGHTS)
@@ -286,7 +302,7 @@ fn modelled(direct: &cpu::ConvBlocked, pictures: Option<usize>) -> Algorithm {
     ways.min_by_key(|&(time, _)| time).map_or(Algorithm::Direct, |(_, tile)| Algorithm::Winograd { tile })
 }
 
-/// Winograd's algorithm for a convolution, where it is one of 3 x 3 and the workspace suffices.
+/// Winograd's algorithm, for 3 x 3 convolutions whose workspace suffices.
 fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cpu::Winograd> {
     let cpu::ConvBlocked {
         batch,
@@ -319,9 +335,8 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
     (sizes.workspace <= scratch.0).then_some(kernel)
 }
 
-pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
+pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Call {
     let out = &node.output().shape;
-    let kernel = conv_kernel(node.graph, node.node, conv, node.scratch, node.target)?;
     let mut inputs: Vec<CallInput> = (0..node.node.inputs.len()).map(CallInput::Value).collect();
     let vectors = conv.epilogue.operands() - usize::from(conv.epilogue.residual);
     for (ix, input) in inputs.iter_mut().enumerate().skip(2).take(vectors) {
@@ -335,11 +350,11 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
             call($kernel, label, inputs)
         }};
     }
-    Ok(match kernel {
+    match kernel {
         ConvKernel::Depthwise(kernel) => packing!(kernel, packed),
         ConvKernel::Direct(kernel) => packing!(kernel, packed_bytes),
         ConvKernel::Winograd(kernel) => packing!(kernel, packed),
-    })
+    }
 }
 
 fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {
@@ -355,7 +370,7 @@ fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBloc
     Ok(cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window, stored })
 }
 
-pub(super) fn pool(node: &View, pool: &Pool) -> Result<Call, String> {
+pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Call, String> {
     let (x, out) = (node.graph.ty(node.node.inputs[0]), &node.output().shape);
     let kernel = pool_kernel(x, out, pool)?;
     let name = if pool.kind == PoolKind::Max { " max" } else { " mean" };
@@ -363,15 +378,15 @@ pub(super) fn pool(node: &View, pool: &Pool) -> Result<Call, String> {
     Ok(call(kernel, label, node.values()))
 }
 
-/// A reduction of whole pictures, as pooling by a window as large as they are.
-pub(super) fn global_pool(node: &View, reduce: &Reduce) -> Option<Call> {
+/// A reduction over whole images, as pooling with a window of the same size.
+pub(super) fn global_pool(node: &NodeView, reduce: &Reduce) -> Option<Call> {
     let kind = match reduce.kind {
         ReduceKind::Max => Pool2dKind::Max,
         ReduceKind::Mean => Pool2dKind::Mean,
         _ => return None,
     };
     let x = &node.graph.ty(node.node.inputs[0]).shape;
-    if !node.is_blocked || !is_global_pool(node.graph, node.node, reduce) {
+    if !node.is_blocked() || !is_global_pool(node.graph, node.node, reduce) {
         return None;
     }
     let cells = [1, x[2..].iter().product()];
@@ -398,7 +413,7 @@ pub(super) fn reads_blocked(graph: &Graph, node: &Node, input: usize) -> bool {
 }
 
 /// A layout among a node's values that its kernels do not take there.
-pub(super) fn misplaced(graph: &Graph, node: &Node) -> Option<Layout> {
+pub(super) fn unsupported_layout(graph: &Graph, node: &Node) -> Option<Layout> {
     let layout = |value: ValueId| graph.value(value).layout;
     let own = layout(node.outputs[0]);
     let other = node.outputs.iter().map(|&output| layout(output)).find(|&layout| layout != own);
@@ -420,9 +435,9 @@ fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
         || graph.blocked_op(node, BLOCK as u16).is_some()
 }
 
-// The model of times: what two cores with AVX-512 do in a nanosecond. Only relations matter. All times but that of reading
-// weights, which is taken for one number of pictures, are proportional to the batch, so that plans for several batches choose
-// alike and share their packed weights.
+// The cost model: throughput of two cores with AVX-512 per nanosecond. Only relations matter. All costs except that of
+// reading weights, which counts for one number of images, are proportional to the batch, so that plans for several
+// batches choose alike and share their packed weights.
 const FLOPS_BLOCKED: u64 = 200;
 const FLOPS_ROW_MAJOR: u64 = 110;
 const FLOPS_SLOW: u64 = 10;
@@ -430,13 +445,27 @@ const BYTES: u64 = 40;
 /// Weights come from memory, with every run again.
 const BYTES_WEIGHTS: u64 = 20;
 const BYTES_RELAYOUT: u64 = 20;
-/// What a step costs beside its work, in nanoseconds.
+/// The overhead of a step, in nanoseconds.
 const STEP: u64 = 1000;
 /// Times are in picoseconds.
 const PER_NANOSECOND: u64 = 1000;
 
-/// The modelled time of a node whose result has a layout; none where there is no kernel for that.
-pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarget) -> Option<u64> {
+/// The candidate for a node whose result has a layout.
+pub(super) fn candidates_in(graph: &Graph, id: NodeId, layout: Layout, target: &CpuTarget) -> Vec<Candidate> {
+    let node = graph.node(id);
+    let candidate = |cost| {
+        let mut candidate = Candidate { cost, ..Candidate::given(graph, id) };
+        candidate.result.layout = layout;
+        for (ix, operand) in candidate.operands.iter_mut().enumerate() {
+            operand.layout = if layout == LAYOUT && reads_blocked(graph, node, ix) { LAYOUT } else { Layout::RowMajor };
+        }
+        candidate
+    };
+    time(graph, node, layout, target).map(candidate).into_iter().collect()
+}
+
+/// The modelled time of a node whose result has a layout; `None` without a kernel for it.
+fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarget) -> Option<u64> {
     let blocked = match layout {
         Layout::RowMajor => false,
         LAYOUT => true,
@@ -450,7 +479,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarge
     let (flops, moved) = (graph.node_flops(node) * PER_NANOSECOND, moved * PER_NANOSECOND);
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
     let work = match (&node.op, blocked) {
-        (Op::Conv(conv), true) => match conv_kernel(graph, node, conv, FREE_SCRATCH, target).ok()? {
+        (Op::Conv(conv), true) => match conv_kernels(graph, node, conv, UNLIMITED, target).ok()?.swap_remove(0) {
             ConvKernel::Depthwise(kernel) if fits(kernel.clone().into()) => flops / (FLOPS_BLOCKED / 4),
             ConvKernel::Direct(kernel) if fits(kernel.clone().into()) => {
                 let real = kernel.out_channels.max(1) as u64;
@@ -478,7 +507,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarge
     };
     let mut values = node.inputs.iter().chain(&node.outputs);
     let possible = match (&node.op, blocked) {
-        // Sliding windows write halves and bytes to blocks alone.
+        // Windows write half precision and int8 only to blocked layouts.
         (Op::Conv(_) | Op::Pool(_), false) => values.all(|&value| graph.ty(value).dtype == DType::F32),
         (_, true) => values.all(|&value| StorageType::of(graph.ty(value).dtype).is_some()),
         (_, false) => true,

@@ -2,29 +2,30 @@
 
 use cpu::Window;
 use ir::ops::{Conv, ConvChain};
-use ir::{Graph, NodeId, Op, Operator, TensorType, ValueId};
+use ir::{Call, CallInput, Graph, NodeId, Op, Operator, TensorType, UNLIMITED, ValueId};
 use smallvec::SmallVec;
 use types::{Bytes, DType, Shape};
 
 use super::blocked::{self, BLOCK, LAYOUT};
+use super::select::{call, epilogue, packed, packed_bytes, suffix};
 use super::windows::{label, window};
-use super::{View, call, epilogue, packed, packed_bytes, suffix};
-use crate::{Call, CallInput, FREE_SCRATCH};
+use crate::NodeView;
 
-/// What lies between the convolutions of a chain is to have more bytes than this: less stays in caches, is read back nearly as
-/// fast as it was written, and rows that are computed twice cost more than that (docs/measurements/cpu.md has both sides).
+/// The least bytes between the convolutions of a chain for which fusion pays: less stays in caches and is read back
+/// nearly as fast as it was written, and recomputed rows cost more (docs/measurements/cpu.md has both sides).
 const WIDE: u64 = 3 << 19;
-/// The same in front of the first depthwise convolution of a network, whose input is row-major: what its convolution computes
-/// twice costs more than that of a product, and pays where no cache of a core keeps its results.
+/// The same for a chain that begins with the row-major input of a network: recomputing a full convolution costs more
+/// than recomputing a product, and fusion pays only if no core's cache holds the results.
 const WIDE_FRONT: u64 = 8 << 20;
-/// A band's rows at most, and what its part of the scratch may have, which is to stay in a second-level cache beside weights.
+/// The most rows of a stripe, and the most scratch of a stripe, which must fit into a second-level cache together with
+/// the weights.
 const BAND_MAX: usize = 14;
 const BAND_SCRATCH: u64 = 384 << 10;
 
-/// The scratch of a run of nodes as one step, where it is an inverted bottleneck, the last two of its three convolutions, or the
-/// begin of a network like that, and is faster so: bands fit the caches, threads have something to share, few rows are
-/// computed twice, and no more memory is needed than by single steps.
-pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
+/// The workspace of a run of nodes as one step, if it is an inverted bottleneck, the last two of its three
+/// convolutions, or the beginning of a network, and is faster as one step: stripes fit the caches, threads share them,
+/// few rows are computed twice, and it needs no more memory than single steps.
+pub(super) fn fused_workspace(graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
     let first = graph.node(run[0]);
     let blocked = |value: ValueId| graph.value(value).layout == LAYOUT;
     let mut operands: SmallVec<[ValueId; 8]> = SmallVec::from_slice(&first.inputs[..1]);
@@ -48,7 +49,7 @@ pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
     if halves {
         return None;
     }
-    let kernel = kernel_of(&ConvChain { convs }, &types, blocked(first.inputs[0]), out, FREE_SCRATCH).ok()?;
+    let kernel = kernel_of(&ConvChain { convs }, &types, blocked(first.inputs[0]), out, UNLIMITED).ok()?;
     let Values { wide, saved } = Values::of(&kernel);
     let scratch = cpu::Kernel::from(kernel.clone()).sizes().ok()?.workspace;
     let slots = kernel.slots() as u64;
@@ -62,8 +63,8 @@ pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
 struct Values {
     /// The widest of those between its convolutions.
     wide: u64,
-    /// How many bytes fewer are alive at a time than with a step for each convolution, scratch aside. None where they are
-    /// more: a narrow value between wide ones is better stored.
+    /// By how many bytes the live bytes fall below those of one step for each convolution, scratch not included. `None`
+    /// if they grow: a narrow value between wide ones is better stored.
     saved: Option<u64>,
 }
 
@@ -94,12 +95,12 @@ impl Values {
     }
 }
 
-pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
-    if !node.is_blocked {
+pub(super) fn lower(node: &NodeView, chain: &ConvChain) -> Result<Call, String> {
+    if !node.is_blocked() {
         return Err("its channels are not in blocks".into());
     }
     let types: SmallVec<[&TensorType; 8]> = node.node.inputs.iter().map(|&input| node.graph.ty(input)).collect();
-    let kernel = kernel_of(chain, &types, node.layout(0) == LAYOUT, &node.output().shape, node.scratch)?;
+    let kernel = kernel_of(chain, &types, node.input_layout(0) == LAYOUT, &node.output().shape, node.workspace)?;
     let mut inputs: Vec<CallInput> = (0..types.len()).map(CallInput::Value).collect();
     let first = 3 - chain.convs.len();
     for (ix, (conv, own)) in chain.parts().enumerate() {
@@ -126,8 +127,8 @@ pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
     Ok(call(kernel, label, inputs))
 }
 
-/// The kernel of a chain of which the operands and the result have these types and shape, with at most `scratch` bytes of
-/// workspace if it can. Its first stage may be any convolution of a row-major picture, whose few channels make it cheap.
+/// The kernel of a chain whose operands and result have these types, with at most `scratch` bytes of workspace if it
+/// can. Its first stage may be any convolution of a row-major image, whose few channels make it cheap.
 fn kernel_of(
     chain: &ConvChain,
     inputs: &[&TensorType],
@@ -181,7 +182,7 @@ fn kernel_of(
     Ok(in_bands(kernel, scratch))
 }
 
-/// A kernel with the highest bands that leave enough of them to share out and whose scratch fits.
+/// A kernel with the highest stripes that leave enough of them to share between threads and whose scratch fits.
 fn in_bands(kernel: cpu::InvertedBottleneck, scratch: Bytes) -> cpu::InvertedBottleneck {
     let rows = kernel.batch * kernel.window.output[0];
     let scratch = scratch.0.min(Values::of(&kernel).saved.unwrap_or(0));
@@ -202,8 +203,8 @@ mod tests {
     use types::{DType, Random, Scope, Tensor};
 
     use super::*;
-    use crate::Target;
     use crate::cpu::CpuTarget;
+    use ir::{Query, Target};
 
     /// A bottleneck on blocked values, with its three nodes.
     fn bottleneck(channels: usize, plane: usize, stride: usize) -> (Graph, Vec<NodeId>) {
@@ -244,11 +245,11 @@ mod tests {
     #[test]
     fn what_outgrows_the_caches_is_fused() {
         let (graph, nodes) = bottleneck(96, 112, 2);
-        assert!(fuses(&graph, &nodes).is_some());
-        assert!(fuses(&graph, &nodes[1..]).is_none(), "what the depthwise convolution leaves is 1.15 MiB");
-        assert!(fuses(&graph, &nodes[..2]).is_none(), "the last of the row is a product over channels");
+        assert!(fused_workspace(&graph, &nodes).is_some());
+        assert!(fused_workspace(&graph, &nodes[1..]).is_none(), "what the depthwise convolution leaves is 1.15 MiB");
+        assert!(fused_workspace(&graph, &nodes[..2]).is_none(), "the last of the row is a product over channels");
         let (graph, nodes) = bottleneck(192, 28, 1);
-        assert!(fuses(&graph, &nodes).is_none(), "588 KiB stay in the caches");
+        assert!(fused_workspace(&graph, &nodes).is_none(), "588 KiB stay in the caches");
     }
 
     #[test]
@@ -266,10 +267,10 @@ mod tests {
         };
         for (batch, divided) in [(32, 1), (32, 4)] {
             let (graph, nodes) = begin(batch, divided, 1);
-            assert!(fuses(&graph, &nodes).is_some(), "{batch} pictures, channels by {divided}");
+            assert!(fused_workspace(&graph, &nodes).is_some(), "{batch} pictures, channels by {divided}");
         }
         let (graph, nodes) = begin(4, 1, 1);
-        assert!(fuses(&graph, &nodes).is_none(), "6.1 MiB are read back nearly as fast as they were written");
+        assert!(fused_workspace(&graph, &nodes).is_none(), "6.1 MiB are read back nearly as fast as they were written");
         let signal = chain(
             [1, 16, 1, 8000],
             [
@@ -278,14 +279,14 @@ mod tests {
                 (Conv::square(1, 0), [24, 96, 1, 1]),
             ],
         );
-        assert!(fuses(&signal.0, &signal.1).is_none(), "one row is one band, for one thread");
+        assert!(fused_workspace(&signal.0, &signal.1).is_none(), "one row is one band, for one thread");
         let (graph, nodes) = begin(32, 1, 1);
         let mut narrow = graph.clone();
         narrow.value_mut(graph.inputs()[0]).layout = LAYOUT;
-        assert!(fuses(&narrow, &nodes).is_none(), "in front of many channels the halo would be dear");
+        assert!(fused_workspace(&narrow, &nodes).is_none(), "in front of many channels the halo would be dear");
         let (graph, nodes) = begin(32, 1, 4);
         assert!(
-            fuses(&graph, &nodes[1..]).is_none(),
+            fused_workspace(&graph, &nodes[1..]).is_none(),
             "what the depthwise convolution leaves is narrower than both its neighbours"
         );
     }
@@ -303,8 +304,11 @@ mod tests {
         let y = fused.add1(ConvChain { convs: convs.collect() }.into(), &inputs, Scope::new("all")).unwrap();
         fused.value_mut(y).layout = LAYOUT;
         let id = fused.value(y).producer().unwrap();
-        let workspace = |scratch: Bytes| CpuTarget::new().calls(&fused, id, scratch).unwrap()[0].workspace;
-        let free = workspace(FREE_SCRATCH);
+        let workspace = |workspace: Bytes| {
+            let query = Query { workspace, ..Query::GIVEN };
+            CpuTarget::new().candidates(&fused, &[id], &query).unwrap()[0].workspace
+        };
+        let free = workspace(UNLIMITED);
         assert!(workspace(Bytes(free.0 / 2)).0 <= free.0 / 2);
         assert!(workspace(Bytes(0)) < Bytes(free.0 / 2), "one row at a time is the least");
     }

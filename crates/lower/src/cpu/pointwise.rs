@@ -1,16 +1,16 @@
 //! Pointwise nodes: chains of `f32`, and one function at a time for other dtypes.
 
 use cpu::{ElementwiseFn, Instruction, StorageType};
-use ir::Op;
 use ir::ops::ChainStep;
+use ir::{Call, Op};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Shape};
 
-use super::{View, broadcast_strides, call, float_of};
-use crate::Call;
+use super::select::{broadcast_strides, call, float_of};
+use crate::NodeView;
 
 /// The call for a pointwise node.
-pub(super) fn lower(node: &View) -> Result<Call, String> {
+pub(super) fn lower(node: &NodeView) -> Result<Call, String> {
     match &*node.op {
         Op::Chain(chain) => {
             let program = chain.steps.iter().map(|step| match *step {
@@ -43,7 +43,7 @@ fn is_fraction(dtype: DType) -> bool {
     StorageType::of(dtype).is_some_and(|stored| !stored.is_byte())
 }
 
-fn is_chain(node: &View, gives_bool: bool) -> bool {
+fn is_chain(node: &NodeView, gives_bool: bool) -> bool {
     node.output().dtype == DType::F32 && node.input(0).dtype == DType::F32 && !gives_bool
 }
 
@@ -52,13 +52,13 @@ fn is_bitwise(function: Function2) -> bool {
 }
 
 /// The output's extents and each operand's strides in them.
-fn walk(node: &View) -> (Vec<usize>, Vec<Vec<usize>>) {
+fn walk(node: &NodeView) -> (Vec<usize>, Vec<Vec<usize>>) {
     let shape: &Shape = &node.output().shape;
     let strides = (0..node.node.inputs.len()).map(|ix| broadcast_strides(&node.input(ix).shape, shape)).collect();
     (shape.to_vec(), strides)
 }
 
-fn chain_call(node: &View, program: Vec<Instruction>) -> Call {
+fn chain_call(node: &NodeView, program: Vec<Instruction>) -> Call {
     let (shape, strides) = walk(node);
     let names: Vec<&str> = program
         .iter()
@@ -78,7 +78,7 @@ fn chain_call(node: &View, program: Vec<Instruction>) -> Call {
     call(cpu::Chain { shape, strides, inputs, program, result }, label, node.values())
 }
 
-fn elementwise(node: &View, function: ElementwiseFn, dtype: DType) -> Call {
+fn elementwise(node: &NodeView, function: ElementwiseFn, dtype: DType) -> Call {
     let (shape, strides) = walk(node);
     let name = match function {
         ElementwiseFn::Unary(function) => function.name().to_string(),

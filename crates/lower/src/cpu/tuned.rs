@@ -1,13 +1,13 @@
-//! [`Tuned`]: algorithms of convolutions that were chosen by measuring, in place of the model of times.
+//! [`Tuned`]: convolution algorithms that were chosen by measurement instead of the cost model.
 //!
-//! [`layers`] lists what there is to measure: each convolution of a graph that can be computed in several ways, once for
-//! each shape, as kernels. Whoever runs them on the machine that matters enters the fastest into a [`Tuned`], which a
+//! [`layers`] lists the layers to measure: each convolution of a graph that has several algorithms, once for each
+//! shape, as kernels. The fastest ones on the target machine are entered into a [`Tuned`], which a
 //! [`CpuTarget`](super::CpuTarget) follows.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ir::{Graph, Op};
+use ir::{Graph, Op, UNLIMITED};
 
 use super::{CpuTarget, blocked};
 
@@ -16,7 +16,7 @@ use super::{CpuTarget, blocked};
 pub enum Algorithm {
     /// As the sum of products that it is.
     Direct,
-    /// By Winograd's algorithm, for tiles of so many rows and columns of the output.
+    /// By Winograd's algorithm.
     Winograd {
         /// 2, 4 or 6.
         tile: usize,
@@ -50,7 +50,7 @@ impl fmt::Display for Algorithm {
 /// A convolution that can be computed in several ways.
 #[derive(Clone, Debug)]
 pub struct Layer {
-    /// Its shape, without the batch: what choices are kept by.
+    /// Its shape, without the batch: the key of choices.
     pub name: String,
     /// The way that the model of times takes.
     pub modelled: Algorithm,
@@ -82,7 +82,8 @@ pub fn layers(graph: &Graph, target: &CpuTarget) -> Vec<Layer> {
     let mut found: Vec<Layer> = Vec::new();
     for node in graph.nodes().values() {
         let Op::Conv(conv) = &node.op else { continue };
-        let Some(layer) = blocked::candidates(graph, node, conv, target.pictures) else { continue };
+        let Ok(kernels) = blocked::conv_kernels(graph, node, conv, UNLIMITED, target) else { continue };
+        let Some(layer) = blocked::layer(kernels, target.pictures) else { continue };
         if found.iter().all(|other| other.name != layer.name) {
             found.push(layer);
         }

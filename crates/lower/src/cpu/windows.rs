@@ -1,11 +1,12 @@
-//! Nodes that slide a window: convolutions and pooling, over one or two spatial dimensions.
+//! Row-major kernels for windows: convolutions and pooling, over one or two spatial dimensions.
 
 use cpu::{Pool2dKind, Window};
+use ir::Call;
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
 use types::{DType, Shape};
 
-use super::{View, call, epilogue, suffix};
-use crate::Call;
+use super::select::{call, epilogue, suffix};
+use crate::NodeView;
 
 /// The rows and columns of spatial numbers; one dimension is one row.
 pub(super) fn rows_columns(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
@@ -42,8 +43,8 @@ pub(super) fn label(window: &Window, shape: &Shape, more: &str) -> String {
     format!("{rows}x{columns}/{} to {shape}{more}", window.stride[1])
 }
 
-/// Refuses what row-major kernels for sliding windows do not take.
-fn numbers_only(node: &View) -> Result<(), String> {
+/// Refuses dtypes that row-major window kernels do not support.
+fn numbers_only(node: &NodeView) -> Result<(), String> {
     let mut types = (0..node.node.inputs.len()).map(|ix| node.input(ix)).chain([node.output()]);
     match types.find(|ty| ty.dtype != DType::F32) {
         Some(other) => Err(format!("its kernel for row-major values computes with f32, not with {}", other.dtype)),
@@ -51,7 +52,7 @@ fn numbers_only(node: &View) -> Result<(), String> {
     }
 }
 
-pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
+pub(super) fn conv(node: &NodeView, conv: &Conv) -> Result<Call, String> {
     numbers_only(node)?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
@@ -65,16 +66,16 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
         window,
         weights: node.weights(),
         epilogue,
-        workspace_max: cpu::Conv::WORKSPACE_MAX.min((node.scratch.0 / 4) as usize),
+        workspace_max: cpu::Conv::WORKSPACE_MAX.min((node.workspace.0 / 4) as usize),
     };
     let packing = kernel.clone();
     let inputs = node.with_weights(move |items| packing.pack(items));
     Ok(call(kernel, label, inputs))
 }
 
-pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Call, String> {
+pub(super) fn conv_transpose(node: &NodeView, conv: &ConvTranspose) -> Result<Call, String> {
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
-    // Seen from the output: it is the input of the convolution that this one transposes.
+    // From the output: it is the input of the convolution that this one transposes.
     let window = window(out, x, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let label = label(&window, out, &suffix(&conv.epilogue));
     let kernel = cpu::ConvTranspose {
@@ -91,7 +92,7 @@ pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Call, 
     Ok(call(kernel, label, inputs))
 }
 
-pub(super) fn pool(node: &View, pool: &Pool) -> Result<Call, String> {
+pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Call, String> {
     numbers_only(node)?;
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;

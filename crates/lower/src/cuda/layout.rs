@@ -1,17 +1,19 @@
-//! Values whose channels are neighbours ([`Layout::ChannelsLast`]), which cuDNN's engines for halves work on: in any other
-//! layout they turn their operands around in a workspace, and their results back.
+//! Channels-last values ([`Layout::ChannelsLast`]), which cuDNN's engines for half precision work on: operands and
+//! results in another layout are converted in a workspace.
 //!
-//! Nodes that do not care work in their physical form; pools know both layouts. Convolutions that cuDNN does not do are
-//! emitted for row-major values alone.
+//! Elementwise nodes and copies work in their physical form; pools support both layouts. Convolutions that cuDNN does
+//! not support are emitted for row-major values only.
 
 use ir::{Graph, Node, Op, Reuse, TensorType, ValueId};
 use types::{Layout, Shape, Tensor};
 
-// The model of times, in bytes that are moved. Only relations matter; all times are proportional to the batch, so that plans
-// for several batches choose alike and share their packed weights.
-/// Operations of an emitted convolution that take as long as a byte.
+use super::emit::around;
+
+// The cost model, in moved bytes. Only relations matter; all costs are proportional to the batch, so that plans for
+// several batches choose alike and share their packed weights.
+/// Operations of an emitted convolution in the time of a byte.
 const FLOPS_OF_A_BYTE: u64 = 2;
-/// What is moved while a step begins: about a microsecond.
+/// Bytes that are moved in the launch time of a step, about a microsecond.
 const STEP: u64 = 4 << 20;
 
 /// Whether a node with a result whose channels are neighbours reads this operand so.
@@ -29,8 +31,8 @@ pub(super) fn reads_last(graph: &Graph, node: &Node, input: usize) -> bool {
     }
 }
 
-/// A layout among a node's values that its kernels do not take there.
-pub(super) fn misplaced(graph: &Graph, node: &Node) -> Option<Layout> {
+/// A layout of a node's values that its kernels do not support.
+pub(super) fn unsupported_layout(graph: &Graph, node: &Node) -> Option<Layout> {
     let layout = |value: ValueId| graph.value(value).layout;
     let own = layout(node.outputs[0]);
     let is_last = own == Layout::ChannelsLast;
@@ -50,11 +52,11 @@ pub(super) fn misplaced(graph: &Graph, node: &Node) -> Option<Layout> {
     inputs.find(|&(ix, &input)| layout(input) != wanted(ix)).map(|(_, &input)| layout(input))
 }
 
-/// What a node costs beside what it costs in any layout, where cuDNN would want so much workspace for it: its engines write
-/// and read what they turn around. None where a node has no kernel for the layout.
+/// The part of a node's cost that depends on the layout, if cuDNN needs this much workspace for it: its engines write
+/// and read converted operands. `None` without a kernel for the layout.
 pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option<u64>) -> Option<u64> {
     let batch = graph.ty(node.outputs[0]).shape.first().map_or(1, |&extent| extent as u64);
-    // What is gathered in a workspace takes a step to write or to read; operands and results that are turned around, both.
+    // A packed operand is written and read once; converted operands and results twice.
     let beside = |bytes: u64, steps: u64| if bytes == 0 { 0 } else { 2 * bytes + steps * STEP * batch };
     match (&node.op, layout) {
         (Op::Conv(_), Layout::ChannelsLast) => workspace.map(|bytes| beside(bytes, 1)),
@@ -69,7 +71,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option
     }
 }
 
-/// What a concatenation costs: nothing where its parts are made where they belong.
+/// The cost of a concatenation: nothing if its operands are written in place.
 fn copied(graph: &Graph, node: &Node, layout: Layout) -> Option<u64> {
     let op = match layout {
         Layout::ChannelsLast => graph.channels_last_op(node)?,
@@ -90,7 +92,7 @@ fn copied(graph: &Graph, node: &Node, layout: Layout) -> Option<u64> {
     }
 }
 
-/// What turning a value around costs.
+/// The cost of converting a value.
 pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
     let ty = graph.ty(value);
     let one_place = ty.shape.iter().skip(2).all(|&extent| extent == 1);
@@ -100,11 +102,11 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
     }
 }
 
-/// A known tensor's bytes with its second axis innermost, where its extents are as many as `shape` says: aligned with a
-/// result on the right.
+/// The bytes of a constant with its second axis innermost. `shape` has its extents, aligned with those of a result on
+/// the right.
 pub(super) fn turned(tensor: &Tensor, shape: &Shape) -> Vec<u8> {
     let size = tensor.dtype().size().0 as usize;
-    let (bytes, [outer, channels, inner]) = (tensor.to_le_bytes(), super::around(shape, 1));
+    let (bytes, [outer, channels, inner]) = (tensor.to_le_bytes(), around(shape, 1));
     let mut turned = Vec::with_capacity(bytes.len());
     for image in 0..outer {
         for cell in 0..inner {

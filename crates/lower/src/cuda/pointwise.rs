@@ -1,23 +1,23 @@
 //! Pointwise nodes: one thread an element.
 
-use ir::Op;
 use ir::ops::ChainStep;
+use ir::{Call, CallInput, Op};
 use types::DType;
 use types::pointwise::{Binary, Unary};
 
-use super::text::{binary, comparison, computed, ctype, number, place, unary, unary_of_integer};
-use super::{Emitted, Template, View, blocks, call};
-use crate::{Call, CallInput};
+use super::c_source::{binary, comparison, computed, ctype, number, place, unary, unary_of_integer};
+use super::emit::{Emitted, KernelKind, Template, blocks, call};
+use crate::NodeView;
 
 /// The call for a pointwise node.
-pub(super) fn lower(node: &View) -> Result<Call, String> {
-    let (output, operands) = (node.output(), (0..node.inputs()).collect::<Vec<usize>>());
+pub(super) fn lower(node: &NodeView) -> Result<Call, String> {
+    let (output, operands) = (node.output(), (0..node.operand_count()).collect::<Vec<usize>>());
     let places: Vec<String> = operands.iter().map(|&ix| operand_place(node, ix)).collect();
     let mut body = head(output.shape.elements());
     for (ix, place) in places.iter().enumerate() {
         let dtype = node.input(ix).dtype;
         let ty = match node.op() {
-            // Chains compute with what bytes hold.
+            // Chains compute with the values of 8-bit integers as floats.
             Op::Chain(_) => "float",
             Op::Select(_) => ctype(dtype),
             _ => computed(dtype),
@@ -29,7 +29,7 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
     let in_place: Vec<usize> =
         operands.iter().copied().filter(|&ix| places[ix] == "i" && node.input(ix).dtype == output.dtype).collect();
     let emitted = Emitted {
-        kind: "pointwise".into(),
+        kind: KernelKind::Pointwise,
         parameters: node.parameters(&operands),
         body,
         grid: blocks(output.shape.elements()),
@@ -39,8 +39,8 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
     Ok(call(emitted, format!("{what} on {}", output.shape), &operands, &in_place))
 }
 
-/// Functions on what a library left of a result, in place.
-pub(super) fn go_on(node: &View, functions: &[Unary]) -> Call {
+/// Activations on a library's result, in place.
+pub(super) fn go_on(node: &NodeView, functions: &[Unary]) -> Call {
     let (elements, ty) = (node.output().shape.elements(), ctype(node.output().dtype));
     let mut body = head(elements) + "    float v = y[i];\n";
     for &function in functions {
@@ -48,7 +48,7 @@ pub(super) fn go_on(node: &View, functions: &[Unary]) -> Call {
     }
     body.push_str("    y[i] = v;\n");
     let emitted = Emitted {
-        kind: "pointwise".into(),
+        kind: KernelKind::Pointwise,
         // The operand and the result are the same bytes.
         parameters: vec![(format!("{ty}*"), "y".into()), (format!("{ty}*"), "same".into())],
         body,
@@ -66,8 +66,8 @@ pub(super) fn head(elements: usize) -> String {
     format!("    const int i = element();\n    if ({elements} <= i) return;\n")
 }
 
-/// Where a broadcast operand's element lies for element `i` of the result.
-fn operand_place(node: &View, ix: usize) -> String {
+/// The index of a broadcast operand's element for element `i` of the result.
+fn operand_place(node: &NodeView, ix: usize) -> String {
     let (own, out) = (&node.input(ix).shape, &node.output().shape);
     let missing = out.rank() - own.rank();
     let strides = own.row_major_strides();
@@ -78,13 +78,13 @@ fn operand_place(node: &View, ix: usize) -> String {
     place(out, &(0..out.rank()).map(stride).collect::<Vec<_>>(), 0)
 }
 
-/// What a node does, and its result in C, after lines that it takes.
-fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
+/// A description of a node's function, and its result in C. `body` gets the lines before it.
+fn result(node: &NodeView, body: &mut String) -> Result<(String, String), String> {
     let to = node.output().dtype;
     match node.op() {
         Op::Chain(chain) => {
             let stored = |dtype: DType| matches!(dtype, DType::F32 | DType::U8 | DType::I8) || dtype.is_half();
-            let mut dtypes = (0..node.inputs()).map(|ix| node.input(ix).dtype).chain([to]);
+            let mut dtypes = (0..node.operand_count()).map(|ix| node.input(ix).dtype).chain([to]);
             if let Some(other) = dtypes.find(|&dtype| !stored(dtype)) {
                 return Err(format!("its kernel computes in f32, not with {other}"));
             }
@@ -101,9 +101,9 @@ fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
                     }
                     ChainStep::Constant(value) => number(value),
                 };
-                body.push_str(&format!("    const float r{} = {value};\n", node.inputs() + ix));
+                body.push_str(&format!("    const float r{} = {value};\n", node.operand_count() + ix));
             }
-            let last = format!("r{}", node.inputs() + chain.steps.len() - 1);
+            let last = format!("r{}", node.operand_count() + chain.steps.len() - 1);
             Ok((names.join(" "), rounded(&last, to)))
         }
         Op::Unary(function) => {

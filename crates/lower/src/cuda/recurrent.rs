@@ -1,18 +1,19 @@
 //! Nodes whose state goes from one step of a sequence to the next: a launch a step, or two where a gate has to be there for
 //! all units before another is computed.
 
+use ir::Call;
 use ir::ops::Recurrent;
 use types::Bytes;
 use types::recurrent::{Cell, Direction, Reset};
 
-use super::text::unary;
-use super::{Emitted, GRID_MAX, THREADS, Template, View, call};
-use crate::Call;
+use super::c_source::unary;
+use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, call};
+use crate::NodeView;
 
 /// Units of a block, one a warp.
 const UNITS: usize = THREADS as usize / 32;
 
-pub(super) fn recurrent(node: &View, op: &Recurrent) -> Result<Vec<Call>, String> {
+pub(super) fn recurrent(node: &NodeView, op: &Recurrent) -> Result<Vec<Call>, String> {
     node.all_f32()?;
     let (shape, units) = (&node.input(0).shape, node.input(1).shape[2]);
     let (seq, batch, directions) = (shape[0], shape[1], op.direction.count());
@@ -35,7 +36,7 @@ pub(super) fn recurrent(node: &View, op: &Recurrent) -> Result<Vec<Call>, String
          (step == {}) y1[at.state() + at.unit] = next;\n",
         seq - 1
     );
-    let operands: Vec<usize> = (0..node.inputs()).collect();
+    let operands: Vec<usize> = (0..node.operand_count()).collect();
     let mut parameters: Vec<(String, String)> =
         operands.iter().map(|ix| ("const float*".into(), format!("a{ix}"))).collect();
     let results = 2 + usize::from(op.cell.has_memory());
@@ -44,7 +45,7 @@ pub(super) fn recurrent(node: &View, op: &Recurrent) -> Result<Vec<Call>, String
         parameters.push(("float*".into(), "kept".into()));
     }
     let emitted = Emitted {
-        kind: "recurrent".into(),
+        kind: KernelKind::Recurrent,
         parameters,
         body,
         grid: [units.div_ceil(UNITS) as u32, directions as u32, batch as u32],
@@ -59,7 +60,8 @@ pub(super) fn recurrent(node: &View, op: &Recurrent) -> Result<Vec<Call>, String
     Ok(vec![call])
 }
 
-/// How many launches a step takes, and what its first lanes compute: `next`, the state after it. [`Cell`] has the formulas.
+/// The number of launches for each step of the sequence, and the code of the first lanes: `next`, the state after the
+/// step. [`Cell`] has the formulas.
 fn body(cell: &Cell) -> (usize, String) {
     let first = "    if (at.lane != 0) return;\n";
     match cell {

@@ -1,12 +1,13 @@
 //! Nodes that slide a window over one or two spatial dimensions.
 
+use ir::Call;
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
 use types::{Bytes, Layout, Shape};
 
-use super::tensor::Tiles;
-use super::text::finish;
-use super::{Emitted, GRID_MAX, Template, View, blocks, call};
-use crate::Call;
+use super::c_source::finish;
+use super::emit::{Emitted, GRID_MAX, KernelKind, Template, blocks, call};
+use super::tiling::Tiles;
+use crate::NodeView;
 
 /// Groups with fewer output channels are computed output by output.
 const CHANNELS_MIN: usize = 8;
@@ -40,32 +41,34 @@ pub(super) fn label(kernel: &[usize], out: &Shape) -> String {
     format!("{kernel} to {out}")
 }
 
-pub(super) fn conv(node: &View, conv: &Conv, scratch: Bytes) -> Result<Vec<Call>, String> {
+pub(super) fn conv(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let (ins, outs, groups) = (weight[1], weight[0] / conv.groups, conv.groups);
-    let operands: Vec<usize> = (0..node.inputs()).collect();
+    let operands: Vec<usize> = (0..node.operand_count()).collect();
     let pixels: usize = out[2..].iter().product();
     let count = out[0] * groups;
     let terms = ins * weight[2..].iter().product::<usize>();
-    let tiles = Tiles::new(node, [count, outs, pixels], terms, scratch);
+    let tiles = Tiles::new(node, [count, outs, pixels], terms, tf32);
     let (grid, parts) = (tiles.grid(), tiles.parts);
     let product = CHANNELS_MIN <= outs && grid[1].max(grid[2]) <= GRID_MAX;
     let (kind, grid, function) = match (product, tiles.cores) {
-        (true, None) => ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}, {parts}>")),
+        (true, None) => (KernelKind::Conv, grid, format!("convolve<{window}, {ins}, {outs}, {groups}, {parts}>")),
         (true, Some(of)) => {
             let plain = weight[2..].iter().all(|&taps| taps == 1) && conv.stride.iter().all(|&step| step == 1);
-            // Where outputs see one pixel each, in their order, pixels lie behind each other.
+            // For 1 x 1 windows in order, pixels are contiguous.
             let plain = plain && x[2..] == out[2..] && conv.pad.iter().all(|pad| pad[0] == 0);
             let (left, right) =
                 (Tiles::together(node, 1, [terms]), Tiles::together(node, 0, [if plain { pixels } else { 1 }]));
             let numbers = format!("{}, {ins}, {outs}, {groups}, {parts}, {left}, {right}", tiles.of_warp());
-            ("conv", grid, format!("convolve_by_cores<{of}, {window}, {numbers}>"))
+            (KernelKind::Conv, grid, format!("convolve_by_cores<{of}, {window}, {numbers}>"))
         }
-        (false, _) => {
-            ("conv_each", blocks(out.elements()), format!("convolve_each<{window}, {}, {ins}, {outs}, {groups}>", x[0]))
-        }
+        (false, _) => (
+            KernelKind::ConvEach,
+            blocks(out.elements()),
+            format!("convolve_each<{window}, {}, {ins}, {outs}, {groups}>", x[0]),
+        ),
     };
     let more = if product { tiles.arguments() } else { "" };
     let body = format!("{}    {function}(a0, a1, y, finish{more});\n", finish(&conv.epilogue));
@@ -75,27 +78,27 @@ pub(super) fn conv(node: &View, conv: &Conv, scratch: Bytes) -> Result<Vec<Call>
     if product {
         (parameters, turns, workspace) = (tiles.parameters(parameters), tiles.turns(), tiles.workspace());
     }
-    let emitted = Emitted { kind: kind.into(), parameters, body, grid, turns, needs };
-    let residual = conv.epilogue.residual.then_some(node.inputs() - 1);
+    let emitted = Emitted { kind, parameters, body, grid, turns, needs };
+    let residual = conv.epilogue.residual.then_some(node.operand_count() - 1);
     let own = call(emitted, label(&weight[2..], out), &operands, residual.as_slice());
     Ok(vec![Call { workspace, ..own }])
 }
 
-pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Vec<Call>, String> {
+pub(super) fn conv_transpose(node: &NodeView, conv: &ConvTranspose) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let (ins, outs, groups) = (x[1] / conv.groups, weight[1], conv.groups);
-    let operands: Vec<usize> = (0..node.inputs()).collect();
+    let operands: Vec<usize> = (0..node.operand_count()).collect();
     let function = format!("convolve_transposed<{window}, {}, {ins}, {outs}, {groups}>", x[0]);
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
-    let (kind, grid) = ("conv_transpose".to_string(), blocks(out.elements()));
+    let (kind, grid) = (KernelKind::ConvTranspose, blocks(out.elements()));
     let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
     let emitted = Emitted { kind, parameters: node.parameters(&operands), body, grid, turns: None, needs };
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, &[])])
 }
 
-pub(super) fn pool(node: &View, pool: &Pool) -> Result<Vec<Call>, String> {
+pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
@@ -112,7 +115,7 @@ pub(super) fn pool(node: &View, pool: &Pool) -> Result<Vec<Call>, String> {
         PoolKind::MeanWithPadding => format!("pool_mean<{window}, {planes}, {lanes}, true, {rows}, {columns}>"),
     };
     let emitted = Emitted {
-        kind: "pool".into(),
+        kind: KernelKind::Pool,
         parameters: node.parameters(&[0]),
         body: format!("    {function}(a0, y);\n"),
         grid: blocks(out.elements()),

@@ -1,7 +1,7 @@
 //! [`fuse_conv_chains`]: convolutions in a row become one step, where a target is faster so.
 
 use ir::ops::{Conv, ConvChain};
-use ir::{Graph, NodeId, Op, ValueId, rewrite};
+use ir::{Graph, NodeId, Op, Query, Target, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::{Bytes, Map};
 
@@ -10,16 +10,17 @@ use crate::uses::Uses;
 /// Convolutions of a chain at most: expand, depthwise, project.
 const LENGTH_MAX: usize = 3;
 
-/// Joins convolutions of which each is read by the next alone. `fuses` is asked about runs of two and three nodes, in order,
-/// for the scratch that they need as one step; none where that is not faster. Of all ways to cut a row into runs it is the one
-/// with the least bytes alive at a time, and among these in all. The new node stands where the last of a run stood.
-pub fn fuse_conv_chains(graph: &Graph, fuses: &dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>) -> Graph {
+/// Joins convolutions each of which alone reads the result of the one before, if the target has a faster kernel for two or
+/// three of them as one step. Of all ways to cut a row into runs it takes the one with the least live bytes at a step, and of
+/// these the one with the least in sum. The new node has the position of the last one of its run.
+pub fn fuse_conv_chains(graph: &Graph, target: &dyn Target) -> Graph {
+    let workspace = |run: &[NodeId]| Some(target.candidates(graph, run, &Query::GIVEN).ok()?.first()?.workspace);
     let uses = Uses::new(graph);
     let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);
     let mut runs: Vec<SmallVec<[NodeId; LENGTH_MAX]>> = Vec::new();
     for id in graph.nodes().keys().filter(|&id| is_head(&uses, id)) {
         let row: Vec<NodeId> = std::iter::successors(Some(id), |&id| next(&uses, id)).collect();
-        for run in cut(graph, &row, fuses) {
+        for run in cut(graph, &row, &workspace) {
             run.iter().for_each(|&node| part[node] = Part::Drop);
             part[run[run.len() - 1]] = Part::Emit(runs.len());
             runs.push(run.into());
@@ -76,7 +77,7 @@ fn is_head(uses: &Uses, id: NodeId) -> bool {
 fn cut<'a>(
     graph: &Graph,
     row: &'a [NodeId],
-    fuses: &dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>,
+    workspace: &dyn Fn(&[NodeId]) -> Option<Bytes>,
 ) -> impl Iterator<Item = &'a [NodeId]> {
     let bytes = |value: ValueId| {
         let value = graph.value(value);
@@ -88,7 +89,7 @@ fn cut<'a>(
         let lengths = (1..=LENGTH_MAX.min(row.len() - first)).rev();
         let of_length = lengths.filter_map(|length| {
             let run = &row[first..first + length];
-            let scratch = if length == 1 { Bytes(0) } else { fuses(graph, run)? };
+            let scratch = if length == 1 { Bytes(0) } else { workspace(run)? };
             let (x, y) = (graph.node(run[0]).inputs[0], graph.node(run[length - 1]).outputs[0]);
             let alive = bytes(x).saturating_add(bytes(y)).saturating_add(scratch.0);
             let (most, sum, _) = best[first + length];
@@ -109,7 +110,10 @@ fn cut<'a>(
 mod tests {
     use types::{DType, Random, Scope, Shape, Tensor};
 
+    use ir::Candidate;
+
     use super::*;
+    use crate::test_target::TestTarget;
 
     #[test]
     fn runs_are_joined_and_compute_the_same() {
@@ -132,7 +136,15 @@ mod tests {
         let e = add(&mut graph, Conv::square(2, 1), &[2, 3, 3, 3], d, None);
         graph.set_outputs(vec![("d".into(), d), ("e".into(), e)]);
 
-        let fused = fuse_conv_chains(&graph, &|_, _| Some(Bytes(0)));
+        type Workspace<'a> = &'a dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>;
+        let fuse = |workspace: Workspace| {
+            let candidates = |graph: &Graph, run: &[NodeId], _: &Query| {
+                let candidate = |workspace| Candidate { workspace, ..Candidate::given(graph, run[run.len() - 1]) };
+                workspace(graph, run).map(candidate).into_iter().collect()
+            };
+            fuse_conv_chains(&graph, &TestTarget::new(candidates))
+        };
+        let fused = fuse(&|_, _| Some(Bytes(0)));
         ir::verify(&fused).unwrap();
         let names: Vec<&str> = fused.nodes().values().map(|node| node.op.name()).collect();
         assert_eq!(names, ["conv_chain", "conv", "conv"]);
@@ -140,8 +152,8 @@ mod tests {
         let x = [tensor(&[1, 3, 6, 6])];
         let (want, got) = (ir::evaluate(&graph, &x).unwrap(), ir::evaluate(&fused, &x).unwrap());
         assert_eq!(want, got);
-        let lengths = |fuses: &dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>| {
-            let fused = fuse_conv_chains(&graph, fuses);
+        let lengths = |workspace: Workspace| {
+            let fused = fuse(workspace);
             let length = |op: &Op| if let Op::ConvChain(chain) = op { chain.convs.len() } else { 1 };
             fused.nodes().values().map(|node| length(&node.op)).collect::<Vec<_>>()
         };

@@ -20,7 +20,7 @@ mod requantize;
 mod simplify_chains;
 
 use ir::ops::{Chain, Pool, PoolKind};
-use ir::{Graph, Node, NodeId, Op, Rewrite, ValueId, rewrite};
+use ir::{Formats, Graph, Node, NodeId, Op, Query, Rewrite, Target, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::DType;
 
@@ -39,20 +39,15 @@ fn is_byte(dtype: DType) -> bool {
     matches!(dtype, DType::U8 | DType::I8)
 }
 
-/// What a target's kernels do with bytes.
-#[derive(Clone, Copy)]
-pub struct ByteKernels<'a> {
-    /// Whether there is a kernel for a product like this one of bytes, or for a maximum of bytes; the node's operands may
-    /// still be numbers.
-    pub fits: &'a dyn Fn(&Graph, NodeId) -> bool,
-    /// Whether the kernel of a product of numbers can write bytes.
-    pub writes: &'a dyn Fn(&Graph, NodeId) -> bool,
+/// Whether a target has a kernel for a node in other formats than it has.
+fn has_kernel(target: &dyn Target, graph: &Graph, id: NodeId, formats: Formats) -> bool {
+    target.candidates(graph, &[id], &Query::of(formats)).is_ok_and(|candidates| !candidates.is_empty())
 }
 
 /// Turns products of numbers that come from bytes into products of the bytes, where there are kernels for those, and has
 /// products write bytes that were made of their results. What comes from known bytes otherwise is computed now.
-pub fn lower_quantized(graph: &Graph, kernels: ByteKernels) -> Graph {
-    let ByteKernels { fits, writes } = kernels;
+pub fn lower_quantized(graph: &Graph, target: &dyn Target) -> Graph {
+    let fits: &dyn Fn(&Graph, NodeId) -> bool = &|graph, id| has_kernel(target, graph, id, Formats::Int8Operands);
     let uses = Uses::new(graph);
     let moved = rewrite(graph, |context, id| {
         maximum_of_bytes(context, id, fits).or_else(|| parts_to_bytes(context, &uses, id))
@@ -66,8 +61,8 @@ pub fn lower_quantized(graph: &Graph, kernels: ByteKernels) -> Graph {
         }
         sum_as_number(context, &uses, id, fits).or_else(|| product_of_bytes(context, &graph, id, fits))
     });
-    // Dequantized that products no longer read may go on without being stored.
-    dce(&fold_all(&shortened(&fuse_pointwise(&requantize::fused(&fold_all(&dce(&multiplied)), writes)))))
+    // Dequantized values that products no longer read may remain without being stored.
+    dce(&fold_all(&shortened(&fuse_pointwise(&requantize::fused(&fold_all(&dce(&multiplied)), target)))))
 }
 
 /// The maximum of numbers that come from bytes, as that of the bytes.

@@ -1,13 +1,13 @@
 //! [`fused()`]: what makes bytes of a product's result is a part of the product.
 
 use ir::ops::{Chain, ChainStep};
-use ir::{Graph, NodeId, Op, ValueId, rewrite};
+use ir::{Formats, Graph, NodeId, Op, Target, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Unary as Function;
 use types::{DType, Map, Tensor};
 
-use super::is_byte;
 use super::simplify_chains::affine_of;
+use super::{has_kernel, is_byte};
 use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
 use crate::uses::Uses;
 
@@ -15,7 +15,7 @@ use crate::uses::Uses;
 type Taken = (NodeId, SmallVec<[Function; 4]>);
 
 /// Draws what makes bytes of a product's result into its epilogue, where nothing else reads that.
-pub(super) fn fused(graph: &Graph, writes: &dyn Fn(&Graph, NodeId) -> bool) -> Graph {
+pub(super) fn fused(graph: &Graph, target: &dyn Target) -> Graph {
     let uses = Uses::new(graph);
     // By chain: the product that it follows, and what the chain applies.
     let mut takes: Map<NodeId, Option<Taken>> = Map::filled(graph.nodes().len(), None);
@@ -26,7 +26,7 @@ pub(super) fn fused(graph: &Graph, writes: &dyn Fn(&Graph, NodeId) -> bool) -> G
         let Some(functions) = functions_to_bytes(graph, reader) else { continue };
         let is_product =
             matches!(node.op, Op::Conv(_) | Op::MatMul(_)) && !epilogue.residual && epilogue.result.is_none();
-        let possible = is_product && (epilogue.scale || writes(graph, id));
+        let possible = is_product && (epilogue.scale || has_kernel(target, graph, id, Formats::Int8Result));
         if possible && graph.node(reader).inputs[0] == node.outputs[0] && graph.ty(node.outputs[0]).dtype == DType::F32
         {
             (takes[reader], taken[id]) = (Some((id, functions)), true);

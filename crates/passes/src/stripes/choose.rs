@@ -11,11 +11,11 @@
 
 use std::ops::Range;
 
-use ir::{Graph, Node, NodeId, ValueId};
-use types::{EntityId, Map};
+use ir::{Graph, Node, NodeId, Target, ValueId};
+use types::{Bytes, EntityId, Map};
 
 use super::{StripedRegion, crossings, split};
-use crate::schedule::{Footprint, live_bytes};
+use crate::schedule::{MemoryModel, live_bytes};
 
 /// What moving a byte costs, in arithmetic operations: some 100 GFLOP/s against 15 GB/s.
 const BYTE_COST: u64 = 6;
@@ -39,12 +39,12 @@ pub struct Tiling {
 
 /// Finds the cheapest choice whose live bytes stay within `limit`, or without a limit the one with the least peak.
 ///
-/// The footprint has the least workspace of each node. `None` where no choice stays within the limit, and for graphs
+/// Workspaces are the least that kernels can do with. `None` where no choice stays within the limit, and for graphs
 /// without a position at which one value crosses alone.
-pub fn choose(graph: &Graph, limit: Option<u64>, footprint: &Footprint) -> Option<Tiling> {
+pub fn choose(graph: &Graph, limit: Option<u64>, target: &dyn Target) -> Option<Tiling> {
     let crossings = crossings(graph);
     let stops: Vec<usize> = (0..crossings.len()).filter(|&at| crossings[at].is_some()).collect();
-    let whole = Measure::of(graph, footprint);
+    let whole = Measure::of(graph, target);
     let better = |a: &Tiling, b: &Tiling| match limit {
         Some(_) => (a.cost, a.peak) < (b.cost, b.peak),
         None => (a.peak, a.cost) < (b.peak, b.cost),
@@ -77,7 +77,7 @@ pub fn choose(graph: &Graph, limit: Option<u64>, footprint: &Footprint) -> Optio
             let (Some(entry), Some(exit)) = (crossings[nodes.start], crossings[nodes.end]) else { continue };
             let Some(stretch) = cut_out(graph, nodes.clone(), entry, exit) else { continue };
             for axis in axes(&stretch) {
-                candidates.extend(stripes(&stretch, axis, limit, footprint).map(|(stripes, measured)| {
+                candidates.extend(stripes(&stretch, axis, limit, target).map(|(stripes, measured)| {
                     path.then(measured, Some(StripedRegion { nodes: nodes.clone(), axis, stripes }))
                 }));
             }
@@ -112,13 +112,13 @@ fn axes(stretch: &Graph) -> impl Iterator<Item = usize> {
 }
 
 /// The fewest stripes that stay within the limit, or the number with the least peak; with what they measure.
-fn stripes(stretch: &Graph, axis: usize, limit: Option<u64>, footprint: &Footprint) -> Option<(usize, Stretch)> {
+fn stripes(stretch: &Graph, axis: usize, limit: Option<u64>, target: &dyn Target) -> Option<(usize, Stretch)> {
     let extent = stretch.ty(stretch.outputs()[0].value).shape[axis];
     let mut best: Option<(usize, Stretch)> = None;
     for stripes in (2..=extent.min(STRIPES_MAX)).filter(|&stripes| stripes <= 16 || stripes % 4 == 0) {
         let nodes = 0..stretch.nodes().len();
         let rewritten = split(stretch, &[StripedRegion { nodes, axis, stripes }])?;
-        let all = Measure::of(&rewritten, footprint).stretch(0..rewritten.nodes().len());
+        let all = Measure::of(&rewritten, target).stretch(0..rewritten.nodes().len());
         let found = best.as_ref().is_none_or(|(_, best)| all.peak < best.peak);
         let worse = best.as_ref().is_some_and(|(_, best)| best.peak + best.peak / 4 < all.peak);
         if found {
@@ -158,8 +158,9 @@ struct Measure {
 }
 
 impl Measure {
-    fn of(graph: &Graph, footprint: &Footprint) -> Measure {
-        let live = live_bytes(graph, footprint).into_iter().map(|bytes| bytes.0).collect();
+    fn of(graph: &Graph, target: &dyn Target) -> Measure {
+        let live =
+            live_bytes(graph, &MemoryModel::of(graph, target, Bytes::ZERO)).into_iter().map(|bytes| bytes.0).collect();
         Measure { live, cost: costs(graph) }
     }
 

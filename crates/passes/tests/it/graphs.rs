@@ -3,7 +3,7 @@
 use ir::{Graph, Op, ValueId, ops};
 use types::{DType, Proof, Scope, Shape, pointwise};
 
-use crate::passes::{Counted, Footprint, schedule, tasks};
+use crate::passes::{Counted, MemoryModel, schedule, tasks};
 
 /// A graph with an input of 1 KiB.
 fn graph() -> (Graph, ValueId) {
@@ -32,7 +32,7 @@ fn concat() -> ops::Concat {
 /// The peak in KiB of the order as given, `y` being the result.
 fn peak(mut graph: Graph, y: ValueId) -> u64 {
     graph.set_outputs(vec![("y".into(), y)]);
-    let tasks = tasks(&graph, &Footprint::BARE, Counted::ByPart);
+    let tasks = tasks(&graph, &MemoryModel::bare(&graph), Counted::ByPart);
     tasks.peak(&tasks.given_order()).expect("nodes stand in order").0 / 1024
 }
 
@@ -44,7 +44,7 @@ fn a_view_has_the_bytes_of_its_operand_and_comes_first() {
     let y = add(&mut graph, relu(), &[view]);
     let mut copy = graph.clone();
     copy.set_outputs(vec![("y".into(), y)]);
-    let tasks = tasks(&copy, &Footprint::BARE, Counted::ByPart);
+    let tasks = tasks(&copy, &MemoryModel::bare(&copy), Counted::ByPart);
     let order = tasks.given_order();
     assert_eq!(tasks.peak(&[order[0], order[2], order[1]]), None, "the reader of a view runs behind it");
     assert_eq!(peak(graph, y), 2, "the pool's operand and result; the rest is in place");
@@ -89,13 +89,13 @@ fn branches_that_shrink_run_before_others_start() {
     }
     let y = add(&mut graph, concat(), &narrow);
     graph.set_outputs(vec![("y".into(), y)]);
-    let before = tasks(&graph, &Footprint::BARE, Counted::ByPart);
+    let before = tasks(&graph, &MemoryModel::bare(&graph), Counted::ByPart);
     let given = before.peak(&before.given_order()).expect("nodes stand in order");
-    let scheduled = schedule(&graph, &Footprint::BARE);
+    let scheduled = schedule(&graph, &MemoryModel::bare(&graph));
     assert_eq!(given.0, 5 * 1024);
     assert_eq!(scheduled.order.value.0, 2 * 1024 + 3 * 16);
     assert_eq!(scheduled.order.proof(), Proof::Search);
-    let after = tasks(&scheduled.graph, &Footprint::BARE, Counted::ByPart);
+    let after = tasks(&scheduled.ordered.graph, &MemoryModel::bare(&scheduled.ordered.graph), Counted::ByPart);
     assert_eq!(after.peak(&after.given_order()), Some(scheduled.order.value));
 }
 
@@ -113,11 +113,11 @@ fn with_whole_concatenations_parts_are_written_when_their_input_is_gone() {
     let y = add(&mut graph, concat(), &parts);
     graph.set_outputs(vec![("y".into(), y)]);
     let peak = |graph: &Graph, counted: Counted| {
-        let tasks = tasks(graph, &Footprint::BARE, counted);
+        let tasks = tasks(graph, &MemoryModel::bare(graph), counted);
         tasks.peak(&tasks.given_order()).expect("nodes stand in order").0 / 1024
     };
-    let scheduled = schedule(&graph, &Footprint::BARE);
-    assert_eq!(scheduled.graph, graph);
+    let scheduled = schedule(&graph, &MemoryModel::bare(&graph));
+    assert_eq!(scheduled.ordered.graph, graph);
     assert_eq!([Counted::ByPart, Counted::Whole].map(|counted| peak(&graph, counted)), [6, 7]);
-    assert_eq!(peak(&scheduled.whole.expect("there is a better order"), Counted::Whole), 6);
+    assert_eq!(peak(&scheduled.whole.expect("there is a better order").graph, Counted::Whole), 6);
 }

@@ -78,7 +78,7 @@ fn emitted_text_of_every_kind() {
     let (cases, _) = cases();
     let mut text = String::new();
     for target in [target(DType::F32), target(DType::F16), target(DType::F32).rounding()] {
-        let graphs = match lower::Target::dtype(&target) {
+        let graphs = match lower::Target::precision(&target) {
             DType::F32 => cases.clone(),
             dtype => half_cases(&cases, dtype),
         };

@@ -1,32 +1,31 @@
-//! Convolutions that cuDNN does, where it was asked for.
+//! Convolutions by cuDNN, if it is enabled.
 //!
-//! Its fused engines have a bias, a residual and zero behind a convolution; what else becomes of results is a kernel of ours
-//! behind it, in place.
+//! Its fused engines support a bias, a residual and ReLU as epilogue. Other activations are an emitted kernel behind
+//! it, in place.
 
-use ::cuda::FloatType;
-use ::cuda::cudnn::{Convolution, EngineChoice, Planner, TensorLayout};
+use cuda_driver::FloatType;
+use cuda_driver::cudnn::{Convolution, EngineChoice, Planner, TensorLayout};
 use ir::ops::Conv;
+use ir::{Call, CallInput, Pack};
 use types::pointwise::Unary;
 use types::{Bytes, Layout, Shape};
 
+use super::CUDNN_CONV;
+use super::cublas_matmul::number as stored;
+use super::emit::Chosen;
 use super::layout::turned;
 use super::pointwise::go_on;
-use super::products::number as stored;
 use super::windows::{label, two};
-use super::{CUDNN_CONV, Chosen, View};
-use crate::{Call, CallInput, Pack};
+use crate::NodeView;
 
-/// The most workspace that an engine may want: what cuDNN's fast ones want of the networks' layers, and not gigabytes.
+/// The most workspace of an engine: enough for the fast engines of the networks' layers, and not gigabytes.
 pub const WORKSPACE_MAX: Bytes = Bytes(256 << 20);
 
-/// The calls of a convolution whose values have a layout, or why cuDNN does not do it.
-pub(super) fn conv(
-    node: &View,
-    conv: &Conv,
-    planner: &Planner,
-    scratch: Bytes,
-    layout: Layout,
-) -> Result<Vec<Call>, String> {
+/// The calls of a convolution whose values have a layout.
+///
+/// # Errors
+/// The reason that cuDNN does not support it.
+pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Layout) -> Result<Vec<Call>, String> {
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let (bias, residual) = (conv.epilogue.bias, conv.epilogue.residual);
     if residual && !bias {
@@ -52,27 +51,27 @@ pub(super) fn conv(
         residual,
         relu,
     };
-    let mut inputs: Vec<CallInput> = (0..node.inputs()).map(CallInput::Value).collect();
+    let mut inputs: Vec<CallInput> = (0..node.operand_count()).map(CallInput::Value).collect();
     if layout == Layout::ChannelsLast {
-        if !node.is_known(1) {
+        if !node.is_constant(1) {
             return Err("its weights, which come with the run, lie otherwise".into());
         }
         inputs[1] = CallInput::Packed { input: 1, pack: Pack::new(|weight| turned(weight, weight.shape())) };
     }
-    let last = node.inputs() - 1;
-    if layout == Layout::ChannelsLast && residual && node.is_known(last) {
-        // What is known is not turned around by a relayout.
+    let last = node.operand_count() - 1;
+    if layout == Layout::ChannelsLast && residual && node.is_constant(last) {
+        // Relayouts do not convert constants.
         inputs[last] = CallInput::Packed { input: last, pack: Pack::new(|all| turned(all, all.shape())) };
     }
-    if bias && number != FloatType::F32 && node.is_known(2) {
-        // Its engines take a bias as they take the rest. One that comes with the run is stored so.
+    if bias && number != FloatType::F32 && node.is_constant(2) {
+        // Engines require the dtype of the other operands for a bias. A dynamic one has it already.
         let stored = node.output().dtype;
         inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(move |bias| bias.cast(stored).to_le_bytes()) };
     }
-    let fastest = planner.convolution(&problem, EngineChoice::Fastest, scratch.min(WORKSPACE_MAX).0);
+    let fastest = planner.convolution(&problem, EngineChoice::Fastest, node.workspace.min(WORKSPACE_MAX).0);
     let planned = match layout {
-        // There is nothing else for it: the least that it can do with.
-        Layout::ChannelsLast if scratch < WORKSPACE_MAX => {
+        // There is no other kernel for this layout: take the engine with the least workspace.
+        Layout::ChannelsLast if node.workspace < WORKSPACE_MAX => {
             fastest.or_else(|_| planner.convolution(&problem, EngineChoice::Smallest, WORKSPACE_MAX.0))?
         }
         _ => fastest?,
@@ -83,9 +82,9 @@ pub(super) fn conv(
         workspace: Bytes(planned.workspace),
         code: postcard::to_stdvec(&Chosen::Cudnn(planned)).expect("plans are plain data"),
         inputs,
-        // cuDNN does not say that a result may lie where an operand does.
+        // cuDNN does not specify that a result may overwrite an operand.
         in_place: Default::default(),
-        part: None,
+        slice: None,
     };
     Ok(match behind {
         [] => vec![own],
@@ -93,12 +92,13 @@ pub(super) fn conv(
     })
 }
 
-/// How all operands are stored, but for a bias that is known.
-fn number(node: &View) -> Result<FloatType, String> {
+/// The dtype of all operands, except for a constant bias.
+fn number(node: &NodeView) -> Result<FloatType, String> {
     let dtype = node.output().dtype;
     let number = stored(dtype)?;
     let is_bias = |ix: usize| ix == 2 && node.input(ix).shape.rank() == 1;
-    match (0..node.inputs()).find(|&ix| node.input(ix).dtype != dtype && !(is_bias(ix) && node.is_known(ix))) {
+    match (0..node.operand_count()).find(|&ix| node.input(ix).dtype != dtype && !(is_bias(ix) && node.is_constant(ix)))
+    {
         Some(ix) => Err(format!("its operands are {} and {dtype}", node.input(ix).dtype)),
         None => Ok(number),
     }

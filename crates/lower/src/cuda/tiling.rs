@@ -1,13 +1,15 @@
-//! How products are cut into tiles, and which of them tensor cores compute: those of halves, and of `f32` where operands may
-//! be rounded.
+//! Tiles of matrix products, and which of them tensor cores compute: those of half precision, and of `f32` if operands
+//! may be rounded.
 
-use super::text::ctype;
-use super::{Template, View};
 use types::{Bytes, DType};
+
+use super::c_source::ctype;
+use super::emit::Template;
+use crate::NodeView;
 
 /// The side of a block's tile, `TILE` in `cuda/templates/product.cu`.
 const SIDE: usize = 64;
-/// The side of a large tile of tensor cores', where there are enough of them to have all multiprocessors work.
+/// The side of a large tile for tensor cores, and how many there must be to occupy all multiprocessors.
 const LARGE: usize = 128;
 const LARGE_MIN: usize = 64;
 
@@ -26,13 +28,13 @@ const PARTS_MIN: usize = 3;
 /// The most bytes that are copied at once.
 const TOGETHER: usize = 16;
 
-/// What stands in a kernel's text for the bytes of an operand that can be copied at once, of which there are so many by what
-/// is known before the operand has a place.
+/// The placeholder in a kernel's text for the bytes of an operand that one instruction can copy: at most `most`,
+/// depending on the operand's address.
 fn mark(most: usize, ix: usize) -> String {
     format!("@{most}:{ix}@")
 }
 
-/// The text of a kernel whose operands lie at these places.
+/// The text of a kernel whose operands have these addresses.
 pub(super) fn placed(body: &str, places: &[usize]) -> String {
     let mut body = body.to_string();
     for (ix, &place) in places.iter().enumerate().take(2) {
@@ -52,23 +54,24 @@ fn lowest_bit(number: usize) -> usize {
 pub(super) struct Tiles {
     /// The side of a block's tile.
     pub(super) side: usize,
-    /// What tensor cores take both factors as, in C, where they multiply them: `f16`, `bf16` or `tf32`.
+    /// The type of both factors for tensor cores, in C: `f16`, `bf16` or `tf32`. `None` without tensor cores.
     pub(super) cores: Option<&'static str>,
-    /// Into how many parts the terms of a sum are cut, which blocks of their own compute and a second launch joins.
+    /// Split-K: the number of parts that the terms are divided into. Separate blocks compute partial sums, and a second
+    /// launch reduces them.
     pub(super) parts: usize,
     /// `count`, `rows` and `columns`.
     extents: [usize; 3],
 }
 
 impl Tiles {
-    /// For so many products of `rows` by `columns` results, sums of so many terms, whose factors are a node's first two
-    /// operands; within so much workspace, and what the arena has to spare.
-    pub(super) fn new(node: &View, extents: [usize; 3], terms: usize, scratch: Bytes) -> Tiles {
+    /// Tiles for `count` products of `rows` by `columns` results with `terms` terms each, whose factors are the node's
+    /// first two operands. Split-K stays within the node's workspace limit and slack.
+    pub(super) fn new(node: &NodeView, extents: [usize; 3], terms: usize, tf32: bool) -> Tiles {
         let [count, rows, columns] = extents;
         let [left, right] = [0, 1].map(|ix| node.input(ix).dtype);
         let cores = match left {
             _ if left != right => None,
-            DType::F32 if node.rounds => Some("tf32"),
+            DType::F32 if tf32 => Some("tf32"),
             half if half.is_half() => Some(ctype(half)),
             _ => None,
         };
@@ -78,7 +81,7 @@ impl Tiles {
         let blocks: usize = tiles.grid().iter().map(|&blocks| blocks as usize).product();
         let steps = terms.div_ceil(if cores.is_some() { WORDS * 4 / left.size().0 as usize } else { DEPTH });
         let sums = Bytes(4 * (count * rows * columns) as u64);
-        let fitting = scratch.min(node.spare).0 / sums.0.max(1);
+        let fitting = node.workspace.min(node.slack).0 / sums.0.max(1);
         let parts = (BLOCKS / blocks).min(steps / STEPS_MIN).min(fitting as usize);
         if PARTS_MIN <= parts && Bytes::ZERO < sums {
             // As many as have something to do.
@@ -93,12 +96,12 @@ impl Tiles {
         Bytes(if self.parts == 1 { 0 } else { (4 * self.parts * count * rows * columns) as u64 })
     }
 
-    /// How often the kernel is launched, where that is said.
+    /// The number of launches, if there are several.
     pub(super) fn turns(&self) -> Option<u32> {
         (1 < self.parts).then_some(2)
     }
 
-    /// What a kernel has as its last parameters, beside its operands.
+    /// The parameters: the operands, then the partial sums of split-K.
     pub(super) fn parameters(&self, mut operands: Vec<(String, String)>) -> Vec<(String, String)> {
         operands.extend((1 < self.parts).then(|| ("float*".to_string(), "parts".to_string())));
         operands
@@ -109,9 +112,9 @@ impl Tiles {
         if self.parts == 1 { "" } else { ", parts, (int)turn" }
     }
 
-    /// How many bytes of operand `ix`, 0 or 1, lie behind each other at a multiple of as many, where runs of its items begin
-    /// at multiples of so many items: a mark, because that depends on where the operand lies, too.
-    pub(super) fn together(node: &View, ix: usize, items: impl IntoIterator<Item = usize>) -> String {
+    /// A placeholder for the bytes of operand `ix`, 0 or 1, that are contiguous and aligned, if its runs begin at
+    /// multiples of these numbers of items. The value depends on the operand's address.
+    pub(super) fn together(node: &NodeView, ix: usize, items: impl IntoIterator<Item = usize>) -> String {
         let size = node.input(ix).dtype.size().0 as usize;
         mark(items.into_iter().fold(TOGETHER, |most, items| most.min(lowest_bit(items * size))), ix)
     }
@@ -121,7 +124,7 @@ impl Tiles {
         if self.cores.is_some() { Template::Tensor } else { Template::Product }
     }
 
-    /// How many tiles of a warp lie below and beside each other.
+    /// The rows and columns of tiles of a warp.
     pub(super) fn of_warp(&self) -> String {
         format!("{0}, {0}", self.side / 32)
     }

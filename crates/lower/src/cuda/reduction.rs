@@ -1,21 +1,22 @@
-//! Nodes that join many elements to one: products, normalisations, reductions, searches.
+//! Nodes that reduce many elements to one: products, normalizations, reductions, searches.
 
+use ir::Call;
 use ir::ops::{ArgExtreme, Attention, LayerNorm, Lrn, MatMul, Reduce, ReduceKind, Softmax};
-use types::{Bytes, DType, Shape};
+use types::{DType, Shape};
 
+use super::c_source::{ctype, finish, number, place};
+use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, around, blocks, call};
 use super::pointwise::head;
-use super::tensor::Tiles;
-use super::text::{ctype, finish, number, place};
-use super::{Emitted, GRID_MAX, THREADS, Template, View, around, blocks, call};
-use crate::Call;
+use super::tiling::Tiles;
+use crate::NodeView;
 
-/// Keys of which the scores fit a block's shared memory.
+/// The most keys whose scores fit into a block's shared memory.
 const KEYS_MAX: usize = 8192;
 /// Reductions of fewer elements are one thread's.
 const REDUCED_MIN: usize = 128;
 
-/// The matrices of a product: `count` products of `m x k` by `k x n`, and how many elements on each factor of one lies, along
-/// the axes of `batch`.
+/// The matrices of a product: `count` products of `m x k` by `k x n`, and for each factor its strides along the axes of
+/// `batch`.
 pub(super) struct Factors {
     pub(super) batch: Shape,
     pub(super) m: usize,
@@ -25,7 +26,7 @@ pub(super) struct Factors {
 }
 
 impl Factors {
-    pub(super) fn of(node: &View) -> Factors {
+    pub(super) fn of(node: &NodeView) -> Factors {
         let (a, b, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
         let rank = out.rank();
         let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
@@ -60,7 +61,7 @@ impl Factors {
     }
 }
 
-pub(super) fn matmul(node: &View, product: &MatMul, scratch: Bytes) -> Result<Vec<Call>, String> {
+pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let factors = Factors::of(node);
     let Factors { batch, m, k, n, steps } = &factors;
@@ -68,7 +69,7 @@ pub(super) fn matmul(node: &View, product: &MatMul, scratch: Bytes) -> Result<Ve
     if (GRID_MAX as usize) < count {
         return Err(format!("{count} products at once are more than a grid has"));
     }
-    let tiles = Tiles::new(node, [count, m, n], k, scratch);
+    let tiles = Tiles::new(node, [count, m, n], k, tf32);
     let (parts, grid) = (tiles.parts, tiles.grid());
     if GRID_MAX < grid[1] {
         return Err(format!("{m} rows are more than a grid has"));
@@ -89,7 +90,7 @@ pub(super) fn matmul(node: &View, product: &MatMul, scratch: Bytes) -> Result<Ve
         }
         None => format!("product<{m}, {n}, {k}, {parts}>"),
     };
-    // Tensor cores' tiles are copied from where they lie.
+    // Tiles for tensor cores are copied from memory as they are.
     let item = |factor: &str, at: String| match tiles.cores {
         Some(_) => format!("{factor} + {at}"),
         None => format!("(float){factor}[{at}]"),
@@ -108,42 +109,43 @@ pub(super) fn matmul(node: &View, product: &MatMul, scratch: Bytes) -> Result<Ve
             tiles.side
         ),
     });
-    let operands: Vec<usize> = (0..node.inputs()).collect();
+    let operands: Vec<usize> = (0..node.operand_count()).collect();
     let mut needs = vec![Template::Pointwise, Template::Product];
     needs.extend((tiles.template() != Template::Product).then(|| tiles.template()));
     let (parameters, turns) = (tiles.parameters(node.parameters(&operands)), tiles.turns());
-    let emitted = Emitted { kind: "product".into(), parameters, body, grid, turns, needs };
-    let residual = product.epilogue.residual.then_some(node.inputs() - 1);
+    let emitted = Emitted { kind: KernelKind::Product, parameters, body, grid, turns, needs };
+    let residual = product.epilogue.residual.then_some(node.operand_count() - 1);
     let own = call(emitted, factors.label(), &operands, residual.as_slice());
     Ok(vec![Call { workspace: tiles.workspace(), ..own }])
 }
 
 /// A kernel of a block for each row.
-fn by_rows(node: &View, kind: &str, rows: usize, body: String, label: String, in_place: &[usize]) -> Vec<Call> {
-    let operands: Vec<usize> = (0..node.inputs()).collect();
+fn by_rows(
+    node: &NodeView,
+    kind: KernelKind,
+    rows: usize,
+    body: String,
+    label: String,
+    in_place: &[usize],
+) -> Vec<Call> {
+    let operands: Vec<usize> = (0..node.operand_count()).collect();
     let (parameters, grid) = (node.parameters(&operands), [rows.max(1) as u32, 1, 1]);
-    let emitted = Emitted {
-        kind: kind.into(),
-        parameters,
-        body,
-        grid,
-        turns: None,
-        needs: vec![Template::Pointwise, Template::Rows],
-    };
+    let emitted =
+        Emitted { kind, parameters, body, grid, turns: None, needs: vec![Template::Pointwise, Template::Rows] };
     vec![call(emitted, label, &operands, in_place)]
 }
 
-pub(super) fn softmax(node: &View, softmax: &Softmax) -> Result<Vec<Call>, String> {
+pub(super) fn softmax(node: &NodeView, softmax: &Softmax) -> Result<Vec<Call>, String> {
     node.all_f32()?;
     let [outer, axis, inner] = around(&node.input(0).shape, softmax.axis);
     let body = match outer * axis * inner {
         0 => String::new(),
         _ => format!("    softmax<{axis}, {inner}, {}>(a0, y);\n", softmax.log),
     };
-    Ok(by_rows(node, "softmax", outer * inner, body, format!("{outer} x {axis} x {inner}"), &[]))
+    Ok(by_rows(node, KernelKind::Softmax, outer * inner, body, format!("{outer} x {axis} x {inner}"), &[]))
 }
 
-pub(super) fn layer_norm(node: &View, norm: &LayerNorm) -> Result<Vec<Call>, String> {
+pub(super) fn layer_norm(node: &NodeView, norm: &LayerNorm) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let shape = &node.input(0).shape;
     let (rows, columns): (usize, usize) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
@@ -163,10 +165,10 @@ pub(super) fn layer_norm(node: &View, norm: &LayerNorm) -> Result<Vec<Call>, Str
             number(norm.epsilon)
         ),
     };
-    Ok(by_rows(node, "layer_norm", rows, body, format!("{rows} x {columns}"), &[0]))
+    Ok(by_rows(node, KernelKind::LayerNorm, rows, body, format!("{rows} x {columns}"), &[0]))
 }
 
-pub(super) fn attention(node: &View, attention: &Attention) -> Result<Vec<Call>, String> {
+pub(super) fn attention(node: &NodeView, attention: &Attention) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let operand = |ix: usize| {
         let (shape, order) = (&node.input(ix).shape, attention.order[ix]);
@@ -220,10 +222,10 @@ pub(super) fn attention(node: &View, attention: &Attention) -> Result<Vec<Call>,
     ));
     let rows = batch * heads * queries;
     let label = format!("{batch} x {heads} heads, {queries} x {keys} of {width}");
-    Ok(by_rows(node, "attention", rows, if rows == 0 { String::new() } else { body }, label, &[]))
+    Ok(by_rows(node, KernelKind::Attention, rows, if rows == 0 { String::new() } else { body }, label, &[]))
 }
 
-pub(super) fn reduce(node: &View, reduce: &Reduce) -> Result<Vec<Call>, String> {
+pub(super) fn reduce(node: &NodeView, reduce: &Reduce) -> Result<Vec<Call>, String> {
     let (x, dtype) = (&node.input(0).shape, node.input(0).dtype);
     let acc = match dtype {
         DType::F32 | DType::F16 | DType::Bf16 => "float",
@@ -281,7 +283,7 @@ pub(super) fn reduce(node: &View, reduce: &Reduce) -> Result<Vec<Call>, String> 
     let ty = ctype(node.output().dtype);
     body.push_str(&format!("    const {acc} v = {};\n    {to} = ({ty})({end});\n", fold(start, map, join)));
     let emitted = Emitted {
-        kind: "reduce".into(),
+        kind: KernelKind::Reduce,
         parameters: node.parameters(&[0]),
         body: if rows == 0 { String::new() } else { body },
         grid: if block { [rows.max(1) as u32, 1, 1] } else { blocks(rows) },
@@ -301,7 +303,7 @@ fn least(dtype: DType, least: bool) -> &'static str {
     }
 }
 
-pub(super) fn arg_extreme(node: &View, extreme: &ArgExtreme) -> Result<Vec<Call>, String> {
+pub(super) fn arg_extreme(node: &NodeView, extreme: &ArgExtreme) -> Result<Vec<Call>, String> {
     if node.input(0).dtype != DType::F32 {
         return Err(format!("its kernel searches f32, not {}", node.input(0).dtype));
     }
@@ -324,7 +326,7 @@ pub(super) fn arg_extreme(node: &View, extreme: &ArgExtreme) -> Result<Vec<Call>
         axis * inner
     );
     let emitted = Emitted {
-        kind: "search".into(),
+        kind: KernelKind::Search,
         parameters: node.parameters(&[0]),
         body: if outer * inner == 0 { String::new() } else { body },
         grid: blocks(outer * inner),
@@ -334,7 +336,7 @@ pub(super) fn arg_extreme(node: &View, extreme: &ArgExtreme) -> Result<Vec<Call>
     Ok(vec![call(emitted, format!("{outer} x {axis} x {inner}"), &[0], &[])])
 }
 
-pub(super) fn lrn(node: &View, lrn: &Lrn) -> Result<Vec<Call>, String> {
+pub(super) fn lrn(node: &NodeView, lrn: &Lrn) -> Result<Vec<Call>, String> {
     node.all_f32()?;
     let shape = &node.input(0).shape;
     let [_, channels, inner] = around(shape, 1);
@@ -350,7 +352,7 @@ pub(super) fn lrn(node: &View, lrn: &Lrn) -> Result<Vec<Call>, String> {
         number(lrn.beta)
     );
     let emitted = Emitted {
-        kind: "lrn".into(),
+        kind: KernelKind::Lrn,
         parameters: node.parameters(&[0]),
         body: if shape.elements() == 0 { String::new() } else { body },
         grid: blocks(shape.elements()),

@@ -1,21 +1,26 @@
-//! Products that cuBLASLt does, where it was asked for.
+//! Matrix products by cuBLASLt, if it is enabled.
 //!
-//! It has a bias, a residual, zero and one form of GELU behind a product; what else becomes of results is a kernel of ours
+//! It supports a bias, a residual, ReLU and the tanh form of GELU as epilogue. Other activations are an emitted kernel
 //! behind it, in place.
 
-use ::cuda::FloatType;
-use ::cuda::cublas::{Activation, Product};
+use cuda_driver::FloatType;
+use cuda_driver::cublas::{Activation, Product};
 use ir::ops::MatMul;
+use ir::{Call, CallInput, Pack};
 use types::pointwise::Unary;
 use types::{Bytes, DType, Layout};
 
+use super::emit::Chosen;
 use super::pointwise::go_on;
-use super::rows::Factors;
-use super::{CUBLAS_PRODUCT, Chosen, Cublas, View};
-use crate::{Call, CallInput, Pack};
+use super::reduction::Factors;
+use super::{CUBLAS_PRODUCT, Cublas};
+use crate::NodeView;
 
-/// The calls of a product, or why cuBLASLt does not do it.
-pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes) -> Result<Vec<Call>, String> {
+/// The calls of a product.
+///
+/// # Errors
+/// The reason that cuBLASLt does not support it.
+pub(super) fn calls(node: &NodeView, product: &MatMul, how: &Cublas) -> Result<Vec<Call>, String> {
     if node.layout != Layout::RowMajor {
         return Err(format!("its result lies in layout {}", node.layout));
     }
@@ -28,9 +33,9 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
     let [left_step, right_step] = steps.each_ref().map(|steps| step(batch, steps));
     let apart = || "its factors do not lie at one distance".to_string();
     let (bias, residual) = (product.epilogue.bias, product.epilogue.residual);
-    if bias && !node.is_known(2) {
-        // Of all operands it is told what their addresses are multiples of, but not of a bias: it may read sixteen bytes of
-        // that at once. A constant begins at such a multiple, and a part of a buffer anywhere.
+    if bias && !node.is_constant(2) {
+        // cuBLASLt gets the alignment of each operand but not of a bias, of which it may load sixteen bytes at once. A
+        // constant is aligned to that; a part of a buffer may not be.
         return Err("its bias comes with the run, and may begin where cuBLASLt cannot read it".into());
     }
     let (activation, behind) = match &product.epilogue.activation[..] {
@@ -53,11 +58,11 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
         bias,
         residual,
         activation,
-        workspace: how.workspace.min(scratch).0,
+        workspace: how.workspace.min(node.workspace).0,
         algorithm: 0,
     };
     planned.algorithm = how.preferred.get(&planned).copied().unwrap_or_default();
-    let mut inputs: Vec<CallInput> = (0..node.inputs()).map(CallInput::Value).collect();
+    let mut inputs: Vec<CallInput> = (0..node.operand_count()).map(CallInput::Value).collect();
     if bias && node.input(2).dtype != node.output().dtype {
         // It takes a bias as it gives results.
         let stored = node.output().dtype;
@@ -70,8 +75,8 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
         code: postcard::to_stdvec(&Chosen::Cublas(planned)).expect("products are plain data"),
         inputs,
         // The residual may be the result's own bytes: an element is read before it is written.
-        in_place: residual.then_some(node.inputs() - 1).into_iter().collect(),
-        part: None,
+        in_place: residual.then_some(node.operand_count() - 1).into_iter().collect(),
+        slice: None,
     };
     Ok(match behind {
         [] => vec![own],
@@ -79,8 +84,8 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
     })
 }
 
-/// How factors and results are stored.
-fn numbers(node: &View) -> Result<(FloatType, FloatType), String> {
+/// The dtypes of factors and results.
+fn numbers(node: &NodeView) -> Result<(FloatType, FloatType), String> {
     let [left, right, out] = [node.input(0).dtype, node.input(1).dtype, node.output().dtype];
     if left != right {
         return Err(format!("its factors are {left} and {right}"));
@@ -88,8 +93,8 @@ fn numbers(node: &View) -> Result<(FloatType, FloatType), String> {
     if out != left && out != DType::F32 {
         return Err(format!("its factors are {left} and its results {out}"));
     }
-    let behind = 2..node.inputs();
-    let is_known_bias = |ix: usize| ix == 2 && node.input(ix).shape.rank() == 1 && node.is_known(ix);
+    let behind = 2..node.operand_count();
+    let is_known_bias = |ix: usize| ix == 2 && node.input(ix).shape.rank() == 1 && node.is_constant(ix);
     let fits = |ix: usize| node.input(ix).dtype == out || (is_known_bias(ix) && number(node.input(ix).dtype).is_ok());
     match behind.into_iter().find(|&ix| !fits(ix)) {
         Some(ix) => Err(format!("what is added is {} and its results are {out}", node.input(ix).dtype)),
@@ -97,7 +102,7 @@ fn numbers(node: &View) -> Result<(FloatType, FloatType), String> {
     }
 }
 
-/// How a number is stored, where libraries know that.
+/// The libraries' name of a dtype, if they support it.
 pub(super) fn number(dtype: DType) -> Result<FloatType, String> {
     match dtype {
         DType::F32 => Ok(FloatType::F32),
@@ -107,7 +112,7 @@ pub(super) fn number(dtype: DType) -> Result<FloatType, String> {
     }
 }
 
-/// How far on the next of several matrices lies, where that is the same for all of them.
+/// The stride between consecutive matrices, if it is the same for all of them.
 fn step(batch: &[usize], steps: &[isize]) -> Option<u64> {
     let axes = || batch.iter().zip(steps).rev().filter(|(extent, _)| **extent != 1);
     let first = axes().next().map_or(0, |(_, step)| *step);

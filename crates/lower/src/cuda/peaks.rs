@@ -1,17 +1,18 @@
-//! Kernels that do one thing alone, so that what a plan reaches can be held against what its GPU can.
+//! Kernels that measure one peak of a GPU each, as the roofline of plans.
 
-use super::{Entry, Source, THREADS, Template};
+use super::emit::{THREADS, Template};
+use super::{Entry, Source};
 
 /// A kernel of arithmetic on registers: its parameters are the number of rounds (`u32`), and an `f32` for each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// What is multiplied: `f32`, `tf32`, `f16` or `bf16`.
+    /// The dtype of the factors: `f32`, `tf32`, `f16` or `bf16`.
     pub numbers: &'static str,
     /// The function's name.
     pub entry: &'static str,
     /// Operations of a block in a round, a multiply-add counting as two.
     pub flops: u64,
-    /// What each thread's result is after a round, by which a test knows that it did all of it; none where it is rounded.
+    /// The result of each thread after one round, for tests; `None` if it is rounded.
     pub sum: Option<u32>,
 }
 

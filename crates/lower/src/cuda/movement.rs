@@ -1,27 +1,27 @@
 //! Nodes that move elements: one thread an element of the result.
 
-use ir::Reuse;
 use ir::ops::{Pad, PadMode, Resize, ResizeMode, Slice};
+use ir::{Call, Reuse};
 use types::{DType, Layout, Shape};
 
+use super::c_source::{ctype, number, place};
+use super::emit::{Emitted, KernelKind, around, blocks, call};
 use super::pointwise::head;
-use super::text::{ctype, number, place};
-use super::{Emitted, View, blocks, call};
-use crate::Call;
+use crate::NodeView;
 
 fn signed(strides: &[usize]) -> Vec<isize> {
     strides.iter().map(|&stride| stride as isize).collect()
 }
 
 /// `y[to] = a[from]` for each element of a shape.
-fn moved(node: &View, ix: usize, shape: &[usize], from: &str, to: &str, label: String) -> Call {
+fn moved(node: &NodeView, ix: usize, shape: &[usize], from: &str, to: &str, label: String) -> Call {
     let elements = shape.iter().product();
     let body = format!("{}    y[{to}] = a{ix}[{from}];\n", head(elements));
     emitted(node, &[ix], body, elements, label)
 }
 
-fn emitted(node: &View, operands: &[usize], body: String, elements: usize, label: String) -> Call {
-    let (kind, parameters) = ("move".to_string(), node.parameters(operands));
+fn emitted(node: &NodeView, operands: &[usize], body: String, elements: usize, label: String) -> Call {
+    let (kind, parameters) = (KernelKind::Move, node.parameters(operands));
     call(
         Emitted { kind, parameters, body, grid: blocks(elements), turns: None, needs: Vec::new() },
         label,
@@ -30,21 +30,21 @@ fn emitted(node: &View, operands: &[usize], body: String, elements: usize, label
     )
 }
 
-fn strided(node: &View, strides: &[isize], offset: isize) -> Vec<Call> {
+fn strided(node: &NodeView, strides: &[isize], offset: isize) -> Vec<Call> {
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     vec![moved(node, 0, out, &place(out, strides, offset), "i", format!("{x} to {out}"))]
 }
 
-pub(super) fn transposed(node: &View, order: &[usize]) -> Vec<Call> {
+pub(super) fn transposed(node: &NodeView, order: &[usize]) -> Vec<Call> {
     let strides = node.input(0).shape.row_major_strides();
     strided(node, &order.iter().map(|&axis| strides[axis] as isize).collect::<Vec<_>>(), 0)
 }
 
 /// From row-major to channels that are neighbours, or back.
-pub(super) fn laid_out(node: &View) -> Vec<Call> {
+pub(super) fn laid_out(node: &NodeView) -> Vec<Call> {
     let shape = &node.output().shape;
     let last = Layout::ChannelsLast.physical(shape);
-    // What is written lies as it is counted; what is read has the strides of its own order there.
+    // Elements are written in order and read with the strides of the other layout.
     let (to, strides): (Shape, Vec<usize>) = match node.layout {
         Layout::ChannelsLast => {
             let own = shape.row_major_strides();
@@ -60,14 +60,14 @@ pub(super) fn laid_out(node: &View) -> Vec<Call> {
     vec![moved(node, 0, &to, &place(&to, &signed(&strides), 0), "i", format!("{shape} to {}", node.layout))]
 }
 
-pub(super) fn sliced(node: &View, slice: &Slice) -> Vec<Call> {
+pub(super) fn sliced(node: &NodeView, slice: &Slice) -> Vec<Call> {
     let own = node.input(0).shape.row_major_strides();
     let strides: Vec<isize> = own.iter().zip(&slice.step).map(|(&stride, step)| stride as isize * step).collect();
     let offset: usize = slice.start.iter().zip(&own).map(|(start, stride)| start * stride).sum();
     strided(node, &strides, offset as isize)
 }
 
-pub(super) fn expanded(node: &View, shape: &Shape) -> Vec<Call> {
+pub(super) fn expanded(node: &NodeView, shape: &Shape) -> Vec<Call> {
     let x = &node.input(0).shape;
     let (own, missing) = (x.row_major_strides(), shape.rank() - x.rank());
     let stride = |axis: usize| match axis.checked_sub(missing) {
@@ -78,12 +78,12 @@ pub(super) fn expanded(node: &View, shape: &Shape) -> Vec<Call> {
 }
 
 /// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
-pub(super) fn concatenated(node: &View, axis: usize) -> Vec<Call> {
+pub(super) fn concatenated(node: &NodeView, axis: usize) -> Vec<Call> {
     let in_parts = matches!(node.graph.reuse(node.node), Reuse::ConcatSlices(_));
     let out = &node.output().shape;
     let strides = signed(&out.row_major_strides());
     let mut start = 0;
-    (0..node.inputs())
+    (0..node.operand_count())
         .map(|ix| {
             let x = &node.input(ix).shape;
             let to = match in_parts {
@@ -92,12 +92,12 @@ pub(super) fn concatenated(node: &View, axis: usize) -> Vec<Call> {
             };
             start += x[axis];
             let call = moved(node, ix, x, "i", &to, format!("part {ix} of {out}"));
-            Call { part: in_parts.then_some(ix), ..call }
+            Call { slice: in_parts.then_some(ix), ..call }
         })
         .collect()
 }
 
-/// Where each axis of the result lies in an operand: `i / below % extent`.
+/// The coordinates of element `i` of the result: `i / below % extent` for each axis.
 fn coordinates(shape: &Shape) -> String {
     let (mut text, mut below) = (String::new(), 1);
     for axis in (0..shape.rank()).rev() {
@@ -111,7 +111,7 @@ fn table(name: &str, ty: &str, items: impl Iterator<Item = String>) -> String {
     format!("    static const {ty} {name}[] = {{{}}};\n", items.collect::<Vec<_>>().join(", "))
 }
 
-pub(super) fn padded(node: &View, pad: &Pad) -> Vec<Call> {
+pub(super) fn padded(node: &NodeView, pad: &Pad) -> Vec<Call> {
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let strides = x.row_major_strides();
     let mut body = head(out.elements()) + &coordinates(out);
@@ -155,9 +155,9 @@ fn constant(dtype: DType, value: f64) -> String {
     }
 }
 
-pub(super) fn gathered(node: &View, axis: usize) -> Vec<Call> {
+pub(super) fn gathered(node: &NodeView, axis: usize) -> Vec<Call> {
     let (table, index) = (&node.input(0).shape, &node.input(1).shape);
-    let [_, extent, inner] = super::around(table, axis);
+    let [_, extent, inner] = around(table, axis);
     let (count, out) = (index.elements(), &node.output().shape);
     let mut body = head(out.elements());
     // Indices below 0 count from the end; those outside are clamped.
@@ -171,7 +171,7 @@ pub(super) fn gathered(node: &View, axis: usize) -> Vec<Call> {
     vec![emitted(node, &[0, 1], body, out.elements(), format!("{count} rows"))]
 }
 
-pub(super) fn resized(node: &View, resize: &Resize) -> Result<Vec<Call>, String> {
+pub(super) fn resized(node: &NodeView, resize: &Resize) -> Result<Vec<Call>, String> {
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let strides = x.row_major_strides();
     let nearest = matches!(resize.mode, ResizeMode::Nearest(_));

@@ -1,10 +1,10 @@
-//! C for types, numbers, functions and places.
+//! C expressions for types, numbers, functions and indices.
 
 use ir::ops::Epilogue;
 use types::DType;
 use types::pointwise::{Binary, Compare, Unary};
 
-/// A dtype's type in C. Halves are what `cuda/templates/base.cu` calls so.
+/// The C type of a dtype. `cuda/templates/base.cu` defines `f16` and `bf16`.
 pub(super) fn ctype(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float",
@@ -23,12 +23,12 @@ pub(super) fn ctype(dtype: DType) -> &'static str {
     }
 }
 
-/// The type in which its numbers are computed with.
+/// The C type of its arithmetic.
 pub(super) fn computed(dtype: DType) -> &'static str {
     if dtype.is_half() { "float" } else { ctype(dtype) }
 }
 
-/// A number as C has it, to the last bit.
+/// A number as a C literal with all its bits.
 pub(super) fn number(number: f32) -> String {
     match number {
         _ if number.is_nan() => "(PRESTOW_INFINITY - PRESTOW_INFINITY)".into(),
@@ -85,9 +85,10 @@ pub(super) fn comparison(function: Compare) -> &'static str {
     }
 }
 
-/// Where an operand's element lies for element `i` of a result of some extents, by its strides in them.
+/// The index of the operand's element for element `i` of a result, from the result's extents and the operand's strides
+/// along them.
 pub(super) fn place(extents: &[usize], strides: &[isize], offset: isize) -> String {
-    // Neighbouring axes that lie behind each other are one.
+    // Neighboring axes that are contiguous are merged.
     let mut axes: Vec<(usize, isize)> = Vec::new();
     for (&extent, &stride) in extents.iter().zip(strides).rev().filter(|(extent, _)| **extent != 1) {
         match axes.last_mut() {
@@ -113,7 +114,7 @@ pub(super) fn place(extents: &[usize], strides: &[isize], offset: isize) -> Stri
     terms.join(" + ")
 }
 
-/// `const auto finish = ..`: what becomes of a sum, whose channel and place in the output are known. The operands of the
+/// `const auto finish = ..`: the epilogue of a sum, given its channel and its index in the output. The operands of the
 /// epilogue are `a2` and on.
 pub(super) fn finish(epilogue: &Epilogue) -> String {
     let mut lines = String::from("    const auto finish = [=](float v, int channel, size_t at) {\n");

@@ -1,0 +1,33 @@
+//! [`candidates`]: kernels whose operands are in half precision.
+
+use cpu::StorageType;
+use ir::{Candidate, Graph, NodeId, Op};
+use types::DType;
+
+use super::blocked;
+use crate::half_precision::{follows, is_of_numbers};
+
+/// The candidates for a node with `f32` values whose operands or result are in half precision.
+pub(super) fn candidates(graph: &Graph, id: NodeId, half: DType) -> Vec<Candidate> {
+    let node = graph.node(id);
+    let Some(stored) = StorageType::of(half).filter(|stored| stored.is_half()) else { return Vec::new() };
+    if !is_of_numbers(graph, node) {
+        return Vec::new();
+    }
+    let follows = match &node.op {
+        Op::Conv(conv) => return blocked::half_candidates(graph, id, conv, stored, half),
+        Op::MatMul(_) => {
+            let (right, shape) = (graph.value(node.inputs[1]), &graph.ty(node.inputs[1]).shape);
+            let [batch @ .., k, _] = &shape[..] else { return Vec::new() };
+            let packed = right.tensor().is_some() && batch.iter().all(|&extent| extent == 1);
+            return match packed && k % 2 == 0 {
+                true => Candidate::with_half_operands(graph, id, half, &[0, 1]),
+                false => Vec::new(),
+            };
+        }
+        Op::Pool(pool) => blocked::has_pool_kernel(graph, node, pool),
+        Op::Reduce(reduce) => blocked::is_global_pool(graph, node, reduce),
+        _ => follows(graph, node),
+    };
+    if follows { Candidate::in_half(graph, id, half) } else { Vec::new() }
+}

@@ -1,0 +1,452 @@
+//! [`select`]: one arm for each operator, each of which fills in the parameters of a kernel of `crates/cpu`.
+
+use cpu::{Kernel, StorageType, Weights};
+use ir::ops::{PadMode, ReduceKind, ResizeMode};
+use ir::{Call, CallInput, Op, Pack, Reuse, TensorType};
+use types::recurrent::Direction;
+use types::{Bytes, DType, Element, Shape, Tensor, each_data};
+
+use super::{CpuTarget, blocked, bottleneck, pointwise, windows};
+use crate::NodeView;
+
+impl NodeView<'_> {
+    pub(super) fn is_blocked(&self) -> bool {
+        self.layout == blocked::LAYOUT
+    }
+
+    /// The storage type of an operand.
+    pub(super) fn stored(&self, ix: usize) -> StorageType {
+        float_of(self.input(ix))
+    }
+
+    /// The form of the weights, operand 1.
+    pub(super) fn weights(&self) -> Weights {
+        if self.is_constant(1) { Weights::Packed } else { Weights::Dynamic }
+    }
+
+    /// All operands. Constant weights are packed.
+    pub(super) fn with_weights(&self, pack: impl Fn(&[f32]) -> Vec<f32> + 'static) -> Vec<CallInput> {
+        let mut inputs = self.values();
+        if self.weights() == Weights::Packed {
+            inputs[1] = packed(1, pack);
+        }
+        inputs
+    }
+
+    pub(super) fn values(&self) -> Vec<CallInput> {
+        (0..self.node.inputs.len()).map(|ix| self.value(ix)).collect()
+    }
+
+    /// An operand. A constant that varies along the channels of a blocked result is blocked too.
+    pub(super) fn value(&self, ix: usize) -> CallInput {
+        // In the physical form of an operand that does not vary along the channels, their block has one lane.
+        let varies = self.input(ix).shape.last() != Some(&1);
+        if !self.is_blocked() || !self.is_constant(ix) || !varies {
+            return CallInput::Value(ix);
+        }
+        let from = self.graph.ty(self.node.inputs[ix]).shape.clone();
+        let to = self.input(ix).shape.clone();
+        packed(ix, move |items| blocked::block(items, &from, &to))
+    }
+}
+
+/// The ways to do a node's work, best first: each is a list of calls.
+///
+/// # Errors
+/// The reason that there is no kernel.
+pub(super) fn select(node: &NodeView, target: &CpuTarget) -> Result<Vec<Vec<Call>>, String> {
+    match &*node.op {
+        Op::Conv(conv) if node.is_blocked() => {
+            let kernels = blocked::conv_kernels(node.graph, node.node, conv, node.workspace, target)?;
+            Ok(kernels.into_iter().map(|kernel| vec![blocked::conv_call(node, conv, kernel)]).collect())
+        }
+        _ => select_only(node).map(|calls| vec![calls]),
+    }
+}
+
+/// The calls that do a node's work if there is one way to do it.
+fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
+    match &*node.op {
+        Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
+            pointwise::lower(node).map(|call| vec![call])
+        }
+        Op::Pool(pool) if node.is_blocked() => blocked::pool(node, pool).map(|call| vec![call]),
+        Op::Conv(conv) => windows::conv(node, conv).map(|call| vec![call]),
+        Op::ConvChain(chain) => bottleneck::lower(node, chain).map(|call| vec![call]),
+        Op::ConvTranspose(conv) => windows::conv_transpose(node, conv).map(|call| vec![call]),
+        Op::Pool(pool) => windows::pool(node, pool).map(|call| vec![call]),
+        Op::MatMul(product) => Ok(vec![matmul(node, product)]),
+        Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
+        Op::Relayout(_) => blocked::relayout(node).map(|call| vec![call]),
+        Op::Reshape(_) => Err("it is always an alias".into()),
+        Op::Transpose(transpose) => Ok(vec![transposed(node, &transpose.order)]),
+        Op::Slice(slice) => {
+            let x = &node.input(0).shape;
+            let strides: Vec<isize> =
+                x.row_major_strides().iter().zip(&slice.step).map(|(&stride, step)| stride as isize * step).collect();
+            let offset = slice.start.iter().zip(x.row_major_strides()).map(|(start, stride)| start * stride).sum();
+            Ok(vec![moved(node, &slice.count, offset, strides)])
+        }
+        Op::Expand(expand) => {
+            let x = &node.input(0).shape;
+            let strides = broadcast_strides(x, &expand.shape).into_iter().map(|stride| stride as isize).collect();
+            Ok(vec![moved(node, &expand.shape, 0, strides)])
+        }
+        Op::Concat(concat) => Ok(concatenated(node, concat.axis)),
+        Op::Pad(pad) => Ok(padded(node, pad)),
+        Op::Gather(gather) => {
+            let (table, index) = (node.input(0), node.input(1));
+            let inner: usize = table.shape[gather.axis + 1..].iter().product();
+            let kernel = cpu::Gather {
+                outer: table.shape[..gather.axis].iter().product(),
+                axis: table.shape[gather.axis],
+                inner_bytes: inner * table.dtype.size().0 as usize,
+                indices: index.shape.elements(),
+                wide: index.dtype == DType::I64,
+            };
+            Ok(vec![call(kernel, format!("{} rows", index.shape.elements()), node.values())])
+        }
+        Op::Recurrent(op) => Ok(vec![recurrent(node, op)]),
+        Op::Resize(resize) => Ok(vec![resized(node, resize)]),
+        Op::Reduce(reduce) => {
+            if let Some(call) = blocked::global_pool(node, reduce) {
+                return Ok(vec![call]);
+            }
+            let x = node.input(0);
+            let kernel = cpu::Reduce {
+                function: reduce_fn(reduce.kind),
+                dtype: x.dtype,
+                shape: x.shape.to_vec(),
+                reduced: (0..x.shape.rank()).map(|axis| reduce.axes.contains(&axis)).collect(),
+            };
+            Ok(vec![call(kernel, format!("{:?} of {}", reduce.kind, x.shape), node.values())])
+        }
+        Op::Softmax(softmax) => {
+            let (outer, axis, inner) = around(&node.input(0).shape, softmax.axis);
+            let kernel = cpu::Softmax { outer, axis, inner, log: softmax.log };
+            Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
+        }
+        Op::LayerNorm(norm) => {
+            let shape = &node.input(0).shape;
+            let (rows, columns) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
+            let (scale, bias, stored) = (norm.scale, norm.shift, node.stored(0));
+            let kernel = cpu::LayerNorm { rows, columns, epsilon: norm.epsilon, scale, bias, stored };
+            Ok(vec![call(kernel, format!("{rows} x {columns}"), node.values())])
+        }
+        Op::Attention(attention) => Ok(vec![attended(node, attention)]),
+        Op::ArgExtreme(op) => {
+            let (outer, axis, inner) = around(&node.input(0).shape, op.axis);
+            let kernel = cpu::ArgExtreme { outer, axis, inner, max: op.max, last: op.last };
+            Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
+        }
+        Op::Lrn(lrn) => {
+            let (batch, channels, inner) = around(&node.input(0).shape, 1);
+            let (size, alpha, beta, bias) = (lrn.size, lrn.alpha, lrn.beta, lrn.bias);
+            let kernel = cpu::Lrn { batch, channels, inner, size, alpha, beta, bias };
+            Ok(vec![call(kernel, format!("{size} of {channels} channels"), node.values())])
+        }
+    }
+}
+
+/// A call that may not work in place.
+pub(super) fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInput>) -> Call {
+    let kernel = kernel.into();
+    let sizes = kernel.sizes().expect("kernels made from verified nodes agree with themselves");
+    Call {
+        kernel: kernel.name(),
+        label,
+        code: postcard::to_stdvec(&kernel).expect("kernels are plain data"),
+        workspace: Bytes(sizes.workspace),
+        in_place: inputs
+            .iter()
+            .enumerate()
+            .filter_map(|(ix, input)| match input {
+                CallInput::Value(value) if kernel.may_share(ix) => Some(*value),
+                _ => None,
+            })
+            .collect(),
+        inputs,
+        slice: None,
+    }
+}
+
+/// A constant operand as the `f32` elements that `pack` makes of its elements.
+pub(super) fn packed(input: usize, pack: impl Fn(&[f32]) -> Vec<f32> + 'static) -> CallInput {
+    packed_bytes(input, move |items| pack(items).into_iter().flat_map(f32::to_le_bytes).collect())
+}
+
+/// A constant operand as the bytes that `pack` makes of its elements.
+pub(super) fn packed_bytes(input: usize, pack: impl Fn(&[f32]) -> Vec<u8> + 'static) -> CallInput {
+    let bytes = move |tensor: &Tensor| match tensor.as_slice() {
+        Some(items) => pack(items),
+        None => pack(tensor.cast(DType::F32).as_slice().expect("a half has a number")),
+    };
+    CallInput::Packed { input, pack: Pack::new(bytes) }
+}
+
+/// The storage type of a float or int8 value.
+pub(super) fn float_of(ty: &TensorType) -> StorageType {
+    StorageType::of(ty.dtype).expect("numbers are asked for where values are such")
+}
+
+/// The extents in front of an axis, of it, and behind it.
+pub(super) fn around(shape: &Shape, axis: usize) -> (usize, usize, usize) {
+    (shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product())
+}
+
+/// Strides of `shape` inside `out`, aligned on the right; 0 where it is broadcast.
+pub(super) fn broadcast_strides(shape: &Shape, out: &Shape) -> Vec<usize> {
+    let own = shape.row_major_strides();
+    let missing = out.rank() - shape.rank();
+    let stride = |axis: usize| match axis.checked_sub(missing) {
+        Some(axis) if shape[axis] != 1 => own[axis],
+        _ => 0,
+    };
+    (0..out.rank()).map(stride).collect()
+}
+
+pub(super) fn epilogue(epilogue: &ir::ops::Epilogue) -> cpu::Epilogue {
+    cpu::Epilogue {
+        scale: epilogue.scale,
+        bias: epilogue.bias,
+        residual: epilogue.residual,
+        activation: epilogue.activation.clone(),
+    }
+}
+
+/// `+bias +residual relu` for labels.
+pub(super) fn suffix(epilogue: &ir::ops::Epilogue) -> String {
+    let mut text = String::new();
+    if epilogue.scale {
+        text.push_str(" +scale");
+    }
+    if epilogue.bias {
+        text.push_str(" +bias");
+    }
+    if epilogue.residual {
+        text.push_str(" +residual");
+    }
+    for function in &epilogue.activation {
+        text.push(' ');
+        text.push_str(function.name());
+    }
+    text
+}
+
+fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Call {
+    let (a, b, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
+    let rank = out.rank();
+    let mut batch: Shape = out[..rank - 2].into();
+    let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
+    let matrices = |shape: &Shape| broadcast_strides(&shape[..shape.rank() - 2].into(), &batch);
+    let (mut a_strides, mut b_strides) = (matrices(a), matrices(b));
+    let is_constant = b[..b.rank() - 2].iter().all(|&extent| extent == 1) && node.is_constant(1);
+    if b_strides.iter().all(|&stride| stride == 0) && a.rank() == rank && a[..rank - 2] == batch[..] {
+        // One right factor for all: the left ones are one tall matrix.
+        m *= batch.elements();
+        (batch, a_strides, b_strides) = (Shape::scalar(), Vec::new(), Vec::new());
+    }
+    let mut kernel = cpu::MatMul {
+        batch: batch.to_vec(),
+        a_strides,
+        b_strides,
+        m,
+        k,
+        n,
+        b: cpu::MatMulB::Dynamic,
+        operands: node.stored(0),
+        zero_point: product.zero as u8,
+        // Integer sums have the size of `f32`.
+        result: if node.output().dtype == DType::I32 { StorageType::F32 } else { float_of(node.output()) },
+        epilogue: epilogue(&product.epilogue),
+    };
+    let mut inputs = node.values();
+    if is_constant {
+        kernel.b = cpu::MatMulB::Packed;
+        let kernel = kernel.clone();
+        inputs[1] = packed_bytes(1, move |items| kernel.pack(items));
+    }
+    let label = format!("{batch}{m}x{k}x{n}{}", suffix(&product.epilogue));
+    call(kernel, label, inputs)
+}
+
+fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Call {
+    let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
+    let kernel = cpu::Recurrent {
+        cell: op.cell.clone(),
+        direction: op.direction,
+        seq: gates[0],
+        batch: gates[1],
+        units,
+        weights: node.weights(),
+    };
+    let packing = kernel.clone();
+    let inputs = node.with_weights(move |items| packing.pack(items));
+    let way = match op.direction {
+        Direction::Forward => "",
+        Direction::Reverse => " reverse",
+        Direction::Bidirectional => " both ways",
+    };
+    let label = format!("{} {} steps x {} x {units}{way}", op.cell.name(), gates[0], gates[1]);
+    call(kernel, label, inputs)
+}
+
+fn attended(node: &NodeView, attention: &ir::ops::Attention) -> Call {
+    // The extents and strides of batch, head, token and element.
+    let operand = |ix: usize| {
+        let (shape, order) = (&node.input(ix).shape, attention.order[ix]);
+        let own = shape.row_major_strides();
+        (order.sorted([shape[0], shape[1], shape[2], shape[3]]), order.sorted([own[0], own[1], own[2], own[3]]))
+    };
+    let [(q, q_strides), (k, k_strides), (v, v_strides)] = [0, 1, 2].map(operand);
+    let [batch, heads, queries, width] = q;
+    let (keys, value_width) = (k[2], v[3]);
+    let strides = [q_strides, k_strides, v_strides];
+    let mask = attention.mask.then(|| {
+        let strides = broadcast_strides(&node.input(3).shape, &Shape::from([batch, heads, queries, keys]));
+        cpu::MaskStrides { batch: strides[0], head: strides[1], query: strides[2], key: strides[3] }
+    });
+    let kernel = cpu::Attention {
+        batch,
+        heads,
+        queries,
+        keys,
+        width,
+        value_width,
+        scale: attention.scale,
+        strides: strides.map(|[batch, head, token, _]| cpu::HeadStrides { batch, head, token }),
+        mask,
+        order: attention.result,
+    };
+    let suffix = if attention.mask { " +mask" } else { "" };
+    let label = format!("{batch} x {heads} heads, {queries} x {keys} of {width}{suffix}");
+    call(kernel, label, node.values())
+}
+
+fn transposed(node: &NodeView, order: &[usize]) -> Call {
+    let strides = node.input(0).shape.row_major_strides();
+    moved(node, &node.output().shape.clone(), 0, order.iter().map(|&axis| strides[axis] as isize).collect())
+}
+
+/// A copy that fills the whole output.
+fn moved(node: &NodeView, shape: &Shape, in_offset: usize, in_strides: Vec<isize>) -> Call {
+    let kernel = cpu::Copy {
+        element_size: node.input(0).dtype.size().0 as usize,
+        shape: shape.to_vec(),
+        in_elements: node.input(0).shape.elements(),
+        in_offset,
+        in_strides,
+        out_elements: shape.elements(),
+        out_offset: 0,
+        out_strides: shape.row_major_strides().to_vec(),
+    };
+    call(kernel, format!("{} to {shape}", node.input(0).shape), node.values())
+}
+
+/// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
+fn concatenated(node: &NodeView, axis: usize) -> Vec<Call> {
+    let in_parts = matches!(node.graph.reuse(node.node), Reuse::ConcatSlices(_));
+    let out = &node.output().shape;
+    let strides = out.row_major_strides();
+    let mut start = 0;
+    (0..node.node.inputs.len())
+        .map(|ix| {
+            let x = &node.input(ix).shape;
+            let elements = x.elements();
+            let kernel = cpu::Copy {
+                element_size: node.output().dtype.size().0 as usize,
+                shape: x.to_vec(),
+                in_elements: elements,
+                in_offset: 0,
+                in_strides: x.row_major_strides().iter().map(|&stride| stride as isize).collect(),
+                out_elements: if in_parts { elements } else { out.elements() },
+                out_offset: if in_parts { 0 } else { start * strides[axis] },
+                out_strides: if in_parts { x.row_major_strides().to_vec() } else { strides.to_vec() },
+            };
+            start += x[axis];
+            let part = in_parts.then_some(ix);
+            Call { slice: part, ..call(kernel, format!("part {ix} of {out}"), vec![CallInput::Value(ix)]) }
+        })
+        .collect()
+}
+
+pub(super) fn padded(node: &NodeView, pad: &ir::ops::Pad) -> Vec<Call> {
+    let (x, out) = (&node.input(0).shape, &node.output().shape);
+    let element_size = node.output().dtype.size().0 as usize;
+    let label = format!("{x} to {out}");
+    let PadMode::Constant(value) = pad.mode else {
+        let table = |axis: usize| {
+            (0..out[axis]).map(|ix| pad.source(axis, x[axis], ix).unwrap_or(0) as u32).collect::<Vec<u32>>()
+        };
+        if x.rank() == 0 {
+            return vec![moved(node, out, 0, Vec::new())];
+        }
+        let kernel = cpu::Remap { element_size, shape: x.to_vec(), tables: (0..x.rank()).map(table).collect() };
+        return vec![call(kernel, label, node.values())];
+    };
+    let fill = cpu::Fill { elements: out.elements(), element_size, pattern: pattern(node.output().dtype, value) };
+    // What of the input remains, where padding is negative, and where it goes.
+    let kept = |axis: usize| (0..out[axis]).filter(move |&ix| pad.source(axis, x[axis], ix).is_some());
+    let first: Vec<usize> = (0..x.rank()).map(|axis| kept(axis).next().unwrap_or(0)).collect();
+    let shape: Vec<usize> = (0..x.rank()).map(|axis| kept(axis).count()).collect();
+    let in_strides = x.row_major_strides();
+    let out_strides = out.row_major_strides();
+    let from = |axis: usize| pad.source(axis, x[axis], first[axis]).unwrap_or(0) * in_strides[axis];
+    let copy = cpu::Copy {
+        element_size,
+        shape,
+        in_elements: x.elements(),
+        in_offset: (0..x.rank()).map(from).sum(),
+        in_strides: in_strides.iter().map(|&stride| stride as isize).collect(),
+        out_elements: out.elements(),
+        out_offset: first.iter().zip(&out_strides).map(|(ix, stride)| ix * stride).sum(),
+        out_strides: out_strides.to_vec(),
+    };
+    vec![call(fill, format!("{value} in {out}"), Vec::new()), call(copy, label, node.values())]
+}
+
+/// The bytes of a number in a dtype.
+fn pattern(dtype: DType, value: f64) -> [u8; 8] {
+    let tensor = Tensor::scalar(value).cast(dtype);
+    let mut bytes = [0; 8];
+    fn write<T: Element>(items: &[T], bytes: &mut [u8; 8]) {
+        items[0].write_le(&mut bytes[..T::DTYPE.size().0 as usize]);
+    }
+    each_data!(tensor.data(), items => write(items, &mut bytes));
+    bytes
+}
+
+fn resized(node: &NodeView, resize: &ir::ops::Resize) -> Call {
+    let x = &node.input(0).shape;
+    let label = format!("{x} to {}", resize.shape);
+    let taps = |axis: usize| resize.taps(axis, x[axis]);
+    if let ResizeMode::Nearest(_) = resize.mode {
+        let tables = (0..x.rank()).map(|axis| taps(axis).index).collect();
+        let element_size = node.input(0).dtype.size().0 as usize;
+        return call(cpu::Remap { element_size, shape: x.to_vec(), tables }, label, node.values());
+    }
+    let axis_taps = |axis: usize| {
+        if resize.keeps(axis, x[axis]) {
+            let index: Vec<u32> = (0..x[axis] as u32).collect();
+            return cpu::AxisTaps { weight: vec![1.0; index.len()], index, per_output: 1 };
+        }
+        let taps = taps(axis);
+        cpu::AxisTaps { index: taps.index, weight: taps.weight, per_output: taps.per_output }
+    };
+    call(cpu::Resize { shape: x.to_vec(), taps: (0..x.rank()).map(axis_taps).collect() }, label, node.values())
+}
+
+fn reduce_fn(kind: ReduceKind) -> cpu::ReduceFn {
+    match kind {
+        ReduceKind::Sum => cpu::ReduceFn::Sum,
+        ReduceKind::Mean => cpu::ReduceFn::Mean,
+        ReduceKind::Max => cpu::ReduceFn::Max,
+        ReduceKind::Min => cpu::ReduceFn::Min,
+        ReduceKind::Prod => cpu::ReduceFn::Prod,
+        ReduceKind::SumSquare => cpu::ReduceFn::SumSquare,
+        ReduceKind::L1 => cpu::ReduceFn::L1,
+        ReduceKind::L2 => cpu::ReduceFn::L2,
+        ReduceKind::LogSum => cpu::ReduceFn::LogSum,
+        ReduceKind::LogSumExp => cpu::ReduceFn::LogSumExp,
+    }
+}

@@ -1,0 +1,130 @@
+//! [`CpuTarget`]: the candidates of CPU kernels.
+
+use cpu::Level;
+use ir::{Candidate, Formats, Graph, NoKernel, Node, NodeId, Op, Query, Target, ValueId};
+use types::{Bytes, DType, Layout};
+
+use super::select::select;
+use super::tuned::Tuned;
+use super::{blocked, bottleneck, half_precision};
+use crate::NodeView;
+
+/// Plans for CPUs. Packed weights are the same for all ISAs; the ISA is chosen at `open`.
+#[derive(Clone, Debug)]
+pub struct CpuTarget {
+    /// Which processors.
+    pub level: Level,
+    /// Whether Winograd's algorithms are excluded. They need fewer multiplications for 3 x 3 convolutions, with some
+    /// more rounding: about 1e-5 of the largest result.
+    pub exact: bool,
+    /// Measured choices. The cost model decides about all others.
+    pub tuned: Tuned,
+    /// The dtype of values between kernels that support it: `f32`, `f16` or `bf16`.
+    pub dtype: DType,
+    /// The number of images that weights are read for at once, if it is not the graph's own batch: the smallest of
+    /// several batches, so that all choose alike and share their packed weights.
+    pub pictures: Option<usize>,
+}
+
+impl CpuTarget {
+    /// Any processor of this machine's architecture, or of x86-64 if there are no kernels for it.
+    pub fn new() -> CpuTarget {
+        let level = Level::here().unwrap_or(Level::ALL[0]);
+        CpuTarget { level, exact: false, tuned: Tuned::default(), dtype: DType::F32, pictures: None }
+    }
+}
+
+impl Default for CpuTarget {
+    fn default() -> CpuTarget {
+        CpuTarget::new()
+    }
+}
+
+impl Target for CpuTarget {
+    fn name(&self) -> String {
+        match self.dtype {
+            DType::F32 => self.level.name.to_string(),
+            dtype => format!("{}+{dtype}", self.level.name),
+        }
+    }
+
+    fn alignment(&self) -> Bytes {
+        // A cache line, and the widest vector.
+        Bytes(64)
+    }
+
+    fn precision(&self) -> DType {
+        self.dtype
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        Some(blocked::LAYOUT)
+    }
+
+    fn candidates(&self, graph: &Graph, nodes: &[NodeId], query: &Query) -> Result<Vec<Candidate>, NoKernel> {
+        let &[id] = nodes else {
+            let workspace = bottleneck::fused_workspace(graph, nodes);
+            let candidate = |workspace| Candidate { workspace, ..Candidate::given(graph, nodes[nodes.len() - 1]) };
+            return Ok(workspace.map(candidate).into_iter().collect());
+        };
+        let node = graph.node(id);
+        let given_if = |has_kernel: bool| has_kernel.then(|| Candidate::given(graph, id)).into_iter();
+        match query.formats {
+            Formats::Given => self.given_candidates(graph, id, query).map_err(NoKernel),
+            Formats::Layout(layout) => Ok(blocked::candidates_in(graph, id, layout, self)),
+            Formats::Int8Operands => Ok(given_if(multiplies_int8(graph, node))
+                .map(|mut candidate| {
+                    let int8 = [DType::U8, DType::I8];
+                    candidate.operands.iter_mut().zip(int8).for_each(|(operand, dtype)| operand.dtype = dtype);
+                    candidate
+                })
+                .collect()),
+            Formats::Int8Result => Ok(given_if(writes_int8(graph, node))
+                .map(|mut candidate| {
+                    candidate.result.dtype = DType::U8;
+                    candidate
+                })
+                .collect()),
+            Formats::Half(half) => Ok(half_precision::candidates(graph, id, half)),
+        }
+    }
+
+    fn relayout_cost(&self, graph: &Graph, value: ValueId) -> u64 {
+        blocked::relayout_time(graph, value)
+    }
+}
+
+impl CpuTarget {
+    fn given_candidates(&self, graph: &Graph, id: NodeId, query: &Query) -> Result<Vec<Candidate>, String> {
+        if let Some(layout) = blocked::unsupported_layout(graph, graph.node(id)) {
+            return Err(format!("a value in layout {layout}"));
+        }
+        let ways = select(&NodeView::new(graph, id, query), self)?;
+        Ok(ways.into_iter().map(|calls| Candidate::given(graph, id).with_calls(calls)).collect())
+    }
+}
+
+/// Whether there is a kernel for the node with int8 operands. The given ones may be floats.
+fn multiplies_int8(graph: &Graph, node: &Node) -> bool {
+    match &node.op {
+        Op::Conv(conv) => blocked::multiplies_int8(graph, node, conv),
+        Op::MatMul(_) => {
+            let (a, b) = (graph.ty(node.inputs[0]), graph.value(node.inputs[1]));
+            // A given int8 operand must be a constant; a float one is made of a constant.
+            let is_constant = b.ty.dtype == DType::F32 || (b.ty.dtype == DType::I8 && b.tensor().is_some());
+            let fits = b.ty.shape.rank() == 2 && b.ty.shape[0] <= blocked::INT8_TERMS_MAX;
+            fits && b.ty.shape[0].is_multiple_of(4) && is_constant && a.dtype != DType::I8
+        }
+        Op::Pool(pool) => blocked::has_pool_kernel(graph, node, pool),
+        _ => false,
+    }
+}
+
+/// Whether the kernel of a product of floats can write its results as int8.
+fn writes_int8(graph: &Graph, node: &Node) -> bool {
+    match &node.op {
+        Op::Conv(conv) => blocked::writes_int8(graph, node, conv),
+        Op::MatMul(_) => graph.value(node.inputs[1]).tensor().is_some_and(|b| b.shape().rank() == 2),
+        _ => false,
+    }
+}

@@ -1,0 +1,120 @@
+//! [`assemble`]: the emitted functions of plans as one CUDA C source, and the launches of their steps.
+
+use cuda_driver::{Launch, StepCode};
+use plan::{Operand, Place, Plan, Step};
+
+use super::emit::{Chosen, Emitted, THREADS, TURN, Template};
+use super::tiling;
+
+/// All functions that the steps of plans launch, as one source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// CUDA C without includes.
+    pub text: String,
+    /// Its functions, in order.
+    pub entries: Vec<Entry>,
+}
+
+/// A function of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// The C types of its parameters.
+    pub parameters: Vec<String>,
+}
+
+impl Source {
+    /// The source for a C++ compiler, behind `cuda/mock/cpp/shim.h`, with the table of its functions that `cuda/mock/cpp/shim.cpp` reads.
+    pub fn for_shim(&self) -> String {
+        let row = |Entry { name, parameters }: &Entry| {
+            let pointers = parameters.iter().enumerate().map(|(ix, ty)| format!("({ty})a[{ix}]"));
+            let call = format!("{name}({})", pointers.collect::<Vec<_>>().join(", "));
+            let numbers = parameters.iter().filter(|ty| *ty == TURN).count();
+            format!("    {{\"{name}\", {}, {numbers}, [](void** a) {{ {call}; }}}},\n", parameters.len())
+        };
+        let rows: String = self.entries.iter().map(row).collect();
+        let kernel =
+            "struct Kernel {\n    const char* name;\n    int parameters, numbers;\n    void (*call)(void**);\n};\n";
+        format!("{}{kernel}static const Kernel kernels[] = {{\n{rows}}};\n", self.text)
+    }
+}
+
+/// The library call of a step of a plan that is not assembled yet; `None` if its kernel is emitted.
+pub fn library_work(code: &[u8]) -> Option<StepCode> {
+    match postcard::from_bytes(code) {
+        Ok(Chosen::Cudnn(planned)) => Some(StepCode::Cudnn(planned)),
+        Ok(Chosen::Cublas(product)) => Some(StepCode::Cublas(product)),
+        _ => None,
+    }
+}
+
+/// The addresses of a step's operands, up to a multiple of the driver's alignment.
+fn places(plan: &Plan, step: &Step) -> Vec<usize> {
+    let place = |operand: &Operand| match operand.place {
+        Place::Buffer(_) => plan.arena_range(operand).map_or(1, |range| range.start as usize),
+        Place::Constant(ix) => (plan.constants[ix.0 as usize].offset + operand.offset).0 as usize,
+    };
+    step.inputs.iter().map(place).collect()
+}
+
+/// Brings the functions of the steps of some plans together, and leaves in each step how its function is launched.
+///
+/// # Panics
+/// A plan for another target, or one that was assembled before.
+pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
+    let mut source = Source::default();
+    let mut needs: Vec<Template> = vec![Template::Base];
+    let mut bodies: Vec<(Emitted, usize)> = Vec::new();
+    for plan in plans {
+        let places: Vec<Vec<usize>> = plan.steps.iter().map(|step| places(plan, step)).collect();
+        for (step, places) in plan.steps.iter_mut().zip(places) {
+            let emitted = match postcard::from_bytes(&step.code).expect("the steps are as they were chosen") {
+                Chosen::Emitted(emitted) => Emitted { body: tiling::placed(&emitted.body, &places), ..emitted },
+                Chosen::Cudnn(planned) => {
+                    step.code = StepCode::Cudnn(planned).code();
+                    continue;
+                }
+                Chosen::Cublas(product) => {
+                    step.code = StepCode::Cublas(product).code();
+                    continue;
+                }
+            };
+            let same = |(other, _): &&(Emitted, usize)| {
+                (&other.parameters, &other.body) == (&emitted.parameters, &emitted.body)
+            };
+            let entry = match bodies.iter().find(same) {
+                Some((_, entry)) => *entry,
+                None => {
+                    let name = format!("{}_{}", emitted.kind.stem(), source.entries.len());
+                    let parameters = emitted.all_parameters().map(|(ty, _)| ty).collect();
+                    source.entries.push(Entry { name, parameters });
+                    needs.extend(&emitted.needs);
+                    bodies.push((emitted.clone(), source.entries.len() - 1));
+                    source.entries.len() - 1
+                }
+            };
+            let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
+            let launch = Launch { entry, grid: emitted.grid, block, repeat: emitted.turns };
+            step.code = StepCode::Launch(launch).code();
+        }
+    }
+    for (template, text) in Template::ALL {
+        if needs.contains(&template) {
+            source.text.push_str(text);
+            source.text.push('\n');
+        }
+    }
+    for (emitted, entry) in &bodies {
+        let parameters: Vec<String> = emitted.all_parameters().map(|(ty, name)| format!("{ty} {name}")).collect();
+        let (name, parameters) = (&source.entries[*entry].name, parameters.join(", "));
+        // Sums stay in registers, as long as a multiprocessor has two blocks at once.
+        let bounds = match emitted.kind.blocks_min() {
+            Some(blocks) => format!("{THREADS}, {blocks}"),
+            None => THREADS.to_string(),
+        };
+        let head = format!("extern \"C\" __global__ void __launch_bounds__({bounds}) {name}({parameters})");
+        source.text.push_str(&format!("{head} {{\n{}}}\n\n", emitted.body));
+    }
+    source
+}

@@ -1,0 +1,111 @@
+//! One arm for each operator: the calls that do a node's work, by a library or by emitted kernels.
+
+use ir::{Call, CallInput, Op, Pack};
+use types::{DType, Layout};
+
+use super::c_source::ctype;
+use super::{CudaTarget, cublas_matmul, cudnn_conv, layout, movement, pointwise, recurrent, reduction, windows};
+use crate::NodeView;
+
+impl NodeView<'_> {
+    /// An operand of a call. Constants are packed in the order of the physical form.
+    pub(super) fn read(&self, ix: usize) -> CallInput {
+        let shape = &self.input(ix).shape;
+        let rank = shape.rank();
+        let moves = 2 < rank && shape[rank - 1] != 1 && shape[1..rank - 1].iter().any(|&extent| extent != 1);
+        match self.layout == Layout::ChannelsLast && self.is_constant(ix) && moves {
+            false => CallInput::Value(ix),
+            true => {
+                // As the extents are listed, with those that a broadcast adds.
+                let mut listed = shape.clone();
+                let channels = listed.remove(rank - 1);
+                listed.insert(1, channels);
+                CallInput::Packed { input: ix, pack: Pack::new(move |tensor| layout::turned(tensor, &listed)) }
+            }
+        }
+    }
+
+    /// Refuses values that are neither `f32` nor half precision.
+    pub(super) fn all_stored(&self) -> Result<(), String> {
+        self.all(|dtype| dtype == DType::F32 || dtype.is_half())
+    }
+
+    pub(super) fn all_f32(&self) -> Result<(), String> {
+        self.all(|dtype| dtype == DType::F32)
+    }
+
+    pub(super) fn all(&self, fits: impl Fn(DType) -> bool) -> Result<(), String> {
+        let mut values = self.node.inputs.iter().chain(&self.node.outputs);
+        match values.find(|&&value| !fits(self.graph.ty(value).dtype)) {
+            Some(&value) => Err(format!("its kernel computes in f32, not with {}", self.graph.ty(value))),
+            None => Ok(()),
+        }
+    }
+
+    /// `const T* a0, ..` for some operands and `T* y` for the result.
+    pub(super) fn parameters(&self, operands: &[usize]) -> Vec<(String, String)> {
+        let input = |&ix: &usize| (format!("const {}*", ctype(self.input(ix).dtype)), format!("a{ix}"));
+        let output = (format!("{}*", ctype(self.output().dtype)), "y".to_string());
+        operands.iter().map(input).chain([output]).collect()
+    }
+}
+
+impl CudaTarget {
+    /// The calls that do a node's work: a library's if it supports the node, otherwise emitted kernels.
+    pub(super) fn select(&self, node: &NodeView) -> Result<Vec<Call>, String> {
+        if let (Op::Conv(conv), Some(planner)) = (node.op(), &self.cudnn)
+            && let Ok(calls) = cudnn_conv::calls(node, conv, planner, node.layout)
+        {
+            return Ok(calls);
+        }
+        if let (Op::MatMul(product), Some(cublas)) = (node.op(), &self.cublas)
+            && let Ok(calls) = cublas_matmul::calls(node, product, cublas)
+        {
+            return Ok(calls);
+        }
+        let mut calls = emit(node, self.rounds)?;
+        for input in calls.iter_mut().flat_map(|call| &mut call.inputs) {
+            if let CallInput::Value(ix) = *input {
+                *input = node.read(ix);
+            }
+        }
+        Ok(calls)
+    }
+}
+
+/// The calls of emitted kernels for a node. With `tf32`, products may round their `f32` operands for tensor cores.
+///
+/// # Errors
+/// The reason that there is no kernel.
+fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
+    if node.layout == Layout::ChannelsLast && matches!(node.op(), Op::Conv(_)) {
+        return Err("cuDNN does not do it, and what is emitted is for row-major values".into());
+    }
+    match node.op() {
+        Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
+            pointwise::lower(node).map(|call| vec![call])
+        }
+        Op::Conv(conv) => windows::conv(node, conv, tf32),
+        Op::ConvTranspose(conv) => windows::conv_transpose(node, conv),
+        Op::Pool(pool) => windows::pool(node, pool),
+        Op::MatMul(product) => reduction::matmul(node, product, tf32),
+        Op::Softmax(softmax) => reduction::softmax(node, softmax),
+        Op::LayerNorm(norm) => reduction::layer_norm(node, norm),
+        Op::Attention(attention) => reduction::attention(node, attention),
+        Op::Reduce(reduce) => reduction::reduce(node, reduce),
+        Op::ArgExtreme(extreme) => reduction::arg_extreme(node, extreme),
+        Op::Lrn(lrn) => reduction::lrn(node, lrn),
+        Op::Transpose(transpose) => Ok(movement::transposed(node, &transpose.order)),
+        Op::Slice(slice) => Ok(movement::sliced(node, slice)),
+        Op::Expand(expand) => Ok(movement::expanded(node, &expand.shape)),
+        Op::Concat(concat) => Ok(movement::concatenated(node, concat.axis)),
+        Op::Pad(pad) => Ok(movement::padded(node, pad)),
+        Op::Gather(gather) => Ok(movement::gathered(node, gather.axis)),
+        Op::Resize(resize) => movement::resized(node, resize),
+        Op::Reshape(_) => Err("it is always an alias".into()),
+        Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
+        Op::Recurrent(op) => recurrent::recurrent(node, op),
+        Op::Relayout(_) => Ok(movement::laid_out(node)),
+        Op::ConvChain(_) => Err("it belongs to processors".into()),
+    }
+}

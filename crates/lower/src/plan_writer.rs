@@ -1,0 +1,317 @@
+//! [`write_plan`]: steps, buffers and constants of a graph whose kernels are chosen.
+
+use std::collections::BTreeMap;
+
+use ir::analysis::alias::{AliasKind, AliasObstacle, AliasSets, Location};
+use ir::analysis::value_size;
+use ir::{Call, CallInput, Graph, Node, NodeId, Pack, Reuse, Target, ValueDef, ValueId};
+use plan::{
+    Arena, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Place, Plan, Port, RefusedReason,
+    RefusedSharing, Sharing, StatePort, Step, ValueSpan,
+};
+use types::{Bytes, Role, Scope, Tag};
+
+use crate::{LowerError, Selection, state};
+
+/// A plan without offsets, and the bytes of its constants.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// The plan; the offsets of its buffers and its arena are still undecided.
+    pub plan: Plan,
+    /// The constants' section.
+    pub constants: Vec<u8>,
+}
+
+/// The plan of a graph with the chosen kernels, in the order of its nodes.
+///
+/// # Errors
+/// The target has no kernel for the copy that updates a state.
+pub fn write_plan(graph: &Graph, target: &dyn Target, selection: &Selection) -> Result<Lowered, LowerError> {
+    let (graph, selection) = &state::with_copies(graph, target, selection)?;
+    let mut writer = PlanWriter::new(graph, target, selection.alias_sets(graph));
+    for id in graph.nodes().keys() {
+        selection.calls(id).iter().for_each(|call| writer.step(id, call));
+    }
+    Ok(writer.finish())
+}
+
+/// The name of a value in reports: that of its node, or its own.
+fn name(graph: &Graph, value: ValueId) -> String {
+    let data = graph.value(value);
+    data.producer().map_or_else(|| data.name.clone(), |node| graph.node(node).scope.to_string())
+}
+
+fn sharing(kind: AliasKind) -> Sharing {
+    match kind {
+        AliasKind::Own => Sharing::Own,
+        AliasKind::View => Sharing::View,
+        AliasKind::ConcatSlice => Sharing::Part,
+        AliasKind::InPlace => Sharing::InPlace,
+    }
+}
+
+/// Writes steps, and the buffers and constants they touch.
+struct PlanWriter<'a> {
+    graph: &'a Graph,
+    alignment: Bytes,
+    sets: AliasSets,
+    plan: Plan,
+    constants: Vec<u8>,
+    /// The buffer of a class, by its root.
+    buffer_of: BTreeMap<ValueId, BufferIx>,
+    /// By value that a step reads or writes: its index among the values of its buffer.
+    held_at: BTreeMap<ValueId, usize>,
+    /// Constants already written: of a value, packed in some way (0: as it is).
+    constant_of: BTreeMap<(ValueId, u64), ConstantIx>,
+}
+
+impl<'a> PlanWriter<'a> {
+    fn new(graph: &'a Graph, target: &dyn Target, sets: AliasSets) -> PlanWriter<'a> {
+        let batch = graph.inputs().first().and_then(|&input| graph.ty(input).shape.first().copied()).unwrap_or(1);
+        let plan = Plan {
+            model: graph.name.clone(),
+            target: target.name(),
+            batch: batch as u64,
+            parameters: graph.parameters(),
+            flops: graph.flops(),
+            arena: Arena { alignment: target.alignment(), ..Arena::default() },
+            ..Plan::default()
+        };
+        let mut writer = PlanWriter {
+            graph,
+            alignment: target.alignment(),
+            sets,
+            plan,
+            constants: Vec::new(),
+            buffer_of: BTreeMap::new(),
+            held_at: BTreeMap::new(),
+            constant_of: BTreeMap::new(),
+        };
+        for &input in graph.inputs() {
+            let port = writer.port(&graph.value(input).name, input, 0);
+            writer.plan.inputs.push(port);
+        }
+        for &state in graph.states() {
+            let state = writer.state(state);
+            writer.plan.states.push(state);
+        }
+        writer
+    }
+
+    fn step(&mut self, id: NodeId, call: &Call) {
+        let node = self.graph.node(id);
+        let at = self.plan.steps.len() as u32;
+        let part = call.slice.map(|part| (part, self.part_offset(node, part)));
+        if let Some((part, offset)) = part
+            && self.sets.is_at(node.inputs[part], node.outputs[0], offset)
+        {
+            return;
+        }
+        let mut output = self.operand(node.outputs[0], at);
+        if let Some((part, offset)) = part {
+            output.offset += Bytes(offset);
+            output.size = Bytes(value_size(self.graph, node.inputs[part]));
+        }
+        let inputs = call
+            .inputs
+            .iter()
+            .map(|input| match input {
+                CallInput::Value(ix) => self.operand(node.inputs[*ix], at),
+                CallInput::Packed { input, pack } => self.packed(node.inputs[*input], pack),
+                CallInput::Result => self.operand(node.outputs[0], at),
+            })
+            .collect();
+        let mut outputs = vec![output];
+        outputs.extend(node.outputs[1..].iter().map(|&output| self.operand(output, at)).collect::<Vec<_>>());
+        let workspace = (call.workspace != Bytes::ZERO).then(|| {
+            let tag = Tag { scope: node.scope.clone(), role: Role::Workspace };
+            let ix = self.push_buffer(tag, call.workspace, at);
+            Operand { place: Place::Buffer(ix), offset: Bytes::ZERO, size: call.workspace }
+        });
+        self.plan.steps.push(Step {
+            scope: node.scope.clone(),
+            kernel: call.kernel.to_string(),
+            label: call.label.clone(),
+            code: call.code.clone(),
+            inputs,
+            outputs,
+            workspace,
+            flops: if call.slice.is_some() || call.is_postprocessing() { 0 } else { self.graph.node_flops(node) },
+        });
+    }
+
+    /// The offset of an operand in the result of a concatenation, in bytes.
+    fn part_offset(&self, node: &Node, part: usize) -> u64 {
+        let Reuse::ConcatSlices(starts) = self.graph.reuse(node) else {
+            unreachable!("only results made of contiguous parts have calls for them")
+        };
+        starts[part] as u64 * self.graph.ty(node.outputs[0]).dtype.size().0
+    }
+
+    fn finish(mut self) -> Lowered {
+        let last = self.plan.steps.len().saturating_sub(1) as u32;
+        let graph = self.graph;
+        for &state in graph.states() {
+            self.operand(state, last);
+        }
+        for output in graph.results() {
+            let port = self.port(&output.name, output.value, last);
+            self.plan.outputs.push(port);
+        }
+        self.note_refusals();
+        self.plan.constants_size = Bytes(self.constants.len() as u64);
+        Lowered { plan: self.plan, constants: self.constants }
+    }
+
+    fn port(&mut self, name: &str, value: ValueId, step: u32) -> Port {
+        let data = self.graph.value(value);
+        let (dtype, shape, layout) = (data.ty.dtype, data.ty.shape.clone(), data.layout);
+        Port { name: name.to_string(), dtype, shape, layout, operand: self.operand(value, step) }
+    }
+
+    /// A state, whose buffer lives through the whole run.
+    fn state(&mut self, value: ValueId) -> StatePort {
+        let ValueDef::State { initial, .. } = &self.graph.value(value).source else {
+            unreachable!("a verified graph lists its states")
+        };
+        let bytes = initial.to_le_bytes();
+        let initial = match bytes.iter().all(|&byte| byte == 0) {
+            true => Initial::Zeros,
+            false => Initial::Constant(self.constant(value, 0, &bytes)),
+        };
+        let port = self.port(&self.graph.value(value).name, value, 0);
+        if let Place::Buffer(ix) = port.operand.place {
+            self.plan.buffers[ix.0 as usize].persistence = Persistence::Session;
+        }
+        StatePort { port, initial }
+    }
+
+    /// The operand that a value is at a step, until which its buffer lives.
+    fn operand(&mut self, value: ValueId, step: u32) -> Operand {
+        let length = Bytes(value_size(self.graph, value));
+        match self.sets.location(value) {
+            Location::Constant { value: known, offset } => {
+                let tensor = self.graph.value(known).tensor().expect("a known value holds a tensor").clone();
+                let ix = self.constant(known, 0, &tensor.to_le_bytes());
+                Operand { place: Place::Constant(ix), offset: Bytes(offset), size: length }
+            }
+            Location::Buffer { root, offset } => {
+                let ix = match self.buffer_of.get(&root) {
+                    Some(&ix) => ix,
+                    None => {
+                        let ix = self.push_buffer(self.tag(root), Bytes(self.sets.size(root)), step);
+                        self.buffer_of.insert(root, ix);
+                        ix
+                    }
+                };
+                self.touch(value, ix, Bytes(offset), step);
+                Operand { place: Place::Buffer(ix), offset: Bytes(offset), size: length }
+            }
+        }
+    }
+
+    /// Records that a step reads or writes a value: its buffer lives until then, and holds it.
+    fn touch(&mut self, value: ValueId, ix: BufferIx, offset: Bytes, step: u32) {
+        let buffer = &mut self.plan.buffers[ix.0 as usize];
+        buffer.last_step = buffer.last_step.max(step);
+        if let Some(&at) = self.held_at.get(&value) {
+            let held = &mut buffer.values[at];
+            held.last_step = held.last_step.max(step);
+            return;
+        }
+        let data = self.graph.value(value);
+        self.held_at.insert(value, buffer.values.len());
+        buffer.values.push(ValueSpan {
+            name: name(self.graph, value),
+            dtype: data.ty.dtype,
+            shape: data.ty.shape.clone(),
+            layout: data.layout,
+            offset,
+            first_step: step,
+            last_step: step,
+            sharing: sharing(self.sets.kind(value)),
+        });
+    }
+
+    fn push_buffer(&mut self, tag: Tag, size: Bytes, step: u32) -> BufferIx {
+        let (first_step, last_step) = (step, step);
+        let (values, refused) = (Vec::new(), Vec::new());
+        let (offset, persistence) = (Bytes::ZERO, Persistence::Run);
+        self.plan.buffers.push(Buffer { tag, size, offset, first_step, last_step, persistence, values, refused });
+        BufferIx(self.plan.buffers.len() as u32 - 1)
+    }
+
+    /// Records at every buffer the sharing that would have made it unnecessary.
+    fn note_refusals(&mut self) {
+        for refused in self.sets.refusals() {
+            let Location::Buffer { root, .. } = self.sets.location(refused.child) else { continue };
+            let Some(ix) = self.buffer_of.get(&root) else { continue };
+            let refused = RefusedSharing {
+                node: self.graph.node(refused.node).scope.clone(),
+                of: name(self.graph, refused.of),
+                sharing: sharing(refused.kind),
+                reason: self.reason(&refused.reason),
+            };
+            self.plan.buffers[ix.0 as usize].refused.push(refused);
+        }
+    }
+
+    fn reason(&self, obstacle: &AliasObstacle) -> RefusedReason {
+        match *obstacle {
+            AliasObstacle::ReadLater(node) => RefusedReason::ReadLater { by: self.graph.node(node).scope.clone() },
+            AliasObstacle::Output => RefusedReason::Output,
+            AliasObstacle::Given => RefusedReason::Given,
+            AliasObstacle::Kernel => RefusedReason::Kernel,
+            AliasObstacle::Occupied => RefusedReason::Occupied,
+            AliasObstacle::Peak(more) => RefusedReason::Peak { more },
+        }
+    }
+
+    /// The name of a set's bytes: a state's, else results of the graph come first, then inputs, then the root's own node.
+    fn tag(&self, root: ValueId) -> Tag {
+        let graph = self.graph;
+        let members = || self.sets.members(root).iter().copied();
+        let root_value = graph.value(root);
+        if let ValueDef::State { role, .. } = root_value.source {
+            return Tag { scope: Scope::new(&root_value.name), role };
+        }
+        if let Some(output) = graph.outputs().iter().find(|output| members().any(|member| member == output.value)) {
+            let node = graph.value(output.value).producer().map(|node| graph.node(node).scope.clone());
+            return Tag { scope: node.unwrap_or_else(|| Scope::new(&output.name)), role: Role::Output };
+        }
+        if let Some(input) = members().find(|&member| graph.value(member).source == ValueDef::Input) {
+            return Tag { scope: Scope::new(&graph.value(input).name), role: Role::Input };
+        }
+        let node = graph.value(root).producer().expect("what is neither known nor given is computed");
+        Tag { scope: graph.node(node).scope.clone(), role: Role::Activation }
+    }
+
+    fn packed(&mut self, value: ValueId, pack: &Pack) -> Operand {
+        let tensor = self.graph.value(value).tensor().expect("only known operands are packed").clone();
+        let bytes = &pack.apply(&tensor)[..];
+        // Equal packings of one value are stored once.
+        let key = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let ix = self.constant(value, key | 1, bytes);
+        Operand { place: Place::Constant(ix), offset: Bytes::ZERO, size: Bytes(bytes.len() as u64) }
+    }
+
+    fn constant(&mut self, value: ValueId, packing: u64, bytes: &[u8]) -> ConstantIx {
+        if let Some(&ix) = self.constant_of.get(&(value, packing)) {
+            return ix;
+        }
+        let start = Bytes(self.constants.len() as u64).align_up(self.alignment);
+        self.constants.resize(start.0 as usize, 0);
+        self.constants.extend_from_slice(bytes);
+        let data = self.graph.value(value);
+        // The role of a state is that of its buffer; its initial bytes are a constant.
+        let role = if data.role() == Role::Weight { Role::Weight } else { Role::Constant };
+        let tag = Tag { scope: Scope::new(&data.name), role };
+        let (dtype, shape) = (data.ty.dtype, data.ty.shape.clone());
+        self.plan.constants.push(Constant { tag, dtype, shape, offset: start, size: Bytes(bytes.len() as u64) });
+        let ix = ConstantIx(self.plan.constants.len() as u32 - 1);
+        self.constant_of.insert((value, packing), ix);
+        ix
+    }
+}
