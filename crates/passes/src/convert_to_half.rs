@@ -6,7 +6,8 @@
 
 use ir::ops::{Binary, Cast, Chain, ChainStep, Unary};
 use ir::{
-    Candidate, Formats, Graph, Node, NodeId, Op, Output, Query, Rewrite, Target, TensorType, ValueDef, ValueId, Work, rewrite,
+    Candidate, Formats, Graph, Node, NodeId, Op, Output, Query, Rewrite, Target, TensorType, ValueDef, ValueId, Work,
+    rewrite,
 };
 use smallvec::SmallVec;
 use types::{DType, Map, Scope};
