@@ -45,7 +45,7 @@ fn sharing(kind: AliasKind) -> Sharing {
     match kind {
         AliasKind::Own => Sharing::Own,
         AliasKind::View => Sharing::View,
-        AliasKind::ConcatSlice => Sharing::Part,
+        AliasKind::ConcatSlice => Sharing::ConcatSlice,
         AliasKind::InPlace => Sharing::InPlace,
     }
 }
