@@ -155,7 +155,7 @@ pub(crate) fn compile(graph: &Graph, target: &CudaTarget) -> (Graph, Result<Comp
     let mut rounded = graph.clone();
     let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
     let compiled = compiler::compile(model, target, None, |pass, graph| {
-        if pass == "store_halves" {
+        if pass == "convert_to_half" {
             rounded = graph.clone();
         }
     });
