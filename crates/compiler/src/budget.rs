@@ -7,11 +7,11 @@
 
 use ir::{Graph, NodeId, Target};
 use lower::Selection;
-use passes::MemoryModel;
 use passes::stripes::{self, Tiling};
+use passes::{MemoryModel, Stage};
 use types::{Bytes, EntityId};
 
-use crate::{CompileError, Compiled, assign_layouts, finish, schedule};
+use crate::{CompileError, Compiled, finish, schedule};
 
 /// What was done to fit a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +59,8 @@ pub(crate) fn within(
     let mut attempt = |choice: Option<&Tiling>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
         let regions = choice.map(|choice| &choice.regions[..]).unwrap_or_default();
         let striped = stripes::split(graph, regions).expect("chosen from this graph");
-        let striped = schedule(&assign_layouts(&striped, target)?, target, Bytes::ZERO)?;
+        let striped = passes::run_stage(striped, Stage::Layout, target, |_, _| {})?;
+        let striped = schedule(&striped, target, Bytes::ZERO, |_, _| {})?;
         // Kernels may use the estimated distance to the limit.
         let memory = MemoryModel { alignment: target.alignment(), workspaces: striped.selection.workspaces() };
         let live = passes::live_bytes(&striped.graph, &memory);

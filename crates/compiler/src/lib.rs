@@ -17,7 +17,7 @@ use arena::{Aim, Limits};
 use ir::{Graph, Node, Op, Target, UNLIMITED};
 use lower::cpu::{CpuTarget, Layer};
 use lower::{Lowered, Selection};
-use passes::{MemoryModel, Ordered};
+use passes::{MemoryModel, Ordered, Stage};
 use plan::{Arena, Plan, PlanError};
 use types::{Bytes, Certificate, DType, Preprocess};
 
@@ -88,17 +88,10 @@ pub fn compile(
     mut watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
-    let mut graph = passes::run(model.graph, &mut watch)?;
-    graph = verified("lower_quantized", passes::lower_quantized(&graph, target))?;
-    watch("lower_quantized", &graph);
-    if target.precision().is_half() {
-        graph = verified("convert_to_half", passes::convert_to_half(&graph, target))?;
-        watch("convert_to_half", &graph);
-    }
-    let laid_out = assign_layouts(&graph, target)?;
-    watch("assign_layouts", &laid_out);
-    let scheduled = schedule(&laid_out, target, UNLIMITED)?;
-    watch("schedule", &scheduled.graph);
+    let graph = passes::run(model.graph, &mut watch)?;
+    let graph = passes::run_stage(graph, Stage::Precision, target, &mut watch)?;
+    let laid_out = passes::run_stage(graph.clone(), Stage::Layout, target, &mut watch)?;
+    let scheduled = schedule(&laid_out, target, UNLIMITED, &mut watch)?;
     let mut compiled = finish(&scheduled, target, &scheduled.selection)?;
     if let Some(split_k) = scheduled.selection.with_slack(&scheduled.graph, target)? {
         // The slack is only an estimate: keep the split-K plan only if the placed arena did not grow.
@@ -117,7 +110,7 @@ pub fn compile(
         // The same holds for half precision, whose kernels may take less workspace.
         let cuts = if target.precision().is_half() { Cuts::Nothing } else { Cuts::Stripes };
         // Stripes are cut before there are layouts: a stripe has layouts of its own.
-        let plain = schedule(&graph, target, UNLIMITED)?;
+        let plain = schedule(&graph, target, UNLIMITED, |_, _| {})?;
         compiled = budget::within(&plain.graph, target, cuts, budget, compiled.plan.arena.size())?;
     }
     // Of the model as it came: passes fold weights together and multiply-adds away, stripes compute halos twice.
@@ -143,18 +136,6 @@ pub fn tunable(graph: Graph, target: &CpuTarget) -> Result<Vec<Layer>, CompileEr
     Ok(lower::cpu::layers(&passes::run(graph, |_, _| {})?, target))
 }
 
-/// Gives values the layouts that the target's kernels are fastest with, and fuses convolutions if that is faster.
-fn assign_layouts(graph: &Graph, target: &dyn Target) -> Result<Graph, CompileError> {
-    let graph = verified("assign_layouts", passes::assign_layouts(graph, target))?;
-    verified("fuse_conv_chains", passes::fuse_conv_chains(&graph, target))
-}
-
-/// The graph that a pass made, if it is valid.
-fn verified(pass: &'static str, graph: Graph) -> Result<Graph, CompileError> {
-    ir::verify(&graph).map_err(|errors| passes::PassError { pass, errors })?;
-    Ok(graph)
-}
-
 /// A graph in its order of execution, with its kernels.
 struct Scheduled {
     graph: Graph,
@@ -164,7 +145,12 @@ struct Scheduled {
 }
 
 /// Selects kernels with at most this workspace if they can, and orders the nodes for the least peak.
-fn schedule(graph: &Graph, target: &dyn Target, workspace: Bytes) -> Result<Scheduled, CompileError> {
+fn schedule(
+    graph: &Graph,
+    target: &dyn Target,
+    workspace: Bytes,
+    watch: impl FnMut(&'static str, &Graph),
+) -> Result<Scheduled, CompileError> {
     let selection = Selection::within(graph, target, |_| workspace)?;
     let memory = MemoryModel { alignment: target.alignment(), workspaces: selection.workspaces() };
     let passes::Scheduled { ordered, order, whole } = passes::schedule(graph, &memory);
@@ -176,7 +162,7 @@ fn schedule(graph: &Graph, target: &dyn Target, workspace: Bytes) -> Result<Sche
     {
         (selection, graph) = (whole_selection, whole);
     }
-    Ok(Scheduled { graph: verified("schedule", graph)?, selection, order })
+    Ok(Scheduled { graph: passes::checked("schedule", graph, watch)?, selection, order })
 }
 
 /// Writes, places and checks the plan of a graph whose nodes have their final order.

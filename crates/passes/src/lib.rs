@@ -1,16 +1,12 @@
-//! Passes: graph to graph, each a verb, one ordered list.
+//! Passes: rewrites of a graph, in one ordered list.
 //!
-//! [`PIPELINE`] gives their order, names and dump points. [`run`] verifies the graph after every pass; a violation there
-//! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
+//! [`PIPELINE`] has all of them with names, stages and dump points. A graph is verified after every pass; an error is a bug
+//! of that pass. A pass keeps the outputs of a graph: tests compare them with the evaluator before and after.
 //!
-//! [`lower_quantized`] multiplies what a file has quantised as it is, where a target has kernels for that, and
-//! [`convert_to_half`] has results stored as `f16` or `bf16` where its kernels take those. [`assign_layouts`] decides which
-//! values have their channels in blocks, by what the kernels like, and [`fuse_conv_chains`] which convolutions run in one step with
-//! the ones behind them.
-//!
-//! Two more take what a target adds to a graph's bytes, its [`MemoryModel`]: [`schedule`] puts the nodes in the order with
-//! the least peak of live bytes and says what is known about it ([`order`] finds it; it knows tasks and blocks and no
-//! graph), [`bands`] goes below that peak by running stretches of the graph part by part.
+//! Passes of [`Stage::General`] are independent of the target. Later passes query its kernels through [`ir::Target`]: int8 and
+//! half precision, layouts as a minimum cut, fused convolutions. [`schedule`] orders nodes for the least peak of live bytes
+//! ([`order`] finds the order and its lower bound, on tasks and blocks instead of a graph). [`stripes`] goes below that peak:
+//! it tiles regions of the graph under a memory budget.
 //!
 //! ```
 //! use ir::{Graph, Op, ops::Unary};
@@ -41,7 +37,7 @@ pub mod stripes;
 mod test_target;
 mod uses;
 
-use ir::{Graph, VerifyError, verify};
+use ir::{Graph, Target, VerifyError, verify};
 
 pub use convert_to_half::convert_to_half;
 pub use fuse::conv_chains::fuse_conv_chains;
@@ -65,48 +61,119 @@ pub use simplify::fold_constants::fold_constants;
 pub struct Pass {
     /// The name in dumps and messages.
     pub name: &'static str,
-    /// What it does.
-    pub run: fn(&Graph) -> Graph,
+    /// The part of the compilation that the pass belongs to.
+    pub stage: Stage,
+    /// The rewrite.
+    pub run: Run,
+}
+
+/// Parts of a compilation, in order. A memory budget repeats the last two on the result of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Independent of the target.
+    General,
+    /// Dtypes that the target's kernels compute with.
+    Precision,
+    /// Layouts, and fusion that depends on them.
+    Layout,
+    /// The order of execution.
+    Order,
+}
+
+/// The rewrite of a pass.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// Independent of the target.
+    Graph(fn(&Graph) -> Graph),
+    /// Queries the target's kernels.
+    Target(fn(&Graph, &dyn Target) -> Graph),
+    /// [`schedule`], which needs the selected kernels: the compiler runs it and passes the graph to [`checked`].
+    Schedule,
+}
+
+const fn general(name: &'static str, run: fn(&Graph) -> Graph) -> Pass {
+    Pass { name, stage: Stage::General, run: Run::Graph(run) }
+}
+
+const fn for_target(name: &'static str, stage: Stage, run: fn(&Graph, &dyn Target) -> Graph) -> Pass {
+    Pass { name, stage, run: Run::Target(run) }
 }
 
 /// All passes in the order in which they run.
 pub const PIPELINE: &[Pass] = &[
-    Pass { name: "match_qdq", run: match_qdq },
-    Pass { name: "fold_constants", run: fold_constants },
-    Pass { name: "canonicalize", run: canonicalize },
-    Pass { name: "cse", run: cse },
-    Pass { name: "match_layer_norm", run: match_layer_norm },
-    Pass { name: "match_attention", run: match_attention },
-    Pass { name: "match_activations", run: match_activations },
-    Pass { name: "dce", run: dce },
-    Pass { name: "decompose_batch_norm", run: decompose_batch_norm },
-    Pass { name: "fold_batch_norm", run: fold_batch_norm },
-    Pass { name: "conv3d_to_conv2d", run: conv3d_to_conv2d },
-    Pass { name: "fuse_epilogues", run: fuse_epilogues },
-    Pass { name: "fuse_pointwise", run: fuse_pointwise },
+    general("match_qdq", match_qdq),
+    general("fold_constants", fold_constants),
+    general("canonicalize", canonicalize),
+    general("cse", cse),
+    general("match_layer_norm", match_layer_norm),
+    general("match_attention", match_attention),
+    general("match_activations", match_activations),
+    general("dce", dce),
+    general("decompose_batch_norm", decompose_batch_norm),
+    general("fold_batch_norm", fold_batch_norm),
+    general("conv3d_to_conv2d", conv3d_to_conv2d),
+    general("fuse_epilogues", fuse_epilogues),
+    general("fuse_pointwise", fuse_pointwise),
+    for_target("lower_quantized", Stage::Precision, lower_quantized),
+    for_target("convert_to_half", Stage::Precision, convert_to_half),
+    for_target("assign_layouts", Stage::Layout, assign_layouts),
+    for_target("fuse_conv_chains", Stage::Layout, fuse_conv_chains),
+    Pass { name: "schedule", stage: Stage::Order, run: Run::Schedule },
 ];
 
-/// A pass left a graph that is not one: a bug of ours.
+/// A pass left an invalid graph: a bug of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("pass `{pass}` broke the graph: {}", .errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+#[error("pass `{pass}` left an invalid graph: {}", .errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct PassError {
-    /// The pass, or `load` for the graph as it came.
+    /// The pass, or `load` for the graph before the first.
     pub pass: &'static str,
-    /// What is wrong.
+    /// All errors of the graph.
     pub errors: Vec<VerifyError>,
 }
 
-/// Runs all passes. `watch` sees the graph as it came (named `load`) and after each pass.
+/// Runs the passes that are independent of the target. `watch` sees the graph before the first (named `load`) and after
+/// each.
 ///
 /// # Errors
 /// The first graph that does not verify.
-pub fn run(mut graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<Graph, PassError> {
-    verify(&graph).map_err(|errors| PassError { pass: "load", errors })?;
-    watch("load", &graph);
+pub fn run(graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<Graph, PassError> {
+    let mut graph = checked("load", graph, &mut watch)?;
     for pass in PIPELINE {
-        graph = (pass.run)(&graph);
-        verify(&graph).map_err(|errors| PassError { pass: pass.name, errors })?;
-        watch(pass.name, &graph);
+        if let Run::Graph(run) = pass.run {
+            graph = checked(pass.name, run(&graph), &mut watch)?;
+        }
     }
+    Ok(graph)
+}
+
+/// Runs the passes of a stage that query the target.
+///
+/// # Errors
+/// The first graph that does not verify.
+pub fn run_stage(
+    mut graph: Graph,
+    stage: Stage,
+    target: &dyn Target,
+    mut watch: impl FnMut(&'static str, &Graph),
+) -> Result<Graph, PassError> {
+    for pass in PIPELINE.iter().filter(|pass| pass.stage == stage) {
+        if let Run::Target(run) = pass.run {
+            graph = checked(pass.name, run(&graph, target), &mut watch)?;
+        }
+    }
+    Ok(graph)
+}
+
+/// The graph that a pass returned, once it is verified and `watch` has seen it.
+///
+/// # Errors
+/// The graph does not verify.
+pub fn checked(
+    pass: &'static str,
+    graph: Graph,
+    mut watch: impl FnMut(&'static str, &Graph),
+) -> Result<Graph, PassError> {
+    verify(&graph).map_err(|errors| PassError { pass, errors })?;
+    watch(pass, &graph);
     Ok(graph)
 }

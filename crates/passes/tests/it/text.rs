@@ -17,8 +17,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ir::{Graph, evaluate, text, verify};
-use types::{Random, Tensor};
+use ir::{Candidate, Formats, Graph, NoKernel, NodeId, Op, Query, Target, ValueId, evaluate, text, verify};
+use types::{Bytes, DType, Layout, Random, Tensor};
 
 use crate::passes;
 
@@ -64,9 +64,61 @@ fn read(path: PathBuf) -> Case {
     }
 }
 
+/// A target with kernels for every format: `f16` between kernels, convolutions that are faster with channels in blocks of
+/// four, and pairs of convolutions as one step.
+struct AnyKernel;
+
+impl Target for AnyKernel {
+    fn name(&self) -> String {
+        "test".into()
+    }
+
+    fn alignment(&self) -> Bytes {
+        Bytes(1)
+    }
+
+    fn precision(&self) -> DType {
+        DType::F16
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        Some(Layout::ChannelsBlocked(4))
+    }
+
+    fn candidates(&self, graph: &Graph, nodes: &[NodeId], query: &Query) -> Result<Vec<Candidate>, NoKernel> {
+        let [id] = *nodes else {
+            return Ok(nodes
+                .get(..2)
+                .filter(|_| nodes.len() == 2)
+                .map_or_else(Vec::new, |pair| vec![Candidate::given(graph, pair[1])]));
+        };
+        let is_product = matches!(graph.node(id).op, Op::Conv(_) | Op::MatMul(_));
+        Ok(match query.formats {
+            Formats::Half(half) if is_product => Candidate::with_half_operands(graph, id, half, &[0, 1]),
+            Formats::Half(half) => Candidate::in_half(graph, id, half),
+            Formats::Layout(layout) => {
+                let mut candidate = Candidate::given(graph, id);
+                candidate.operands.iter_mut().for_each(|operand| operand.layout = layout);
+                candidate.result.layout = layout;
+                candidate.cost = if is_product && layout == Layout::RowMajor { 100 } else { 1 };
+                vec![candidate]
+            }
+            Formats::Given | Formats::Int8Operands | Formats::Int8Result => vec![Candidate::given(graph, id)],
+        })
+    }
+
+    fn relayout_cost(&self, _graph: &Graph, _value: ValueId) -> u64 {
+        2
+    }
+}
+
 fn apply(name: &str, graph: &Graph) -> Graph {
     let pass = passes::PIPELINE.iter().find(|pass| pass.name == name);
-    (pass.unwrap_or_else(|| panic!("no pass is called `{name}`")).run)(graph)
+    match pass.unwrap_or_else(|| panic!("no pass is called `{name}`")).run {
+        passes::Run::Graph(run) => run(graph),
+        passes::Run::Target(run) => run(graph, &AnyKernel),
+        passes::Run::Schedule => passes::schedule(graph, &passes::MemoryModel::bare(graph)).ordered.graph,
+    }
 }
 
 fn check_same_outputs(case: &Case, before: &Graph, after: &Graph) {
