@@ -1,4 +1,4 @@
-//! [`convert_to_half`]: what lies between kernels takes two bytes a number.
+//! [`convert_to_half`]: values between kernels in half precision.
 //!
 //! What a graph takes and gives stays `f32`. In between, whatever a target's kernels read and write as `f16` or `bf16` is
 //! stored so; casts stand where a kernel cannot. Kernels compute in `f32` all the same and round their results once, so
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn results_lie_as_halves_between_kernels() {
+    fn results_between_kernels_are_half_precision() {
         let (mut graph, mut numbers) = (Graph::new("residual"), Random::new(1));
         let x = graph.add_input("x", DType::F32, Shape::from([1, 3, 8, 8]));
         let mut weight =
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_stored_as_they_are_looked_up() {
+    fn gathered_tables_are_half_precision() {
         let mut graph = Graph::new("words");
         let ids = graph.add_input("ids", DType::I64, Shape::from([1, 5]));
         let table = graph.add_weight("table", random(&[10, 8], &mut Random::new(3)));

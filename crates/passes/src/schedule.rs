@@ -1,11 +1,10 @@
-//! [`schedule`]: the order of the nodes, chosen for the least memory alive at once.
+//! [`schedule`]: the order of the nodes with the least peak of live bytes.
 //!
-//! Nodes become tasks, values become blocks. What shares bytes when a graph is lowered shares them here: a view has the
-//! blocks of its operand; a result may take the bytes of operands that die with its node; a concatenation has the blocks of
-//! those operands that can be written into it in the first place, and a block of its own for each of the others. Known
-//! values have none. That is the best that lowering may come to, and what bounds are about ([`Counted::ByPart`]). Buffers
-//! are whole from when the first part is written into them ([`Counted::Whole`]); an order that is best by parts may not be
-//! best then.
+//! Nodes become tasks, values become blocks. Values share bytes as in lowering: a view has the blocks of its operand; a result
+//! may take the bytes of operands that die with its node; a concatenation has the blocks of its concat slices, and a block of
+//! its own for each other operand. Constants have none. This is the least memory that lowering can reach, and lower bounds
+//! refer to it ([`Counted::ByPart`]). A buffer is live as a whole from its first slice on ([`Counted::Whole`]), so the best
+//! order by parts may not be the best order of buffers.
 
 use ir::analysis::alias::{AliasSets, Location, concat_starts};
 use ir::analysis::value_size;
@@ -152,7 +151,7 @@ fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignmen
         let reads: Vec<BlockId> = node.inputs.iter().flat_map(|&input| blocks[input].iter().copied()).collect();
         let reuse = graph.reuse(node);
         let mut shared = Vec::new();
-        // A view makes nothing, and yet its readers come after it: that is what a block of no bytes says.
+        // A view makes no bytes, but its readers must come after it: a block of no bytes expresses that.
         let mut makes = vec![Bytes(0)];
         match &reuse {
             Reuse::Alias { .. } => shared.clone_from(&reads),

@@ -1,4 +1,4 @@
-//! [`fuse_conv_chains`]: convolutions in a row become one step, where a target is faster so.
+//! [`fuse_conv_chains`]: consecutive convolutions become one step if the target has a faster kernel for them.
 
 use ir::ops::{Conv, ConvChain};
 use ir::{Graph, NodeId, Op, Query, Target, ValueId, rewrite};
@@ -7,7 +7,7 @@ use types::{Bytes, Map};
 
 use crate::uses::Uses;
 
-/// Convolutions of a chain at most: expand, depthwise, project.
+/// The maximum length of a chain: expand, depthwise, project.
 const LENGTH_MAX: usize = 3;
 
 /// Joins convolutions each of which alone reads the result of the one before, if the target has a faster kernel for two or
@@ -56,7 +56,7 @@ fn conv(graph: &Graph, id: NodeId) -> Option<&Conv> {
     if let Op::Conv(conv) = &graph.node(id).op { Some(conv) } else { None }
 }
 
-/// The convolution that alone reads a convolution's result, as its first operand and nothing else.
+/// The convolution that is the only reader of a convolution's result, as its first operand.
 fn next(uses: &Uses, id: NodeId) -> Option<NodeId> {
     let graph = uses.graph;
     let (before, out) = (conv(graph, id)?, graph.node(id).outputs[0]);
@@ -67,13 +67,13 @@ fn next(uses: &Uses, id: NodeId) -> Option<NodeId> {
     })
 }
 
-/// Whether a row of convolutions begins with a node.
+/// Whether a node is the first of a row of convolutions.
 fn is_head(uses: &Uses, id: NodeId) -> bool {
     let before = uses.graph.node(id).inputs.first().and_then(|&x| uses.graph.value(x).producer());
     conv(uses.graph, id).is_some() && before.is_none_or(|before| next(uses, before) != Some(id))
 }
 
-/// The runs of a row that are joined: from the last on, what is best from each node on.
+/// The runs of a row that are fused: dynamic programming from the last node to the first.
 fn cut<'a>(
     graph: &Graph,
     row: &'a [NodeId],
@@ -83,7 +83,7 @@ fn cut<'a>(
         let value = graph.value(value);
         value.layout.size(&value.ty.shape, value.ty.dtype).0
     };
-    // The most bytes of a step from a node on, the sum over the steps, and how many nodes the first takes.
+    // From each node on: the most bytes of a step, the sum over steps, and the length of the first run.
     let mut best = vec![(0, 0, 1); row.len() + 1];
     for first in (0..row.len()).rev() {
         let lengths = (1..=LENGTH_MAX.min(row.len() - first)).rev();
@@ -116,7 +116,7 @@ mod tests {
     use crate::test_target::TestTarget;
 
     #[test]
-    fn runs_are_joined_and_compute_the_same() {
+    fn fused_chains_match_separate_convolutions() {
         let mut random = Random::new(5);
         let mut graph = Graph::new("runs");
         let mut tensor = |shape: &[usize]| Tensor::from_fn(Shape::from(shape), |_| random.uniform(-1.0, 1.0));
@@ -131,7 +131,7 @@ mod tests {
         let a = add(&mut graph, Conv::square(1, 0), &[4, 3, 1, 1], x, None);
         let b = add(&mut graph, Conv { groups: 4, ..Conv::square(1, 1) }, &[4, 1, 3, 3], a, None);
         let c = add(&mut graph, Conv::square(1, 0), &[3, 4, 1, 1], b, Some(x));
-        // A convolution with a residual only ends a run; what is read twice is in none.
+        // A convolution with a residual can only end a run; a result with two readers is in none.
         let d = add(&mut graph, Conv::square(1, 0), &[3, 3, 1, 1], c, None);
         let e = add(&mut graph, Conv::square(2, 1), &[2, 3, 3, 3], d, None);
         graph.set_outputs(vec![("d".into(), d), ("e".into(), e)]);

@@ -1,17 +1,16 @@
-//! Dequantized that a file has quantised: stored in a byte each, as whole numbers `q` that stand for `(q - zero) * scale`.
+//! Quantized models: int8 values `q` that stand for `(q - zero) * scale`.
 //!
-//! A file says where: it makes bytes of a result and numbers of the bytes again before the next operator reads them.
-//! [`match_qdq`] gives both their names, chains that read or write bytes. Late, when it is known what follows what,
-//! [`lower_quantized`] turns products of numbers that come from bytes into products of the bytes, whose sums are exact, and
-//! what made bytes of their results into a part of their epilogues:
+//! Files write the QDQ pattern: a result is quantized, and dequantized again before the next operator. [`match_qdq`] makes
+//! chains of both. Later, when the readers of each value are final, [`lower_quantized`] replaces dequantize, product, quantize
+//! by an int8 product with exact sums and a requantizing epilogue:
 //!
 //! ```text
-//!    x -> numbers -> conv -> relu -> bytes        becomes       x -> conv of bytes, scale, bias, clip -> bytes
-//!    w -> numbers ---^                                          w ---^
+//!    x -> dequantize -> conv -> relu -> quantize        becomes       x -> int8 conv, scale, bias, clip, quantize
+//!    w -> dequantize ---^                                             w ---^
 //! ```
 //!
-//! A result differs from that of the graph as it came by the rounding of its sum at most (and of what a zero point that comes
-//! with the run takes from it), which may decide to which of two neighbouring whole numbers it goes.
+//! Results differ from those of the loaded graph by the rounding of a sum (and of the contribution of a dynamic zero point),
+//! which may move a result to the neighboring integer.
 
 mod dequantized;
 mod int8_products;
@@ -44,14 +43,13 @@ fn has_kernel(target: &dyn Target, graph: &Graph, id: NodeId, formats: Formats) 
     target.candidates(graph, &[id], &Query::of(formats)).is_ok_and(|candidates| !candidates.is_empty())
 }
 
-/// Turns products of numbers that come from bytes into products of the bytes, where there are kernels for those, and has
-/// products write bytes that were made of their results. What comes from known bytes otherwise is computed now.
+/// Rewrites dequantize -> product -> quantize into int8 products that the target has kernels for, and folds the remaining
+/// chains of int8 constants.
 pub fn lower_quantized(graph: &Graph, target: &dyn Target) -> Graph {
     let fits: &dyn Fn(&Graph, NodeId) -> bool = &|graph, id| has_kernel(target, graph, id, Formats::Int8Operands);
     let uses = Uses::new(graph);
-    let moved = rewrite(graph, |context, id| {
-        maximum_of_bytes(context, id, fits).or_else(|| parts_to_bytes(context, &uses, id))
-    });
+    let moved =
+        rewrite(graph, |context, id| int8_maximum(context, id, fits).or_else(|| quantize_parts(context, &uses, id)));
     let graph = unsigned(&moved);
     let uses = Uses::new(&graph);
     let multiplied = rewrite(&graph, |context, id| {
@@ -61,12 +59,12 @@ pub fn lower_quantized(graph: &Graph, target: &dyn Target) -> Graph {
         }
         sum_as_number(context, &uses, id, fits).or_else(|| product_of_bytes(context, &graph, id, fits))
     });
-    // Dequantized values that products no longer read may remain without being stored.
+    // Dequantized values without a product left may be fused with their readers.
     dce(&fold_all(&shortened(&fuse_pointwise(&requantize::fused(&fold_all(&dce(&multiplied)), target)))))
 }
 
-/// The maximum of numbers that come from bytes, as that of the bytes.
-fn maximum_of_bytes(
+/// A maximum of dequantized values as a maximum of int8 values.
+fn int8_maximum(
     context: &mut Rewrite,
     id: NodeId,
     fits: &dyn Fn(&Graph, NodeId) -> bool,
@@ -80,7 +78,7 @@ fn maximum_of_bytes(
     if is_max(node) && fits(graph, id) {
         return moved_as_bytes(context, node);
     }
-    // Or cast to numbers and back, as no number is rounded.
+    // Or a cast to floats and back, which rounds nothing.
     let cast = |node: &Node| matches!(node.op, Op::Cast(_)).then(|| node.inputs[0]);
     let pool_id = graph.value(cast(node)?).producer()?;
     let pool = graph.node(pool_id);
@@ -93,7 +91,7 @@ fn maximum_of_bytes(
     Some(smallvec![context.add(pool.op.clone(), &[q], &pool.scope).ok()?])
 }
 
-/// Whether each window has a pixel: one that lies in the padding as a whole has no maximum, which bytes have no word for.
+/// Whether each window contains a pixel. A window of padding only has the maximum -infinity, which int8 cannot represent.
 fn sees_pixels(graph: &Graph, node: &Node, pool: &Pool) -> bool {
     let (x, out) = (&graph.ty(node.inputs[0]).shape, &graph.ty(node.outputs[0]).shape);
     (0..pool.kernel.len()).all(|axis| {
@@ -104,9 +102,9 @@ fn sees_pixels(graph: &Graph, node: &Node, pool: &Pool) -> bool {
     })
 }
 
-/// Bytes made of parts that stand side by side: of each part, which are then what is joined. Only where all parts come from
-/// bytes and nobody else reads them, so that each is rounded once.
-fn parts_to_bytes(context: &mut Rewrite, uses: &Uses, id: NodeId) -> Option<SmallVec<[ValueId; 1]>> {
+/// A quantized concatenation as a concatenation of quantized parts. Only if all parts are dequantized int8 values without other
+/// readers, so that each is rounded once.
+fn quantize_parts(context: &mut Rewrite, uses: &Uses, id: NodeId) -> Option<SmallVec<[ValueId; 1]>> {
     let graph = uses.graph;
     let node = graph.node(id);
     let Op::Chain(Chain { result: Some(result), .. }) = &node.op else { return None };

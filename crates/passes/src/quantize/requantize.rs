@@ -1,4 +1,4 @@
-//! [`fused()`]: what makes bytes of a product's result is a part of the product.
+//! [`fused()`]: quantization behind a product becomes its requantizing epilogue.
 
 use ir::ops::{Chain, ChainStep};
 use ir::{Formats, Graph, NodeId, Op, Target, ValueId, rewrite};
@@ -11,19 +11,19 @@ use super::{has_kernel, is_byte};
 use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
 use crate::uses::Uses;
 
-/// A product, and what is applied to its result.
+/// A product and the functions behind it.
 type Taken = (NodeId, SmallVec<[Function; 4]>);
 
-/// Draws what makes bytes of a product's result into its epilogue, where nothing else reads that.
+/// Moves the chain that quantizes a product's result into its epilogue, if nothing else reads the result.
 pub(super) fn fused(graph: &Graph, target: &dyn Target) -> Graph {
     let uses = Uses::new(graph);
-    // By chain: the product that it follows, and what the chain applies.
+    // By chain: its product and its functions.
     let mut takes: Map<NodeId, Option<Taken>> = Map::filled(graph.nodes().len(), None);
     let mut taken: Map<NodeId, bool> = Map::filled(graph.nodes().len(), false);
     for (id, node) in graph.nodes().iter() {
         let Some(epilogue) = epilogue_of(&node.op) else { continue };
         let Some(reader) = uses.only_reader(node.outputs[0]) else { continue };
-        let Some(functions) = functions_to_bytes(graph, reader) else { continue };
+        let Some(functions) = quantizing_functions(graph, reader) else { continue };
         let is_product =
             matches!(node.op, Op::Conv(_) | Op::MatMul(_)) && !epilogue.residual && epilogue.result.is_none();
         let possible = is_product && (epilogue.scale || has_kernel(target, graph, id, Formats::Int8Result));
@@ -49,7 +49,7 @@ pub(super) fn fused(graph: &Graph, target: &dyn Target) -> Graph {
             && let Some(scale) = operand(2)
             && let Some(bias) = if epilogue.bias { operand(epilogue.bias_at()) } else { Some(vec![0.0; scale.len()]) }
         {
-            // Scale and bias do it, and what limits remain are those of its results.
+            // Scale and bias absorb the affine function; limits move to its results.
             let (factor, shift) = (f64::from(factor), f64::from(shift));
             let known = |items: &[f64], shift: f64| -> Tensor {
                 Tensor::vector(items.iter().map(|item| (item * factor + shift) as f32).collect::<Vec<f32>>())
@@ -62,13 +62,13 @@ pub(super) fn fused(graph: &Graph, target: &dyn Target) -> Graph {
             functions = limits.into_iter().map(|[min, max]| Function::Clip { min, max }).collect();
         }
         epilogue.activation = functions;
-        Some(smallvec![context.add(op, &operands, &chain.scope).expect("bytes are stored like any numbers")])
+        Some(smallvec![context.add(op, &operands, &chain.scope).expect("an epilogue may have an int8 result")])
     })
 }
 
-/// What a chain applies to the numbers that it makes bytes of: functions of one number, sums and products with known ones.
-/// The last rounding is not among them, as bytes are rounded in any case.
-fn functions_to_bytes(graph: &Graph, id: NodeId) -> Option<SmallVec<[Function; 4]>> {
+/// The functions of a quantizing chain: unary functions, and sums and products with constants. The last rounding is excluded,
+/// as an int8 result is rounded in any case.
+fn quantizing_functions(graph: &Graph, id: NodeId) -> Option<SmallVec<[Function; 4]>> {
     let node = graph.node(id);
     let Op::Chain(Chain { steps, result: Some(dtype) }) = &node.op else { return None };
     if node.inputs.len() != 1 || !is_byte(*dtype) {
@@ -90,7 +90,7 @@ fn functions_to_bytes(graph: &Graph, id: NodeId) -> Option<SmallVec<[Function; 4
             _ => return None,
         };
         if let Some([scale, shift]) = affine {
-            // A whole number may be added before what is rounded is: only where two are equally near may that be another.
+            // An integer may be added before rounding; only ties may round differently.
             let is_round = functions.last() == Some(&Function::Round);
             if is_round && (scale != 1.0 || shift.fract() != 0.0) {
                 return None;
@@ -111,7 +111,7 @@ fn functions_to_bytes(graph: &Graph, id: NodeId) -> Option<SmallVec<[Function; 4
     (functions.pop() == Some(Function::Round)).then_some(functions)
 }
 
-/// Functions that are limits at most, then `scale x + shift`: the limits of what comes out.
+/// For an optional limit followed by `scale x + shift`: the limits of the result, and the affine function.
 fn limits_and_affine(functions: &[Function]) -> Option<(Option<[f32; 2]>, [f32; 2])> {
     let (&Function::Affine { scale, shift }, front) = functions.split_last()? else { return None };
     let limits = match *front {

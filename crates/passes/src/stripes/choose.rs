@@ -26,7 +26,7 @@ const STRIPES_MAX: usize = 64;
 /// Nodes of a region at most: bounds the work for very long graphs.
 const REGION_NODES_MAX: usize = 200;
 
-/// Regions to run in stripes, and what is expected of it.
+/// Regions to run in stripes, with the estimated peak and cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tiling {
     /// The regions, in order.
@@ -111,7 +111,7 @@ fn axes(stretch: &Graph) -> impl Iterator<Item = usize> {
     [0, 2].into_iter().filter(move |&axis| shape.get(axis).is_some_and(|&extent| 1 < extent))
 }
 
-/// The fewest stripes that stay within the limit, or the number with the least peak; with what they measure.
+/// The fewest stripes that stay within the limit, or the number with the least peak, with peak and cost.
 fn stripes(stretch: &Graph, axis: usize, limit: Option<u64>, target: &dyn Target) -> Option<(usize, Stretch)> {
     let extent = stretch.ty(stretch.outputs()[0].value).shape[axis];
     let mut best: Option<(usize, Stretch)> = None;
