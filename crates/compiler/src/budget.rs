@@ -1,9 +1,9 @@
 //! [`within`]: the fastest plan whose arena fits a budget.
 //!
-//! Three things make an arena smaller, each at a price: kernels with less workspace at the peak; stripes along the
-//! batch, which repeat steps; stripes of rows, which also compute halos twice. `passes::stripes` chooses regions by an
-//! estimate of the live bytes. The size of a plan is known only when it is placed, so the limit for the estimate is
-//! lowered by the excess of the plan, until a plan fits or no choice is left.
+//! Three changes make an arena smaller, each at a cost. Kernels with less workspace at the peak may be slower; stripes
+//! along the batch repeat steps; stripes of rows also compute halos twice. `passes::stripes` chooses regions by an
+//! estimate of the live bytes. The exact size needs a placed plan, so the limit for the estimate is lowered by each
+//! plan's excess, until a plan fits or no choice is left.
 
 use ir::{Graph, NodeId, Target};
 use lower::Selection;
@@ -13,14 +13,14 @@ use types::{Bytes, EntityId};
 
 use crate::{CompileError, Compiled, finish, schedule};
 
-/// What was done to fit a budget.
+/// The changes that made a plan fit a budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
     /// The arena without a budget.
     pub unlimited: Bytes,
     /// The regions that run in stripes.
     pub regions: Vec<Region>,
-    /// The modelled cost of a run over that of the plan without a budget; 1 where kernels only take less workspace.
+    /// The modeled cost of a run relative to that without a budget; 1 if only workspace was reduced.
     pub cost: f64,
 }
 
@@ -37,16 +37,17 @@ pub struct Region {
     pub stripes: usize,
 }
 
-/// What may be done to a graph.
+/// The changes that a graph allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cuts {
-    /// Stretches of it may run in stripes.
+    /// Regions of it may run in stripes.
     Stripes,
     /// Only its kernels may take less workspace.
     Nothing,
 }
 
-/// The fastest plan found for a graph that fits `budget`. `unlimited` is its arena without a budget, which does not fit.
+/// The fastest plan found for a graph that fits `budget`. `unlimited` is the size of its arena without a budget, which
+/// exceeds `budget`.
 pub(crate) fn within(
     graph: &Graph,
     target: &dyn Target,
@@ -55,13 +56,13 @@ pub(crate) fn within(
     unlimited: Bytes,
 ) -> Result<Compiled, CompileError> {
     let mut smallest = unlimited;
-    // The plan, or by how much it is too large.
+    // Returns the plan, or the bytes by which it exceeds the budget.
     let mut attempt = |choice: Option<&Tiling>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
         let regions = choice.map(|choice| &choice.regions[..]).unwrap_or_default();
         let striped = stripes::split(graph, regions).expect("chosen from this graph");
         let striped = passes::run_stage(striped, Stage::Layout, target, |_, _| {})?;
         let striped = schedule(&striped, target, Bytes::ZERO, |_, _| {})?;
-        // Kernels may use the estimated distance to the limit.
+        // A kernel may use the estimated slack below the limit.
         let memory = MemoryModel { alignment: target.alignment(), workspaces: striped.selection.workspaces() };
         let live = passes::live_bytes(&striped.graph, &memory);
         let limit = |id: NodeId| Bytes(memory.workspaces[id].0 + aim.saturating_sub(live[id.index()].0));

@@ -13,9 +13,9 @@ use crate::Compiled;
 /// One model compiled for one batch or for several, which share an arena and their constants.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The plans; the first is the one that runs where no batch is named.
+    /// The plans; the first runs if no batch is given.
     pub plans: Vec<Plan>,
-    /// The constants' section of all of them.
+    /// The constants' section, shared by all plans.
     pub constants: Vec<u8>,
 }
 
@@ -47,10 +47,10 @@ impl Program {
     }
 }
 
-/// Writes an executable: whole or not at all. One that was there is replaced, also while it runs.
+/// Writes an executable atomically. An existing file is replaced, even while it runs.
 ///
 /// # Errors
-/// Those of the file system.
+/// The file system's errors.
 pub fn write_executable(path: &Path, runner: &[u8], program: &Program) -> Result<(), FileError> {
     files::write_with(path, Kind::Program, |file| {
         let mut buffered = BufWriter::new(file);

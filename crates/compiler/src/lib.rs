@@ -1,11 +1,12 @@
-//! The compiler on one page: a model becomes a plan with its constants, and those an executable.
+//! The compiler's pipeline: a model becomes a plan with its constants, and these become an executable.
 //!
 //! ```text
 //! load / build -> verify -> passes -> layouts -> schedule -> lower -> place -> check -> image
 //! ```
 //!
-//! [`load`](source::load) reads a model from the zoo or a file; [`compile`] does the rest, once for each batch;
-//! [`Program::join`] brings several together; [`write_executable`] puts the result behind a runner. The same input gives the same bytes.
+//! [`load`](source::load) reads a model from the zoo or a file. [`compile`] runs the other stages, once for each batch.
+//! [`Program::join`] combines several plans; [`write_executable`] appends the result to a runner. The same input gives
+//! the same bytes.
 
 mod budget;
 mod executable;
@@ -29,11 +30,11 @@ pub use tune_cache::{TuneOutcome, default_tune_cache, read_tune_rows};
 /// A model, ready to be compiled.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// What it computes.
+    /// The graph of the model.
     pub graph: Graph,
-    /// How a picture becomes its input, where it is one.
+    /// The preprocessing of an image input, if the model has one.
     pub preprocess: Option<Preprocess>,
-    /// The names of the classes its first output scores.
+    /// The names of the classes that the first output scores.
     pub labels: Vec<String>,
 }
 
@@ -44,43 +45,43 @@ pub struct Compiled {
     pub plan: Plan,
     /// The constants' section.
     pub constants: Vec<u8>,
-    /// What was done to fit a budget, where something was.
+    /// The changes that made the arena fit a budget, if any.
     pub fit: Option<Fit>,
 }
 
-/// Why a model does not become a plan.
+/// Why a model cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// The target has no kernel for something.
+    /// The target has no kernel for an operator.
     #[error(transparent)]
     Lower(#[from] lower::LowerError),
-    /// The buffers have no place.
+    /// The placer cannot place the buffers.
     #[error("the memory of the model cannot be placed: {0}")]
     Place(#[from] arena::PlaceError),
     /// No plan found stays within the budget.
     #[error("no plan fits into a budget of {budget}: the smallest arena found is {smallest} ({0} bytes)", .smallest.0)]
     Budget {
-        /// What was allowed.
+        /// The budget.
         budget: Bytes,
-        /// The least that was found.
+        /// The smallest arena found.
         smallest: Bytes,
     },
-    /// A bug of ours: a pass left a graph that is not one.
+    /// Internal error: a pass produced an invalid graph.
     #[error("internal error: {0}")]
     Pass(#[from] passes::PassError),
-    /// A bug of ours: the finished plan does not pass its own check.
+    /// Internal error: the finished plan fails its check.
     #[error("internal error: the plan is not valid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Plan(Vec<PlanError>),
 }
 
-/// The work that the placer may do, in its own units: far more than networks need, bounded for hard cases.
+/// The placer's work limit, in its own units: far more than networks need, but bounded for hard cases.
 const PLACE_LIMITS: Limits = Limits { work: 30_000_000, aim: Aim::Least };
 
-/// Compiles a model for a target: the fastest plan, within a budget for the arena if there is one. `watch` sees the graph
-/// as it came and after each pass.
+/// Compiles a model for a target: the fastest plan, within a budget for the arena if one is given. `watch` receives the
+/// original graph and the graph after each pass.
 ///
 /// # Errors
-/// What the target cannot do, memory that cannot be placed, a budget that nothing fits.
+/// The target does not support the model, its memory cannot be placed, or no plan fits the budget.
 pub fn compile(
     model: Model,
     target: &dyn Target,
@@ -107,13 +108,13 @@ pub fn compile(
             // Stripes have no layouts of their own yet, and int8 kernels read blocked layouts.
             return Err(CompileError::Budget { budget, smallest: compiled.plan.arena.size() });
         }
-        // The same holds for half precision, whose kernels may take less workspace.
+        // Half precision has no stripes either, but its kernels may take less workspace.
         let cuts = if target.precision().is_half() { Cuts::Nothing } else { Cuts::Stripes };
-        // Stripes are cut before there are layouts: a stripe has layouts of its own.
+        // The stripes are cut before layouts are chosen: a stripe has layouts of its own.
         let plain = schedule(&graph, target, UNLIMITED, |_, _| {})?;
         compiled = budget::within(&plain.graph, target, cuts, budget, compiled.plan.arena.size())?;
     }
-    // Of the model as it came: passes fold weights together and multiply-adds away, stripes compute halos twice.
+    // The counts of the original model: passes fold weights and remove multiply-adds, stripes compute halos twice.
     let plan = &mut compiled.plan;
     (plan.parameters, plan.flops) = (parameters, flops);
     (plan.preprocess, plan.labels) = (model.preprocess, model.labels);
@@ -128,10 +129,10 @@ fn has_int8_windows(graph: &Graph) -> bool {
     values.any(|&value| matches!(graph.ty(value).dtype, DType::U8 | DType::I8))
 }
 
-/// The layers of a model that the CPU can compute in several ways, for someone to measure.
+/// The layers of a model for which the CPU has several algorithms, to be measured.
 ///
 /// # Errors
-/// A bug of ours: a pass left a graph that is not one.
+/// Internal error: a pass produced an invalid graph.
 pub fn tunable(graph: Graph, target: &CpuTarget) -> Result<Vec<Layer>, CompileError> {
     Ok(lower::cpu::layers(&passes::run(graph, |_, _| {})?, target))
 }
@@ -156,7 +157,7 @@ fn schedule(
     let passes::Scheduled { ordered, order, whole } = passes::schedule(graph, &memory);
     let with_kernels = |ordered: Ordered| (selection.reordered(&ordered.nodes), ordered.graph);
     let (mut selection, mut graph) = with_kernels(ordered);
-    // Which of two orders is better depends on the bytes that values really share, and so on the kernels.
+    // The better of two orders depends on the bytes that values share after lowering, and therefore on the kernels.
     if let Some((whole_selection, whole)) = whole.map(with_kernels)
         && whole_selection.peak(&whole, target)? < selection.peak(&graph, target)?
     {
@@ -174,10 +175,10 @@ fn finish(scheduled: &Scheduled, target: &dyn Target, selection: &Selection) -> 
     Ok(Compiled { plan, constants, fit: None })
 }
 
-/// The certificate of the order for the buffers that lowering made, whose lower bound is `peak`.
+/// The certificate of the order for the buffers of the lowered plan, whose lower bound is `peak`.
 ///
-/// The scheduler's bounds count a concatenation slice by slice, from when each is written; buffers may need more. So
-/// they hold for an order that was chosen with whole concatenations too.
+/// The scheduler's bounds count a concatenation slice by slice, from the step that writes each; buffers may need more.
+/// The bounds therefore also hold for an order that was chosen with whole concatenations.
 fn order_certificate(scheduled: &Certificate, peak: Bytes) -> Certificate {
     if peak < scheduled.lower_bound {
         // Lowering shares bytes that the scheduler's bound counts twice: it does not hold for these buffers.

@@ -1,7 +1,8 @@
-//! Sources of models: networks of the zoo by name, with weights from a seed or a file; ONNX and MXNet models, from files or
-//! from memory.
+//! Sources of models: networks of the zoo by name, with weights from a seed or a file; ONNX and MXNet models, from
+//! files or from memory.
 //!
-//! [`load`] takes a [`Request`] with names and paths. [`load_onnx`] and [`load_mxnet`] take bytes and do no I/O of their own.
+//! [`load`] takes a [`Request`] with names and paths. [`load_onnx`] and [`load_mxnet`] take bytes and do no I/O
+//! themselves.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -55,7 +56,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Those of `fields` that differ from their defaults.
+    /// The fields in `fields` that differ from their defaults.
     fn given(&self, fields: &[Field]) -> Vec<Field> {
         let is_given = |field: &Field| match field {
             Field::Batch => self.batch.is_some(),
@@ -70,7 +71,7 @@ impl Request {
         fields.iter().copied().filter(is_given).collect()
     }
 
-    /// Refuses `fields` with a reason.
+    /// Returns an error with this reason if a field in `fields` is set.
     fn refuse(&self, fields: &[Field], reason: &str) -> Result<(), SourceError> {
         match self.given(fields) {
             given if given.is_empty() => Ok(()),
@@ -108,7 +109,7 @@ impl Default for Weights {
     }
 }
 
-/// A field of [`Request`], for messages of a program whose users know the fields by other names.
+/// A field of [`Request`], for error messages of programs that have their own names for the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields of `Request` are documented")]
 pub enum Field {
@@ -237,7 +238,7 @@ pub fn models() -> Vec<Listed> {
 /// Loads a model.
 ///
 /// # Errors
-/// If a file cannot be read or is not valid, if the zoo has no such network, or if fields of the request do not apply to
+/// If a file cannot be read or is invalid, if the zoo has no such network, or if fields of the request do not apply to
 /// the model.
 pub fn load(request: &Request) -> Result<Model, SourceError> {
     if !is_file(&request.model) || is_symbol(&request.model) {
@@ -265,8 +266,8 @@ pub fn load_onnx(
     onnx::load(bytes, external, options).map(Model::from)
 }
 
-/// Loads an MXNet symbol and its arrays from memory: the bytes of `NET-symbol.json` and `NET-0000.params`. Errors name the
-/// two files `symbol` and `params`.
+/// Loads an MXNet symbol and its arrays from memory: the bytes of `NET-symbol.json` and `NET-0000.params`. Errors name
+/// the two files `symbol` and `params`.
 ///
 /// # Errors
 /// As [`mxnet::load`] and [`weights::read`].
@@ -373,7 +374,7 @@ fn names(request: &Request) -> Result<Names, SourceError> {
     Ok(Names::parse(&String::from_utf8_lossy(&read(path)?))?)
 }
 
-/// The batch: chosen itself, or the first extent of a chosen shape.
+/// The batch of the request, else the first extent of a requested shape.
 fn batch(request: &Request) -> usize {
     let shaped = request.shapes.values().find_map(|shape| shape.first().copied());
     request.batch.or(shaped).unwrap_or(1)

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 pub struct TuneOutcome {
     /// Layers that were measured.
     pub measured: usize,
-    /// Layers that were in the file.
+    /// Layers whose results were in the file.
     pub known: usize,
     /// Layers whose algorithm differs from the default.
     pub changed: usize,
-    /// The file.
+    /// The file of results.
     pub cache: PathBuf,
 }
 

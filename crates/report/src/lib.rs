@@ -1,9 +1,9 @@
-//! Memory reports: planned and measured memory as text, pictures, a page, and in the formats of other programs.
+//! Memory reports: planned and measured memory as text, SVG images, a page, and in the formats of other programs.
 //!
-//! [`Report`] is the exact model, of which every view (`view`), every export (`export`) and the page (`page`) is a function;
-//! `import` makes one from other programs' profiles. `docs/reference/memory-report.md` explains every field of its JSON.
-//! [`Description`] is the contract of `EXE describe --json`, [`Latency`] that of `EXE bench --json`, [`StepsReport`] that of
-//! `EXE profile --json`.
+//! [`Report`] is the exact model; every view (`view`), every export (`export`) and the page (`page`) is a function of
+//! it. `import` makes one from other programs' profiles. `docs/reference/memory-report.md` explains every field of its
+//! JSON. [`Description`] is the contract of `EXE describe --json`, [`Latency`] that of `EXE bench --json`,
+//! [`StepsReport`] that of `EXE profile --json`.
 //!
 //! ```
 //! use plan::{Arena, Buffer, Plan};

@@ -1,5 +1,5 @@
-//! [`Request`]: the views of a report to print and the files to write, from the flags of a command line. The programs with
-//! such command lines read and write the files.
+//! [`Request`]: the views of a report to print and the files to write, from the flags of a command line. This module
+//! does no I/O; its callers read and write the files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::{Page, Report};
 /// A request for views and files of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The options of views; its groups are read from the file below.
+    /// The options of views; their groups come from the file below.
     pub options: Options,
     /// A file of groups.
     pub groups: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub struct Request {
 pub enum Form {
     /// The page.
     Html,
-    /// A folder of pictures.
+    /// A folder of SVG images.
     Svg,
     /// MXNet's CSV with five columns.
     Csv,
@@ -107,7 +107,7 @@ impl Request {
     /// Sets a flag's value.
     ///
     /// # Errors
-    /// A value that the flag does not take.
+    /// The value is invalid for the flag.
     pub fn set(&mut self, flag: &str, value: OsString) -> Result<(), String> {
         if let Some((_, form)) = FORMS.iter().find(|(name, _)| *name == flag) {
             self.files.push((*form, value.into()));
@@ -141,14 +141,14 @@ impl Request {
     /// Takes the groups from their file's text.
     ///
     /// # Errors
-    /// A text that is no such file, with the file's name.
+    /// The text is invalid; the error names the file.
     pub fn set_groups(&mut self, path: &Path, text: &str) -> Result<(), String> {
         let groups = Groups::parse(text).map_err(|error| format!("`{}`: {error}", path.display()))?;
         self.options.groups = Some(groups);
         Ok(())
     }
 
-    /// Whether the report fits, if a limit is given.
+    /// The comparison with the memory limit, if a limit is given.
     pub fn fit(&self, report: &Report) -> Option<Fit> {
         self.fits.map(|capacity| Fit::new(report, capacity.0))
     }
@@ -165,7 +165,7 @@ impl Request {
         texts.chain(fit.map(|fit| fit.text())).collect()
     }
 
-    /// The report as JSON, with the answer to whether it fits.
+    /// The report as JSON, with the comparison with the memory limit if one is given.
     pub fn json(&self, report: &Report) -> serde_json::Value {
         let mut value = serde_json::to_value(report).expect("a report has no maps with other keys than strings");
         if let Some(fit) = self.fit(report) {

@@ -1,4 +1,4 @@
-//! Axis maps compared with definitions: a changed element of an operand may change only the outputs that the map admits.
+//! Axis maps compared with definitions: a changed element of an operand may change only outputs that the map admits.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,8 @@ fn check(name: &str, graph: &Graph) -> usize {
     checked
 }
 
-/// Axes that are said to be alike have the same extent, and operands of elementwise operators broadcast.
+/// Checks that axes mapped to each other have the same extent, that operands of elementwise operators broadcast, and
+/// that data movement copies values.
 fn check_shapes(name: &str, map: &AxisMap, operands: &[Tensor], output: &Tensor) {
     for (operand, axes) in operands.iter().zip(&map.operands) {
         assert_eq!(axes.len(), output.shape().rank(), "{name}: one entry for each output axis");
@@ -78,7 +79,7 @@ fn check_shapes(name: &str, map: &AxisMap, operands: &[Tensor], output: &Tensor)
     }
 }
 
-/// The tensor with one other element.
+/// The tensor with one element changed.
 fn changed(tensor: &Tensor, at: usize) -> Tensor {
     let mut items = tensor.to_f64();
     items[at] = match tensor.dtype() {

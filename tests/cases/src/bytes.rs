@@ -1,4 +1,4 @@
-//! Products and windows of bytes that stand for numbers, and what turns them.
+//! Int8 products, convolutions and pools, and chains that quantize and dequantize.
 
 use ir::ops::*;
 use ir::{Graph, Op};
@@ -6,7 +6,7 @@ use types::{DType, Random, Scope, Shape, Tensor, pointwise};
 
 use crate::{Case, F, case};
 
-/// Every case.
+/// All cases of this kind.
 pub fn all() -> Vec<Case> {
     let scaled = |bias: bool| Epilogue { scale: true, bias, ..Epilogue::default() };
     let mut cases = Vec::new();
@@ -39,7 +39,7 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// A case of one op on bytes, a weight of bytes with a sign, and vectors of numbers.
+/// A case of one op on a `u8` input, an `i8` weight and `f32` vectors.
 fn of_bytes(name: &str, op: impl Into<Op>, x: &[usize], weight: &[usize], vectors: &[usize]) -> Case {
     let mut graph = Graph::new(name);
     let mut random = Random::for_name(6, name);

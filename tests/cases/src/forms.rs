@@ -1,11 +1,11 @@
-//! A case in other numbers: all of it in halves, or with known numbers that eleven bits hold.
+//! Other forms of a case: in half precision, with TF32 constants, without activations.
 
 use std::collections::BTreeMap;
 
 use ir::{Graph, Op, ValueDef, ValueId};
 use types::{DType, Tensor};
 
-/// The same where all that is `f32` is stored in halves; none where an operator refuses that.
+/// The graph with every `f32` value stored in half precision; `None` if an operator rejects that dtype.
 pub fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
     let stored = |own: DType| if own == DType::F32 { dtype } else { own };
     let mut new = Graph::new("halves");
@@ -38,12 +38,12 @@ pub fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
     Some(new)
 }
 
-/// A graph with other known tensors.
+/// The graph with its weights and constants replaced.
 pub fn with_known(graph: &Graph, of: impl Fn(&Tensor) -> Tensor) -> Graph {
     rebuilt(graph, of, Op::clone)
 }
 
-/// A graph without the functions that follow its products.
+/// The graph without the activations of its products and convolutions.
 pub fn without_activation(graph: &Graph) -> Graph {
     rebuilt(graph, Tensor::clone, |op| {
         let mut op = op.clone();
@@ -56,7 +56,7 @@ pub fn without_activation(graph: &Graph) -> Graph {
     })
 }
 
-/// A graph with other known tensors and other operators of the same types.
+/// The graph with its weights and constants replaced, and its operators by others with the same types.
 fn rebuilt(graph: &Graph, known: impl Fn(&Tensor) -> Tensor, own: impl Fn(&Op) -> Op) -> Graph {
     let mut new = Graph::new(&graph.name);
     let mut values = BTreeMap::new();
@@ -79,20 +79,20 @@ fn rebuilt(graph: &Graph, known: impl Fn(&Tensor) -> Tensor, own: impl Fn(&Op) -
     new
 }
 
-/// The nearest number of eleven bits, of two the one farther from zero: the definition, in `f64`.
+/// The nearest TF32 number, ties away from zero: the definition, in `f64`.
 pub fn to_eleven_bits(number: f64) -> f64 {
     if number == 0.0 || !number.is_finite() {
         return number;
     }
-    // `f32::MIN_POSITIVE` has the least exponent; numbers below it lie as far apart as those at it.
+    // Subnormal numbers have the spacing of `f32::MIN_POSITIVE`, whose exponent is the least.
     let exponent = (number.abs().log2().floor()).max(-126.0);
     let step = 2f64.powf(exponent - 10.0);
-    // `round` takes the one farther from zero.
+    // `round` rounds ties away from zero.
     let rounded = (number / step).round() * step;
     if f64::from(f32::MAX) < rounded.abs() { f64::INFINITY.copysign(number) } else { rounded }
 }
 
-/// A tensor whose `f32` are rounded so.
+/// A tensor with its `f32` elements rounded to TF32.
 pub fn of_eleven_bits(tensor: &Tensor) -> Tensor {
     if tensor.dtype() != DType::F32 {
         return tensor.clone();
@@ -101,7 +101,7 @@ pub fn of_eleven_bits(tensor: &Tensor) -> Tensor {
     Tensor::from_fn(tensor.shape().clone(), |ix| to_eleven_bits(items[ix]) as f32)
 }
 
-/// Whether a graph is one product or convolution, and nothing else but what moves elements.
+/// Whether a graph is one product or convolution, apart from operators that only move elements.
 pub fn is_one_product(graph: &Graph) -> bool {
     let of = |is: fn(&Op) -> bool| graph.nodes().values().filter(|node| is(&node.op)).count();
     let products = of(|op| matches!(op, Op::MatMul(_) | Op::Conv(_)));
@@ -109,12 +109,12 @@ pub fn is_one_product(graph: &Graph) -> bool {
     products == 1 && products + moves == graph.nodes().len()
 }
 
-/// Whether it is one of `f32`, whose operands tensor cores may round.
+/// Whether a graph is one `f32` product or convolution, whose operands tensor cores may round.
 pub fn is_product(graph: &Graph) -> bool {
     is_one_product(graph) && graph.values().values().all(|value| value.ty.dtype == DType::F32)
 }
 
-/// Whether functions follow a product, which may make more of a difference than it is.
+/// Whether a product or convolution has an activation, which may amplify differences.
 pub fn has_activation(graph: &Graph) -> bool {
     graph.nodes().values().any(|node| match &node.op {
         Op::MatMul(product) => !product.epilogue.activation.is_empty(),

@@ -1,4 +1,4 @@
-//! What a case is run on, and what its results may differ by from the definition's.
+//! Inputs of a case, and the differences from the definition that its results may have.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use types::{DType, Random, Shape, Tensor};
 
 use crate::forms::{with_known, without_activation};
 
-/// Relative and absolute difference allowed: sums of some hundred products of numbers below 1, in `f32` against `f64`, in
-/// whatever order.
+/// Relative and absolute tolerance: sums of several hundred products of numbers below 1, in `f32` against `f64`, in any
+/// order.
 pub const TOLERANCE: f64 = 4e-5;
 
-/// How far a number of eleven bits is from the next one, as a part of it: an operand that is rounded to it is off by half of
-/// that at most, and a product of two by all of it.
+/// The relative spacing of TF32 numbers. An operand that is rounded to TF32 is off by at most half of it, a product of
+/// two operands by all of it.
 pub const ELEVEN_BITS: f64 = 1.0 / 1024.0;
 
-/// How far a number is from the next one of a half, as a part of it.
+/// The relative spacing of the numbers of a half-precision dtype.
 pub fn step(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 1.0 / 1024.0,
@@ -24,14 +24,14 @@ pub fn step(dtype: DType) -> f64 {
     }
 }
 
-/// Inputs for a graph: floats uniform in [-1, 1), bytes of any value, other integers in 0..3.
+/// Inputs for a graph: floats uniform in [-1, 1), 8-bit integers of any value, other integers in 0..3.
 pub fn inputs(graph: &Graph, seed: u64) -> Vec<Tensor> {
     let tensor = |&id: &ValueId| {
         let value = graph.value(id);
         let mut random = Random::for_name(seed, &value.name);
         match value.ty.dtype.is_float() {
             true => Tensor::from_fn(value.ty.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(value.ty.dtype),
-            // Others may be places in something small.
+            // Other integers may be indices into a small axis.
             false => {
                 let end = if matches!(value.ty.dtype, DType::U8 | DType::I8) { 256 } else { 3 };
                 Tensor::from_fn(value.ty.shape.clone(), |_| random.below(end) as i64).cast(value.ty.dtype)
@@ -41,35 +41,36 @@ pub fn inputs(graph: &Graph, seed: u64) -> Vec<Tensor> {
     graph.inputs().iter().map(tensor).collect()
 }
 
-/// How much each element of a result may differ by.
+/// The difference that each element of a result may have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Allowed {
-    /// So much of the wanted number, and so much beside.
+    /// A part of the expected value, plus a constant.
     Parts {
-        /// Of the wanted number.
+        /// The part of the expected value.
         relative: f64,
-        /// Beside.
+        /// The constant.
         absolute: f64,
     },
-    /// By element.
+    /// One difference for each element.
     Each(Vec<f64>),
 }
 
 impl Allowed {
-    /// Of a result where `f32` between kernels are stored as `stored`.
+    /// For a result of a run that stores `f32` values between kernels as `stored`.
     pub fn of(want: &Tensor, stored: DType) -> Allowed {
-        // A sum on the border of two halves may become either, and what comes of it is another number.
+        // A sum near the midpoint of two half-precision numbers may round to either, which changes results computed
+        // from it.
         let relative = TOLERANCE + if want.dtype().is_half() { step(want.dtype()) } else { 0.0 };
         let largest = want.to_f64().into_iter().filter(|item| item.is_finite()).fold(0.0f64, |a, b| a.max(b.abs()));
         let between = if stored.is_half() && want.dtype() == DType::F32 { step(stored) * largest } else { 0.0 };
         Allowed::Parts { relative, absolute: TOLERANCE + between }
     }
 
-    /// Of the one product that a graph is, where operands are rounded to eleven bits: a step of the sum of the terms' sizes,
-    /// once or several times. Functions that follow are not looked at.
+    /// For a graph of one product whose operands are rounded to TF32: `steps` times [`ELEVEN_BITS`] of the sum of the
+    /// terms' magnitudes. Activations are ignored.
     ///
     /// # Errors
-    /// The inputs are not the graph's.
+    /// The inputs do not match the graph's.
     pub fn of_rounded(graph: &Graph, given: &[Tensor], steps: f64) -> Result<Allowed, EvalError> {
         let sizes: Vec<Tensor> = given.iter().map(sizes).collect();
         let plain = without_activation(&with_known(graph, self::sizes));
@@ -77,12 +78,11 @@ impl Allowed {
         Ok(Allowed::Each(most.into_iter().map(|most| (steps * ELEVEN_BITS + 1e-5) * most + 1e-6).collect()))
     }
 
-    /// Of the one product that a graph is, where a library adds its terms in whatever order, or by Winograd's algorithm: beside
-    /// the usual difference a hundred-thousandth part of the sum of the terms' sizes. Functions that follow make at most twice
-    /// of it.
+    /// For a graph of one product, if a library adds the terms in any order or uses Winograd's algorithm: the usual
+    /// tolerance, plus a hundred-thousandth of the sum of the terms' magnitudes. Activations at most double that part.
     ///
     /// # Errors
-    /// The inputs are not the graph's.
+    /// The inputs do not match the graph's.
     pub fn of_sums(graph: &Graph, given: &[Tensor]) -> Result<Allowed, EvalError> {
         let sizes: Vec<Tensor> = given.iter().map(sizes).collect();
         let plain = without_activation(&with_known(graph, self::sizes));
@@ -90,11 +90,11 @@ impl Allowed {
         Ok(Allowed::Each(most.into_iter().map(|most| 2e-5 * most + TOLERANCE).collect()))
     }
 
-    /// Of the one product that a graph of halves is, where a library's result is rounded before the functions that follow:
-    /// beside the usual difference a step of that result. It is off by half of one, of which functions make at most twice.
+    /// For a graph of one product in half precision, if a library rounds the product before its activation: the usual
+    /// tolerance, plus one step of the product. Rounding is off by half a step, and activations at most double that.
     ///
     /// # Errors
-    /// The inputs are not the graph's.
+    /// The inputs do not match the graph's.
     pub fn of_rounded_between(graph: &Graph, given: &[Tensor], stored: DType) -> Result<Allowed, EvalError> {
         let between = evaluate(&without_activation(graph), given)?.swap_remove(0).to_f64();
         let want = evaluate(graph, given)?.swap_remove(0);
@@ -112,36 +112,36 @@ impl Allowed {
     }
 }
 
-/// A tensor of its elements' sizes.
+/// The absolute values of a tensor's elements.
 fn sizes(tensor: &Tensor) -> Tensor {
     let items = tensor.to_f64();
     Tensor::from_fn(tensor.shape().clone(), |ix| items[ix].abs() as f32)
 }
 
-/// A result beside the wanted one.
+/// A result compared with the expected one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// The largest difference, as a part of what is allowed there: right up to 1.
+    /// The largest difference, as a part of the allowed difference; a correct result is at most 1.
     pub part: f64,
-    /// The elements that differ by more.
+    /// The number of elements that exceed the allowed difference.
     pub wrong: usize,
-    /// The first of them.
+    /// The first such element.
     pub first: Option<Element>,
 }
 
 /// An element that differs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Element {
-    /// Its place, as the elements lie in memory.
+    /// Its position in row-major order.
     pub at: usize,
-    /// What it is.
+    /// The computed value.
     pub got: f64,
-    /// What it should be.
+    /// The expected value.
     pub want: f64,
 }
 
 impl Element {
-    /// Its place by axes.
+    /// Its index along each axis.
     pub fn index(&self, shape: &Shape) -> Vec<usize> {
         let mut rest = self.at;
         let mut index: Vec<usize> = shape
@@ -165,10 +165,10 @@ impl fmt::Display for Element {
 }
 
 impl Verdict {
-    /// Compares element by element. What is no number has to be none, and what is endless the same.
+    /// Compares element by element. A NaN matches only a NaN, an infinity only the same infinity.
     ///
     /// # Errors
-    /// Another type, in words.
+    /// The dtypes or shapes differ.
     pub fn of(got: &Tensor, want: &Tensor, allowed: &Allowed) -> Result<Verdict, String> {
         if (got.dtype(), got.shape()) != (want.dtype(), want.shape()) {
             return Err(format!("{}{} not {}{}", got.dtype(), got.shape(), want.dtype(), want.shape()));

@@ -1,10 +1,11 @@
-//! Cases of every operator, each a small graph with a name: what every executor is held to, on a processor, behind the shim
-//! and on a GPU.
+//! Test cases of every operator, each a small graph with a name. Every executor must pass them: on a CPU, behind the
+//! shim and on a GPU.
 //!
-//! [`all`] has them, by kind: [`pointwise`], [`bytes`], [`windows`], [`reductions`], [`moves`], [`products`],
-//! [`transformers`], [`recurrent`]. Extents are small but for a few, odd, and on both sides of what kernels cut work into:
-//! tiles of 64 and 128, stages of 16 and 32 terms, blocks of 256 threads. [`forms`] stores a case in halves or in eleven
-//! bits; [`judge`] says what results may differ by, and why. Nothing here runs anything: the definition is `ir::evaluate`.
+//! [`all`] returns the cases of all kinds: [`pointwise`], [`bytes`], [`windows`], [`reductions`], [`moves`],
+//! [`products`], [`transformers`], [`recurrent`]. With few exceptions, extents are small, odd, and around the sizes
+//! into which kernels divide work: tiles of 64 and 128, stages of 16 and 32 terms, blocks of 256 threads. [`forms`]
+//! converts a case to half precision or its constants to TF32; [`judge`] defines the allowed differences. This crate
+//! runs no kernel: the definition is `ir::evaluate`.
 
 #[cfg(test)]
 mod axes;
@@ -25,9 +26,9 @@ use types::{DType, Random, Scope, Shape, Tensor};
 /// A graph with a name.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What sort of case it is, with its extents; no two have the same.
+    /// The kind of case with its extents; unique.
     pub name: String,
-    /// What is computed.
+    /// The graph to run.
     pub graph: Graph,
 }
 
@@ -58,15 +59,15 @@ pub(crate) fn with_weights(name: &str, op: impl Into<Op>, x: &[usize], weights: 
     Case { name: name.into(), graph }
 }
 
-/// What most cases are stored as.
+/// The dtype of most cases.
 pub(crate) const F: DType = DType::F32;
 
-/// A short list as the list that attributes have.
+/// A slice as the list type of an op's attributes.
 pub(crate) fn dims<T: Copy, L: FromIterator<T>>(items: &[T]) -> L {
     items.iter().copied().collect()
 }
 
-/// Every case.
+/// The cases of every kind.
 pub fn all() -> Vec<Case> {
     let kinds = [
         pointwise::all,

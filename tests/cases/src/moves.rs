@@ -1,11 +1,11 @@
-//! What moves elements, and computes little or nothing: transpositions, slices, padding, resizing.
+//! Operators that move elements and compute little or nothing: reshape, transpose, concat, gather, slice, pad, resize.
 
 use ir::ops::*;
 use types::{DType, Shape};
 
 use crate::{Case, F, case, dims};
 
-/// Every case.
+/// All cases of this kind.
 pub fn all() -> Vec<Case> {
     let mut cases = vec![
         case("reshape", Reshape { shape: Shape::from([6, 4]) }, &[(F, &[2, 3, 4])]),

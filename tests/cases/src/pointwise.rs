@@ -1,11 +1,11 @@
-//! Functions of elements, comparisons, casts and chains of them.
+//! Elementwise functions, comparisons, casts and chains of them.
 
 use ir::ops::*;
 use types::{DType, pointwise};
 
 use crate::{Case, F, case};
 
-/// Every case.
+/// All cases of this kind.
 pub fn all() -> Vec<Case> {
     use pointwise::{Binary as B, Compare as C, Unary as U};
     let unary = [

@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use ir::ops::*;
 use ir::{Graph, Op, ValueId};
@@ -6,7 +6,7 @@ use types::{DType, Scope, Shape, Tensor, pointwise};
 
 use crate::{Case, F, case, dims, with_weights};
 
-/// Every case.
+/// All cases of this kind.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     let plain = MatMul::default();
@@ -44,7 +44,7 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Products and convolutions whose factors are copied by each number of bytes, by their extents and by where they lie.
+/// Products and convolutions whose operands require every copy width, because of their extents or their alignment.
 pub fn copied() -> Vec<Case> {
     let known = |graph: &mut Graph, shape: &[usize]| {
         let item = |ix: usize| ((ix * 29) % 31) as f32 * 0.06 - 0.9;
@@ -52,7 +52,7 @@ pub fn copied() -> Vec<Case> {
     };
     let mut cases = Vec::new();
     for [rows, terms, columns] in [[70, 104, 72], [65, 36, 68], [33, 66, 130], [9, 33, 65]] {
-        // As it is, and from a part that begins at an element of a vector.
+        // The whole input, and a slice that starts at its second element and is not aligned to a vector.
         for start in [0, 1] {
             let mut graph = Graph::new("copied");
             let add = |graph: &mut Graph, op: Op, inputs: &[ValueId], name: &str| {
@@ -89,7 +89,7 @@ pub fn copied() -> Vec<Case> {
     cases
 }
 
-/// Products and convolutions that are cut into large tiles, none of whose extents is a tile's.
+/// A product and a convolution that use large tiles, with extents that are no multiples of a tile's.
 pub fn large() -> [Case; 2] {
     let graph = |op: Op, left: &[usize], right: &[usize]| {
         let mut graph = Graph::new("large");
@@ -106,8 +106,8 @@ pub fn large() -> [Case; 2] {
     ]
 }
 
-/// Products whose extents lie on both sides of tiles and stages, with terms fewer than a stage has, and more than three
-/// stages have; and batches of them, of which one factor may be for several.
+/// Products whose extents are around tile and stage sizes, with inner dimensions from less than one stage to more than
+/// three; and batched products, also with one operand broadcast along the batch.
 fn tiled() -> Vec<Case> {
     let mut cases = Vec::new();
     for [m, k, n] in [
@@ -142,7 +142,7 @@ fn tiled() -> Vec<Case> {
     cases
 }
 
-/// Products of matrices that lie the other way.
+/// Products of transposed operands.
 fn turned() -> Vec<Case> {
     let mut cases = Vec::new();
     for (batch, [left, right]) in

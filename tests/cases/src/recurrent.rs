@@ -6,7 +6,7 @@ use types::{Random, Scope, Shape, Tensor, pointwise, recurrent};
 
 use crate::{Case, F};
 
-/// Recurrent networks, with weights that are known and that are not; all their outputs are results of the graph.
+/// Recurrent networks with constant and with dynamic weights; all outputs are results of the graph.
 pub fn all() -> Vec<Case> {
     use pointwise::Unary as U;
     use recurrent::{Cell, Direction, Reset};
@@ -38,7 +38,7 @@ pub fn all() -> Vec<Case> {
                     "r",
                     Tensor::from_fn(Shape::from([d, columns, units]), |_| random.uniform(-bound, bound)),
                 ),
-                // Weights as large as their inputs would make chaos of the steps: rounding would grow with every one.
+                // Larger weights would make the recurrence chaotic: rounding errors would grow with every iteration.
                 false => {
                     let r = graph.add_input("r", F, Shape::from([d, columns, units]));
                     let bound = graph.add_constant("bound", Tensor::scalar(bound));

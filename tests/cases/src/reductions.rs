@@ -1,11 +1,12 @@
-//! What joins many elements to one: pools, reductions, extremes, softmax, normalisation over channels.
+//! Operators that reduce many elements to one: pools, reductions, arg-max and arg-min, softmax, normalization over
+//! channels.
 
 use ir::ops::*;
 use types::DType;
 
 use crate::{Case, F, case, dims};
 
-/// Every case.
+/// All cases of this kind.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in [PoolKind::Max, PoolKind::Mean, PoolKind::MeanWithPadding] {
@@ -65,7 +66,8 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Pools over odd extents, with a last window that hangs over the end, or that would begin behind it.
+/// Pools in ceil mode over odd extents: the last window extends past the input, or would start past it. Also global and
+/// dilated pools.
 fn pools() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in [PoolKind::Max, PoolKind::Mean, PoolKind::MeanWithPadding] {
@@ -95,7 +97,7 @@ fn pools() -> Vec<Case> {
     cases
 }
 
-/// Softmax, sums and searches over rows of one element up to many times what a block has threads.
+/// Softmax and reductions over rows of one element up to many times the threads of a block.
 fn rows() -> Vec<Case> {
     let mut cases = Vec::new();
     for (shape, axis) in
@@ -124,7 +126,7 @@ fn rows() -> Vec<Case> {
     .into_iter()
     .enumerate()
     {
-        // Each function with some extents, each extent with some functions.
+        // Every function with some extents, every extent with some functions.
         for kind in [0, 2, 4].map(|step| kinds[(ix + step) % kinds.len()]) {
             let op = Reduce { kind, axes: dims(axes), keep: ix % 2 == 0 };
             cases.push(case(&format!("{kind:?} of rows {shape:?} {axes:?}"), op, &[(F, shape)]));

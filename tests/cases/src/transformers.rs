@@ -1,11 +1,11 @@
-//! Layer normalisation and attention.
+//! Layer normalization and attention.
 
 use ir::ops::*;
 use types::HeadOrder;
 
 use crate::{Case, F, case, with_weights};
 
-/// Every case.
+/// All cases of this kind.
 pub fn all() -> Vec<Case> {
     use HeadOrder::{HeadsFirst, TokensFirst};
     let mut cases = Vec::new();
@@ -18,7 +18,7 @@ pub fn all() -> Vec<Case> {
             cases.push(with_weights(&format!("layer norm {shape:?} {scale} {shift}"), norm, shape, &rows));
         }
     }
-    // Rows shorter and longer than a block has threads, and than several of its turns.
+    // Rows shorter and longer than the threads of a block, and longer than several iterations of it.
     for shape in [&[5, 1][..], &[3, 255], &[2, 3, 257], &[3, 1025], &[1, 4097]] {
         let norm = LayerNorm { axis: shape.len() - 1, epsilon: 1e-5, scale: true, shift: true };
         let row = &shape[shape.len() - 1..];
@@ -41,7 +41,7 @@ pub fn all() -> Vec<Case> {
     cases.push(case("attention to nothing", masked.clone(), &nothing));
     let nobody = [(F, &[2, 3, 0, 5][..]), (F, &[2, 3, 4, 5]), (F, &[2, 3, 4, 6]), (F, &[4])];
     cases.push(case("attention of nobody", masked, &nobody));
-    // One key, and more of them, and of numbers of a value, than a block has threads.
+    // One key, and more keys or elements of a value than a block has threads.
     for ([batch, heads, queries, keys], [width, of_values]) in [
         ([1, 1, 1, 1], [1, 1]),
         ([3, 1, 33, 1], [65, 7]),

@@ -1,4 +1,4 @@
-//! Convolutions, to both sides, and windows over three dimensions.
+//! Convolutions, transposed convolutions, and windows over three dimensions.
 
 use ir::ops::*;
 use ir::{Graph, Op};
@@ -6,7 +6,8 @@ use types::{DType, Random, Scope, Shape, Tensor, pointwise};
 
 use crate::{Case, F, case, dims, with_weights};
 
-/// Convolutions over a grid of shapes, with every kind of epilogue, and windows over three dimensions.
+/// Convolutions of random shapes with every kind of epilogue, transposed convolutions, and windows over three
+/// dimensions.
 pub fn convolutions() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut random = Random::new(11);
@@ -33,7 +34,7 @@ pub fn convolutions() -> Vec<Case> {
         let extent: Vec<usize> =
             (0..spatial).map(|axis| (kernel[axis] - 1) * dilation[axis] + pick(&mut random, &[1, 2, 7, 13])).collect();
         let (bias, residual) = (random.below(2) == 0, random.below(3) == 0);
-        // Weights that come with the run are packed by the run.
+        // Dynamic weights are packed at run time.
         let weights_come = ix % 4 == 3;
         let activation = match random.below(4) {
             0 => vec![pointwise::Unary::Relu],
@@ -72,7 +73,7 @@ pub fn convolutions() -> Vec<Case> {
         graph.set_outputs(vec![("y".into(), y)]);
         cases.push(Case { name, graph });
     }
-    // Several blocks of terms and of columns.
+    // Several blocks of the inner dimension and of columns.
     cases.push(with_weights("deep conv", Conv::square(1, 1), &[1, 130, 9, 9], &[&[14, 130, 3, 3]]));
     cases.push(with_weights("wide conv", Conv::square(1, 0), &[2, 300, 31, 37], &[&[3, 300, 1, 1]]));
     for (stride, output_pad, groups) in [(1, 0, 1), (2, 1, 1), (2, 0, 2), (3, 0, 1)] {
@@ -105,7 +106,7 @@ pub fn convolutions() -> Vec<Case> {
     cases
 }
 
-/// Windows over three dimensions.
+/// Convolutions and pools with windows over three dimensions.
 fn deep_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut random = Random::new(23);
@@ -151,7 +152,7 @@ fn deep_cases() -> Vec<Case> {
         let weight = [&[cin, cout / groups], &kernel[..]].concat();
         add(&format!("transposed {name} {transposed:?}"), transposed.into(), &weight);
         let kind = [PoolKind::Max, PoolKind::Mean, PoolKind::MeanWithPadding][ix % 3];
-        // A window lies on the picture somewhere.
+        // Padding is limited so that each window overlaps the image.
         let pad = pad.iter().zip(&kernel).map(|(pad, kernel)| pad.map(|pad| pad.min(kernel / 2))).collect();
         let pool = Pool { kind, kernel: dims(&kernel), stride, dilation, pad, ceil: ix % 4 == 0 };
         cases.push(case(&format!("pool {name} {pool:?}"), pool, &[(F, &x)]));
@@ -159,8 +160,7 @@ fn deep_cases() -> Vec<Case> {
     cases
 }
 
-/// Convolutions whose extents lie on both sides of tiles and stages: pixels, channels and terms of a little less and a little
-/// more than one of them, and of several.
+/// Convolutions whose pixels, channels and terms are slightly below or above one tile or stage, or span several.
 fn tiled() -> Vec<Case> {
     // Input, weight; strides, dilations, padding of all sides; groups.
     type Row = ([usize; 4], [usize; 4], [usize; 2], [usize; 2], usize, usize);
@@ -204,7 +204,7 @@ fn tiled() -> Vec<Case> {
     cases
 }
 
-/// The same to the other side.
+/// Transposed convolutions around tile and stage sizes.
 fn tiled_transposed() -> Vec<Case> {
     let rows = [
         ([3, 9, 7, 5], [9, 17, 3, 3], 2, 1, 1, 1, 1),

@@ -81,7 +81,7 @@ const COMMANDS: [(&str, &str); 8] = [
     ("version", "show the version"),
 ];
 
-/// Commands that run or inspect the model, as opposed to help.
+/// Commands that run or inspect the model.
 const ALL: &[&str] = &["", "run", "bench", "profile", "memory", "describe"];
 
 /// One flag.
@@ -97,7 +97,7 @@ const fn flag(name: &'static str, value: &'static str, commands: &'static [&'sta
     Flag { name, value, commands, help }
 }
 
-/// Every flag but those of memory reports ([`Request::FLAGS`]). A name may have one row a command.
+/// Every flag except those of memory reports ([`Request::FLAGS`]). A name may have one row per command.
 const FLAGS: [Flag; 17] = [
     flag("image", "FILE", &["run"], "a PNG or JPEG image, preprocessed as the model requires"),
     flag("input", "NAME=FILE.npy", &["run"], "one input; repeat for several"),
@@ -214,7 +214,7 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     })
 }
 
-/// The command and its flags with their values, each of which is in a table.
+/// The command and its flags with their values. Every flag is in a table.
 fn collect(words: &mut lexopt::Parser) -> Result<(String, Vec<(String, OsString)>), String> {
     let text = |error: lexopt::Error| format!("{error}; see --help");
     let (mut command, mut given) = (None::<String>, Vec::new());

@@ -1,8 +1,8 @@
-//! The peak bandwidth of this machine's memory, to which the bandwidths of steps are compared.
+//! The peak memory bandwidth of this machine, the reference for the bandwidths of steps.
 
 use crate::commands::timed;
 
-/// Bytes that one thread copies at once: far larger than caches.
+/// Bytes that one thread copies per try: far larger than caches.
 const BLOCK: usize = 32 << 20;
 /// The number of tries; the best counts.
 const TRIES: usize = 5;

@@ -14,7 +14,7 @@ use weights::npy;
 use crate::arguments::{Command, Common, Limit, Run};
 use crate::{bandwidth, inputs, memory, say};
 
-/// The answer of a command: its exit code.
+/// The answer of a command, which becomes the exit code.
 pub(crate) enum Answer {
     Yes,
     No,
@@ -161,7 +161,7 @@ fn result_json(port: &PortReport, tensor: &Tensor, limit: Limit) -> serde_json::
     result
 }
 
-/// Refuses flags that the outputs do not allow, before anything runs.
+/// Rejects flags that the outputs do not support, before anything runs.
 fn check_outputs(plan: &Plan, run: &Run) -> Result<(), String> {
     if run.top.is_some() && plan.outputs.first().is_none_or(|port| !port.dtype.is_float()) {
         return Err("--top needs a first output of floats".into());
@@ -258,7 +258,7 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
         return Err("this build does not count allocations".into());
     }
     write_inputs(session, &bytes)?;
-    // Reading the device's memory allocates on the host, so it is outside the counted part.
+    // Reading the device's memory allocates on the host, so it precedes the count.
     let taken = session.device_bytes().map_err(|error| error.to_string())?;
     let before = heap::allocations();
     session.run().map_err(|error| error.to_string())?;
@@ -273,7 +273,7 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
     };
     let [in_arena, in_image] = PLANNED_MAPPINGS;
     let known = [(in_arena, arena), (in_image, range_of(image.bytes()))];
-    // Before the audit, whose copies would count.
+    // Measured before the audit, whose copies would be counted.
     let mut memory = process::memory(&known).unwrap_or_default();
     memory.device = device;
     memory.device_in_run = taken_in_run;
@@ -301,7 +301,7 @@ fn timed_run(session: &mut Session, inputs: &[Vec<u8>]) -> Result<f64, String> {
     done.map(|()| seconds)
 }
 
-/// The result of `work`, and its seconds.
+/// The result of `work`, and its duration in seconds.
 #[expect(clippy::disallowed_methods, reason = "the one clock: how long a run takes")]
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();

@@ -1,6 +1,6 @@
-//! The runner: the program of every compiled executable. Its own file has the plan and the weights.
+//! The runner: the program of every compiled executable. Its own file contains the plan and the weights.
 //!
-//! Exit codes: 0 done; 1 the answer is no (plan and actual differ, or a limit is exceeded); 2 bad use or bad input.
+//! Exit codes: 0 done; 1 the answer is no (plan and actual differ, or a limit is exceeded); 2 invalid usage or input.
 
 mod arguments;
 mod bandwidth;

@@ -1,4 +1,4 @@
-//! Pictures: PNG and JPEG files to pixels, and pixels to a model's input.
+//! Images: decoding of PNG and JPEG files, and their preprocessing for a model's input.
 
 use std::io::Cursor;
 
@@ -16,10 +16,10 @@ pub(crate) struct Picture {
     pub(crate) rgb: Vec<u8>,
 }
 
-/// The most pixels a picture may have: what it takes in memory is bounded before anything is decoded.
+/// The most pixels of an image. The limit is checked before decoding, to bound memory.
 const PIXELS_MAX: u64 = 1 << 28;
 
-/// Decodes a file by its first bytes.
+/// Decodes a file; its first bytes determine the format.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Picture, String> {
     if bytes.starts_with(b"\x89PNG") {
         decode_png(bytes)
@@ -33,7 +33,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Picture, String> {
 fn decode_png(bytes: &[u8]) -> Result<Picture, String> {
     let damaged = |error: png::DecodingError| format!("the PNG image cannot be read: {error}");
     let mut decoder = png::Decoder::new(Cursor::new(bytes));
-    // Palettes and low depths become 8-bit samples, 16-bit ones lose their low byte.
+    // Palettes and low bit depths become 8-bit samples; 16-bit samples lose their low byte.
     decoder.set_transformations(png::Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(damaged)?;
     let (width, height) = reader.info().size();
@@ -46,7 +46,7 @@ fn decode_png(bytes: &[u8]) -> Result<Picture, String> {
 
 fn decode_jpeg(bytes: &[u8]) -> Result<Picture, String> {
     let damaged = |error: DecodeErrors| format!("the JPEG image cannot be read: {error}");
-    // The limits of the decoder are below ours in one dimension only.
+    // The decoder's default limits bound each dimension; `PIXELS_MAX` bounds their product.
     let options = DecoderOptions::default().set_max_width(usize::MAX).set_max_height(usize::MAX).set_strict_mode(true);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(damaged)?;
@@ -69,7 +69,7 @@ fn check_size(width: u64, height: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Grey becomes RGB; what is transparent keeps its colour.
+/// Gray becomes RGB; alpha is ignored.
 fn to_rgb(width: usize, height: usize, channels: usize, samples: &[u8]) -> Result<Picture, String> {
     if samples.len() < width * height * channels {
         return Err("the image is truncated".into());
@@ -82,13 +82,13 @@ fn to_rgb(width: usize, height: usize, channels: usize, samples: &[u8]) -> Resul
     Ok(Picture { width, height, rgb })
 }
 
-/// The picture as one sample of the model's input: three planes in the model's order, normalised.
+/// The image as one sample of the model's input: three normalized planes in the model's channel order.
 pub(crate) fn prepare(picture: &Picture, preprocess: &Preprocess) -> Vec<f32> {
     let side = picture.width.min(picture.height) as f64 * f64::from(preprocess.crop_fraction);
     let across = Taps::new(crop(picture.width, side), preprocess.width, preprocess.filter);
     let down = Taps::new(crop(picture.height, side), preprocess.height, preprocess.filter);
 
-    // Rows first, then columns, each rounded to 8 bits, as common image libraries do.
+    // Rows first, then columns, each rounded to 8 bits, like common image libraries.
     let mut rows = vec![0u8; picture.height * preprocess.width * 3];
     for y in 0..picture.height {
         for x in 0..preprocess.width {
@@ -114,21 +114,21 @@ pub(crate) fn prepare(picture: &Picture, preprocess: &Preprocess) -> Vec<f32> {
     input
 }
 
-/// The centred `side` of `extent` pixels, its ends rounded down to whole pixels.
+/// The centered `side` of `extent` pixels, with both ends rounded down to whole pixels.
 fn crop(extent: usize, side: f64) -> std::ops::Range<usize> {
     let (start, end) = ((extent as f64 - side) / 2.0, (extent as f64 + side) / 2.0);
     let start = (start.max(0.0) as usize).min(extent - 1);
     start..(end as usize).clamp(start + 1, extent)
 }
 
-/// For each output position the input positions it is made from, with weights that sum to one.
+/// For each output position, the input positions that contribute, with weights that sum to one.
 struct Taps {
     first: Vec<usize>,
     weights: Vec<Vec<f64>>,
 }
 
 impl Taps {
-    /// For the pixels of `range` resized to `out`. The filter widens when it shrinks.
+    /// Taps to resize the pixels of `range` to `out`. The filter widens when it shrinks an image.
     fn new(range: std::ops::Range<usize>, out: usize, filter: Filter) -> Taps {
         let scale = range.len() as f64 / out as f64;
         let widening = scale.max(1.0);

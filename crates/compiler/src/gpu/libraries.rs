@@ -22,7 +22,7 @@ impl Libraries {
         self.cudnn.is_some() || self.cublas.is_some()
     }
 
-    /// Whether a library rounds `f32` operands to eleven bits.
+    /// Whether a library rounds `f32` operands to TF32.
     pub fn rounds(self) -> bool {
         [self.cudnn, self.cublas].contains(&Some(MathMode::Tf32))
     }
@@ -35,10 +35,10 @@ impl Libraries {
         self
     }
 
-    /// Applies `--exact`, and refuses contradictions with `--dtype` and between the options themselves.
+    /// Applies `--exact`, and rejects contradictions with `--dtype` and between the options.
     ///
     /// # Errors
-    /// Two options exclude each other, or one needs another.
+    /// Two options exclude each other, or one requires another.
     pub fn resolve(mut self, exact: bool, precisions: &[Precision]) -> Result<Libraries, String> {
         if self.cublas.is_none() && self.cublas_workspace.is_some() {
             return Err("--cublas-workspace needs --cublas".into());

@@ -13,7 +13,7 @@ use types::DType;
 pub enum Precision {
     /// `f32` throughout.
     F32,
-    /// `f32` in memory; tensor cores round operands to eleven bits.
+    /// `f32` in memory; tensor cores round operands to TF32.
     Tf32,
     /// IEEE half precision in memory.
     F16,
@@ -57,7 +57,7 @@ impl fmt::Display for Precision {
     }
 }
 
-/// Error of a name that is no precision.
+/// The error of an unsupported precision name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not supported; there are f32, tf32, f16, bf16")]
 pub struct ParsePrecisionError(String);

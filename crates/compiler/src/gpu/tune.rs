@@ -1,7 +1,7 @@
-//! `--tune` for GPUs: measures the algorithms that cuDNN and cuBLASLt have for each layer, and prefers the fastest.
+//! `--tune` for GPUs: measures the algorithms that cuDNN and cuBLASLt offer for each layer, and selects the fastest.
 //!
-//! Results go to a file, by GPU, library and layer. Layers in the file are not measured again, so that the same file gives
-//! the same executable.
+//! Results are stored in a file, by GPU, library and layer. Layers in the file are not measured again, so the same file
+//! gives the same executable.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ const LAUNCHES: usize = 5;
 /// Limits of the repeats of one layer.
 const REPEATS_MIN: usize = 3;
 const REPEATS_MAX: usize = 40;
-/// A later candidate repaths an earlier one only if it takes this part of its time or less.
+/// A later candidate replaces an earlier one only if it takes at most this part of its time.
 const WORTHWHILE: f64 = 0.97;
 /// The first lines of the file.
 const HEADER: &str = "# prestow: the fastest of what libraries have for a layer, as measured";
@@ -100,8 +100,8 @@ impl Layer {
     }
 }
 
-/// Measures the library layers of plans on a GPU, and makes the compiler prefer the fastest algorithms. Compile the model
-/// again to use them.
+/// Measures the library layers of plans on a GPU, and makes the compiler prefer the fastest algorithms. To use them,
+/// compile the model again.
 ///
 /// # Errors
 /// The GPU is not the compiler's; the file of results cannot be read or written; a library or the driver fails.
@@ -216,7 +216,7 @@ impl Measurement<'_> {
         self.cublas.as_ref().expect("there is a product")
     }
 
-    /// The candidates of a layer, ready to run on made-up operands. `None` for a candidate that its library refuses.
+    /// The candidates of a layer, ready to run on random operands. `None` for a candidate that its library rejects.
     fn candidates(&self, layer: &Layer) -> Result<Vec<Option<DeviceCall>>, String> {
         let text = |error: DriverError| error.to_string();
         let mut end = Bytes(0);
@@ -250,7 +250,8 @@ impl Measurement<'_> {
         })
     }
 
-    /// Runs the candidates of a layer in turns for about `seconds`. Returns the index of the fastest and the text of all times.
+    /// Runs the candidates of a layer alternately for about `seconds`. Returns the index of the fastest, and all times
+    /// as text.
     #[expect(clippy::disallowed_methods, reason = "the time limit is the caller's option")]
     fn measure(&mut self, layer: &Layer, seconds: f64) -> Result<(usize, String), String> {
         let start = Instant::now();
@@ -265,7 +266,7 @@ impl Measurement<'_> {
                 let launches = || (0..LAUNCHES).try_for_each(|_| call.launch());
                 let taken = match self.timer.seconds(launches) {
                     Ok(taken) => taken,
-                    // A candidate may fail at its first launch. If the GPU itself still works, the candidate is dropped.
+                    // A candidate may fail at its first launch. If the GPU still works, the candidate is dropped.
                     Err(_) if repeat == 0 && self.gpu.finish().is_ok() => {
                         *candidate = None;
                         continue;
@@ -290,10 +291,11 @@ impl Measurement<'_> {
     }
 }
 
-/// Size of the block of made-up numbers that is copied repeatedly.
+/// The size of the block of random numbers that is copied repeatedly.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Fills the first bytes with uniform random numbers. GPUs compute faster on zeros, so zeros would falsify times.
+/// Fills the first `size` bytes with uniform random numbers. GPUs compute faster on zeros, so zeros would falsify
+/// times.
 ///
 /// # Errors
 /// The driver fails.

@@ -9,9 +9,9 @@ use super::Report;
 /// The memory that a run used, and whether it equals the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The memory.
+    /// The measured memory.
     pub actual: Actual,
-    /// The conclusion.
+    /// The verdict of the comparison.
     pub verdict: Verdict,
 }
 
@@ -20,35 +20,36 @@ pub struct Measured {
 pub struct Actual {
     /// Arena bytes that some buffer covers at some step.
     pub arena_planned_bytes: u64,
-    /// Of these, bytes that a run wrote.
+    /// The part of these bytes that a run wrote.
     pub arena_written_bytes: u64,
-    /// Bytes written outside the operands that the step may write.
+    /// Bytes that steps wrote outside the operands that they may write.
     pub outside_bytes: u64,
-    /// The steps that wrote them.
+    /// The steps that wrote these bytes.
     pub outside: Vec<Outside>,
-    /// Allocations on the heap during a run.
+    /// Heap allocations during a run.
     pub heap_allocations_in_run: u64,
-    /// Whether runs over different patterns gave the same results bit by bit: no step read uninitialized bytes.
+    /// Whether runs over different fill patterns gave bit-identical results: no step read uninitialized bytes.
     pub same_results: bool,
-    /// After each step, the bytes of live buffers that were written by then.
+    /// After each step, the bytes of live buffers that have been written.
     pub live_written_bytes: Vec<u64>,
     /// The peak of resident memory.
     pub peak_rss_bytes: u64,
-    /// Resident after a run.
+    /// Resident memory after a run.
     pub rss_bytes: u64,
-    /// Resident, private and written to.
+    /// Resident private memory that was written.
     pub private_dirty_bytes: u64,
     /// Resident memory of the arena and of the image's plan and weights.
     pub planned_resident: Vec<ProcessItem>,
-    /// Residual memory: resident memory of anything else.
+    /// Residual memory: all other resident memory.
     pub residual: Vec<ProcessItem>,
     /// Memory of the device, if it has its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device: Vec<ProcessItem>,
-    /// Device memory of whole processes, libraries and contexts included, by the device's management.
+    /// Device memory of whole processes, including libraries and contexts, as the device's management library reports
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_processes: Vec<ProcessItem>,
-    /// Figures that the device's management does not provide.
+    /// Figures that the device's management library does not report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_untold: Vec<UnavailableItem>,
 }
@@ -74,7 +75,7 @@ impl Actual {
 pub struct Outside {
     /// Its position.
     pub step: usize,
-    /// How many bytes.
+    /// The number of bytes outside.
     pub bytes: u64,
 }
 
@@ -83,7 +84,7 @@ pub struct Outside {
 pub struct ProcessItem {
     /// Their kind.
     pub what: String,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
     /// How the figure was measured.
     pub method: String,
@@ -99,7 +100,7 @@ pub enum Verdict {
     Smaller,
     /// Bytes outside live buffers were written.
     Outside,
-    /// Runs over different patterns differ: a step read uninitialized bytes.
+    /// Runs over different fill patterns differ: a step read uninitialized bytes.
     Stale,
     /// A run allocated, on the heap or on a device.
     Allocates,
@@ -108,7 +109,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict in texts.
+    /// The verdict as text.
     pub fn text(self) -> &'static str {
         match self {
             Verdict::Equal => "equal",
@@ -126,7 +127,7 @@ impl Verdict {
 pub struct BufferActual {
     /// Bytes that were written.
     pub written_bytes: u64,
-    /// Bytes in it that steps wrote without owning them.
+    /// Bytes of it that steps wrote without having it as an operand.
     pub outside_bytes: u64,
     /// `equal`, `smaller`, `outside` or `undetermined`.
     pub verdict: Verdict,
@@ -137,7 +138,7 @@ impl BufferActual {
         let verdict = match *touched {
             BufferAudit { outside: 1.., .. } => Verdict::Outside,
             BufferAudit { written, .. } if written < bytes => Verdict::Smaller,
-            // Bytes that held an operand before they were written never held the pattern.
+            // Bytes that held an operand before they were written never held the fill pattern.
             BufferAudit { assumed: 1.., .. } => Verdict::Undetermined,
             _ => Verdict::Equal,
         };

@@ -1,4 +1,4 @@
-//! From a plan to a [`Report`].
+//! Makes a [`Report`] from a plan.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ impl Report {
     }
 }
 
-/// Fills the fields that follow from buffers, timeline and constants: roles, free ranges and buffers at the peak.
+/// Derives roles, free ranges and buffers at the peak from buffers, timeline and constants.
 pub(crate) fn finish(planned: &mut Planned) {
     let step = planned.peak_step;
     let at_peak = planned.timeline.iter().filter_map(|(role, live)| Some((role.clone(), *live.get(step as usize)?)));
@@ -87,7 +87,7 @@ pub(crate) fn finish(planned: &mut Planned) {
     planned.alive_at_peak = alive;
 }
 
-/// Ranges of the arena under no buffer at a step.
+/// Ranges of the arena that no buffer covers at a step.
 fn holes(planned: &Planned, step: u32) -> Vec<FreeRange> {
     let mut live: Vec<(u64, u64)> = planned
         .buffers
@@ -135,7 +135,8 @@ pub(crate) fn timeline(buffers: &[BufferRow], steps: u32, arena_bytes: u64) -> B
     timeline
 }
 
-/// For each buffer the steps that write it first and read it last; for each constant the step that reads it first.
+/// For each buffer, the first step that writes it and the last that reads it; for each constant, the first step that
+/// reads it.
 struct Touches {
     writer: Vec<Option<u32>>,
     reader: Vec<Option<u32>>,
@@ -165,7 +166,7 @@ impl Touches {
                 touches.writer[ix].get_or_insert(at);
             }
         }
-        // The caller writes inputs, and an earlier run states, before any step.
+        // The caller writes inputs before any step, and an earlier run writes states.
         let given = plan.inputs.iter().chain(plan.states.iter().map(|state| &state.port));
         given.filter_map(|port| buffer(&port.operand)).for_each(|ix| touches.writer[ix] = None);
         touches
@@ -279,7 +280,7 @@ impl Section {
         section
     }
 
-    /// Less than one alignment is padding of the constant before; more is another batch's.
+    /// A gap of less than one alignment is padding of the previous constant; a larger gap belongs to other batches.
     fn gap(&mut self, bytes: u64, alignment: u64) {
         match self.rows.last_mut() {
             Some(row) if bytes < alignment => {
@@ -291,8 +292,8 @@ impl Section {
     }
 }
 
-/// The plan's placement in minimalloc's form: `id,lower,upper,size,alignment,offset`, sizes rounded up to the alignment,
-/// an id being the buffer's number and its tag. With it anyone can check the arena.
+/// The plan's placement in minimalloc's format, `id,lower,upper,size,alignment,offset`, for independent checks. Sizes
+/// are rounded up to the alignment; an id is the buffer's index and its tag.
 pub fn placement_csv(plan: &Plan) -> String {
     let id = |(ix, buffer): (usize, &Buffer)| {
         let tag: String =

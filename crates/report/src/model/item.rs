@@ -6,7 +6,7 @@ use super::{BufferRow, Origin, Report, spans, type_text};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
     pub(crate) kind: ItemKind,
-    /// The node whose bytes these are; of constants, the node that reads them first.
+    /// The node that yields the bytes; for constants, the node that reads them first.
     pub(crate) scope: String,
     /// The name of the value or constant.
     pub(crate) name: String,
@@ -15,9 +15,9 @@ pub(crate) struct Item {
     pub(crate) foreign: Option<String>,
     /// Dtype and shape; may be empty.
     pub(crate) type_text: String,
-    /// As kernels use them.
+    /// The bytes that kernels use.
     pub(crate) bytes: u64,
-    /// With the padding behind them.
+    /// The bytes including the padding after them.
     pub(crate) padded_bytes: u64,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn items(report: &Report) -> Vec<Item> {
     items
 }
 
-/// A buffer's bytes at a step, split by the values that have them then; the padding is the last one's.
+/// A buffer's bytes at a step, divided between the values that occupy them; the padding belongs to the last item.
 fn of_buffer(ix: usize, buffer: &BufferRow, step: u32) -> Vec<Item> {
     let spans = spans(buffer).into_iter().filter(|span| (span.first_step..=span.last_step).contains(&step));
     let item = |span: super::Span| {

@@ -1,15 +1,15 @@
-//! The report's JSON: written for anyone, read back for `diff` and for the page.
+//! The report's JSON: written for other programs, read for `diff` and for the page.
 
 use super::{FORMAT, Report, VERSION};
 
-/// Reason why a text is not a report.
+/// The reason that a text is not a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
-    /// It is no JSON, or not of this kind.
+    /// Not JSON, or not JSON of a memory report.
     NotAReport(String),
-    /// It is of another version.
+    /// An unsupported version.
     Version(u64),
-    /// Its numbers contradict each other.
+    /// Numbers that contradict each other.
     Inconsistent(&'static str),
 }
 
@@ -37,7 +37,7 @@ impl Report {
 /// Reads a report's JSON.
 ///
 /// # Errors
-/// Anything that is not one, or contradicts itself. Never panics, whatever the bytes.
+/// Any input that is not a consistent report. Never panics, for any bytes.
 pub fn read(text: &[u8]) -> Result<Report, ReadError> {
     let value: serde_json::Value =
         serde_json::from_slice(text).map_err(|error| ReadError::NotAReport(error.to_string()))?;

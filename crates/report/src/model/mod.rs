@@ -1,8 +1,8 @@
 //! [`Report`]: the memory report as exact numbers. Every view and every export is a function of it.
 //!
-//! `build` makes one from a plan, `actual` adds measurements of a run, `span` attributes bytes of a buffer to values over
-//! time, `item` breaks the peak down to items that add up to the plan's bytes, `json` reads and writes the versioned form
-//! that `docs/reference/memory-report.md` describes.
+//! `build` makes one from a plan, `actual` adds measurements of a run, `span` attributes bytes of a buffer to values
+//! over time. `item` divides the bytes at the peak into items that add up to the plan's bytes. `json` reads and writes
+//! the versioned form that `docs/reference/memory-report.md` describes.
 
 mod actual;
 mod build;
@@ -43,14 +43,14 @@ pub struct Report {
     pub model: String,
     /// The target.
     pub target: String,
-    /// The first extent of its inputs.
+    /// The first extent of the model's inputs.
     pub batch: u64,
     /// Planned memory.
     pub planned: Planned,
     /// Used memory, if measured.
     #[serde(flatten)]
     pub measured: Option<Measured>,
-    /// Bytes that another profiler counted without a name; negative if it named more than it counted.
+    /// Bytes that another profiler counted without a name; negative if the named bytes exceed the count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unnamed: Vec<Unnamed>,
 }
@@ -59,7 +59,7 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// A plan of ours: exact.
+    /// A plan of prestow: exact.
     Plan,
     /// MXNet's CSV with five columns: the contents of its pool at one moment.
     MxnetCsv,
@@ -74,23 +74,23 @@ pub enum Origin {
 pub struct Unnamed {
     /// Their name in the profile.
     pub what: String,
-    /// How many.
+    /// The number of bytes.
     pub bytes: i64,
 }
 
-/// Memory as the plan has it.
+/// Planned memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
     /// The size of the arena.
     pub arena_bytes: u64,
-    /// Offsets and padded sizes are multiples of this.
+    /// The alignment: offsets and padded sizes are multiples of it.
     pub alignment_bytes: u64,
     /// The largest sum of live buffers: no placement of these buffers is smaller.
     pub lower_bound_bytes: u64,
-    /// No placement is smaller than this either: the lower bound, or more where a search has ruled out what is between.
+    /// The best proved lower bound: `lower_bound_bytes`, or more if a search excluded smaller arenas.
     pub least_bytes: u64,
-    /// How `least_bytes` is proved to be the minimum: `optimal_by_bound`, `optimal_by_search`, `gap`, or `not_planned`
-    /// for another program's profile.
+    /// The proof that the arena is minimal: `optimal_by_bound`, `optimal_by_search`, `gap`, or `not_planned` for
+    /// another program's profile.
     #[serde(with = "proof_name")]
     pub state: Option<Proof>,
     /// Whether the arena is proved minimal.
@@ -101,12 +101,12 @@ pub struct Planned {
     pub peak_step: u32,
     /// The constants' section of the image.
     pub weights_bytes: u64,
-    /// Of the section, bytes between a constant and the next.
+    /// Bytes of the section between one constant and the next.
     pub constants_padding_bytes: u64,
-    /// Of the section, bytes that only the plans for other batches read.
+    /// Bytes of the section that only plans for other batches read.
     pub constants_other_bytes: u64,
-    /// Bytes by role: buffers alive at the peak step with `padding` and `hole`, which add up to the arena; then `weight`
-    /// and `constant` from the image.
+    /// Bytes by role: buffers alive at the peak step, with `padding` and `hole`, which add up to the arena; then
+    /// `weight` and `constant` from the image.
     pub by_role: BTreeMap<String, u64>,
     /// Ranges of the arena that no buffer covers at the peak step.
     pub holes_at_peak: Vec<FreeRange>,
@@ -129,7 +129,7 @@ pub struct BoundsRow {
     pub bound_bytes: u64,
     /// The best proved lower bound.
     pub least_bytes: u64,
-    /// As in [`Planned::state`].
+    /// The proof, as in [`Planned::state`].
     #[serde(with = "proof_name")]
     pub state: Option<Proof>,
 }
@@ -186,20 +186,20 @@ pub struct FreeRange {
 pub struct AtPeak {
     /// Its position among the buffers.
     pub buffer: usize,
-    /// Scope and role.
+    /// The buffer's scope and role.
     pub tag: String,
     /// Its size.
     pub bytes: u64,
     /// Its size in the arena.
     pub padded_bytes: u64,
-    /// Why it is alive then.
+    /// The reason that it is alive at the peak.
     pub why: Why,
 }
 
 /// One kernel call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRow {
-    /// The node it serves.
+    /// The scope of its node.
     pub scope: String,
     /// The kernel's name.
     pub kernel: String,
@@ -207,28 +207,28 @@ pub struct StepRow {
     pub label: String,
     /// Arithmetic operations.
     pub flops: u64,
-    /// Bytes of buffers alive at it, padding included.
+    /// Bytes of buffers alive at this step, padding included.
     pub live_bytes: u64,
 }
 
 /// One buffer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BufferRow {
-    /// Scope and role.
+    /// The buffer's scope and role.
     pub tag: String,
     /// Its scope.
     pub scope: String,
-    /// Their role.
+    /// Its role.
     pub role: String,
     /// Its size.
     pub bytes: u64,
     /// Its size in the arena: rounded up to the alignment.
     pub padded_bytes: u64,
-    /// Its place in the arena.
+    /// Its offset in the arena.
     pub offset: u64,
-    /// The first step of its life.
+    /// The first step at which it is alive.
     pub first_step: u32,
-    /// The last step of its life, included.
+    /// The last step at which it is alive, inclusive.
     pub last_step: u32,
     /// How long its bytes are kept.
     #[serde(default, skip_serializing_if = "is_run")]
@@ -239,7 +239,7 @@ pub struct BufferRow {
     pub writer: Option<Touch>,
     /// The last step that reads it; `None` if no step does.
     pub last_reader: Option<Touch>,
-    /// Sharing that would have made it needless, and why there is none.
+    /// Sharing that would have avoided this buffer, and the reasons against it.
     pub refused: Vec<RefusedRow>,
     /// The audit of a run, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -256,7 +256,7 @@ impl BufferRow {
         (self.first_step..=self.last_step).contains(&step)
     }
 
-    /// How many steps it lives.
+    /// The number of steps at which it is alive.
     pub fn steps(&self) -> u64 {
         u64::from(self.last_step - self.first_step) + 1
     }
@@ -275,11 +275,11 @@ pub struct ValueRow {
     pub layout: String,
     /// Its offset in the buffer.
     pub offset: u64,
-    /// Its size, the padding of a last block of channels included.
+    /// Its size, including the padding of the last channel block.
     pub bytes: u64,
     /// The first step that touches it.
     pub first_step: u32,
-    /// The last such step, included.
+    /// The last step that touches it, inclusive.
     pub last_step: u32,
     /// `own`, `view`, `part` or `in_place`.
     pub sharing: String,
@@ -297,7 +297,7 @@ impl ValueRow {
 pub struct Touch {
     /// Its position.
     pub step: u32,
-    /// The node it serves.
+    /// The scope of its node.
     pub scope: String,
 }
 
@@ -306,13 +306,13 @@ pub struct Touch {
 pub struct RefusedRow {
     /// The node at which bytes would have been shared.
     pub node: String,
-    /// The value whose bytes were wanted.
+    /// The value whose bytes would have been shared.
     pub of: String,
     /// `part` or `in_place`.
     pub sharing: String,
     /// `read_later`, `output`, `given`, `kernel`, `occupied` or `peak`.
     pub reason: String,
-    /// The whole of it as a sentence.
+    /// The refusal as a sentence.
     pub text: String,
 }
 
@@ -325,21 +325,21 @@ pub struct ConstantRow {
     pub name: String,
     /// `weight` or `constant`.
     pub role: String,
-    /// The node of the first step that reads it: the layer it belongs to.
+    /// The scope of the node of the first step that reads it; its layer.
     pub scope: String,
     /// The dtype of the tensor it was packed from.
     pub dtype: String,
     /// The extents of that tensor.
     pub shape: Vec<usize>,
-    /// Its place in the section.
+    /// Its offset in the section.
     pub offset: u64,
     /// The size of that tensor.
     pub tensor_bytes: u64,
     /// Its size as packed for the kernel that reads it.
     pub bytes: u64,
-    /// Of these, bytes that no earlier constant has: equal constants share bytes.
+    /// Bytes of it that no earlier constant has: equal constants share bytes.
     pub own_bytes: u64,
-    /// The padding behind it.
+    /// The padding after it.
     pub padding_bytes: u64,
 }
 
@@ -349,17 +349,17 @@ impl Report {
         self.planned.arena_bytes + self.planned.weights_bytes
     }
 
-    /// Whether nothing that was measured differs from the plan.
+    /// Whether the measured memory equals the plan; true without measurements.
     pub fn agrees(&self) -> bool {
         self.measured.as_ref().is_none_or(|measured| measured.verdict == Verdict::Equal)
     }
 
-    /// The number of steps, with one as the least.
+    /// The number of steps, at least one.
     pub fn step_count(&self) -> u32 {
         (self.planned.steps.len() as u32).max(1)
     }
 
-    /// Residual memory of the process, or unnamed bytes of an imported profile, if known.
+    /// Residual memory of the process, or unnamed bytes of an imported profile, if available.
     pub fn residual_bytes(&self) -> Option<i64> {
         let measured = self.measured.as_ref().map(|measured| measured.actual.residual_bytes() as i64);
         measured.or_else(|| (!self.unnamed.is_empty()).then(|| self.unnamed.iter().map(|row| row.bytes).sum()))

@@ -1,20 +1,20 @@
-//! [`Span`]: which value has which bytes of a buffer, from when to when. Spans tile a buffer at every step of its life.
+//! [`Span`]: the value that occupies a range of a buffer for some steps. Spans tile a buffer at every step of its life.
 
 use super::BufferRow;
 
-/// Bytes of a buffer that one value has, or that wait for one.
+/// Bytes of a buffer that one value occupies, or that are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The buffer's value; `None` if no value has these bytes at the time, such as a slice of a concatenation yet to be
-    /// written, or was read for the last time.
+    /// The buffer's value; `None` if no value occupies these bytes, such as a concat slice that is yet to be written or
+    /// was read for the last time.
     pub(crate) value: Option<usize>,
     /// Its offset in the buffer.
     pub(crate) offset: u64,
-    /// How many.
+    /// The number of bytes.
     pub(crate) bytes: u64,
     /// The first step.
     pub(crate) first_step: u32,
-    /// The last step, included.
+    /// The last step, inclusive.
     pub(crate) last_step: u32,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn spans(buffer: &BufferRow) -> Vec<Span> {
             first_step,
             last_step,
         });
-        // Join with the equal span of the step before.
+        // Merge with the same span of the previous interval.
         let mut next = Vec::new();
         for mut span in now {
             let same = |old: &Span| (old.value, old.offset, old.bytes) == (span.value, span.offset, span.bytes);

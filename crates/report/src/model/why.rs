@@ -10,7 +10,7 @@ use super::{BufferRow, Planned, ValueRow};
 pub struct Why {
     /// The kind of reason.
     pub kind: WhyKind,
-    /// The step that decides it, if any.
+    /// The step that decides, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
     /// The reason in words.
@@ -25,9 +25,9 @@ pub enum WhyKind {
     Scratch,
     /// A result of the model.
     Output,
-    /// It is kept between runs.
+    /// State, kept between runs.
     State,
-    /// The step reads it, for the last time.
+    /// The step is its last reader.
     ReadNow,
     /// A later step reads it.
     ReadLater,
@@ -37,12 +37,12 @@ pub enum WhyKind {
     NeverRead,
     /// It holds no value at the step: a slice of it is yet to be written.
     Waits,
-    /// An imported profile has no reason.
+    /// Unknown, for an imported profile.
     NotTold,
 }
 
 impl Why {
-    /// Why `buffer` is alive at `step`.
+    /// The reason that `buffer` is alive at `step`.
     pub(crate) fn new(planned: &Planned, buffer: &BufferRow, step: u32) -> Why {
         let why = |kind, step, text: String| Why { kind, step, text };
         if buffer.persistence == Persistence::Session {
@@ -52,7 +52,7 @@ impl Why {
             return why(WhyKind::Scratch, Some(step), "scratch of this step".into());
         }
         let is_now = |value: &&ValueRow| (value.first_step..=value.last_step).contains(&step);
-        // Of several values, the one that lives longest keeps the buffer alive.
+        // If several values are alive, the one that lives longest keeps the buffer alive.
         let holds = buffer.values.iter().filter(is_now).max_by_key(|value| (value.last_step, value.first_step));
         let next = buffer.values.iter().filter(|value| step < value.first_step).min_by_key(|value| value.first_step);
         if let (None, Some(next)) = (holds, next) {
@@ -85,7 +85,7 @@ fn is_gradient(role: &str) -> bool {
     matches!(role, "weight_gradient" | "activation_gradient")
 }
 
-/// Whether a step writes a gradient first.
+/// Whether a step is the first to write a gradient.
 fn writes_gradient(planned: &Planned, step: u32) -> bool {
     let writes = |buffer: &BufferRow| buffer.writer.as_ref().is_some_and(|writer| writer.step == step);
     planned.buffers.iter().any(|buffer| is_gradient(&buffer.role) && writes(buffer))

@@ -1,4 +1,4 @@
-//! [`BenchReport`]: how long runs took.
+//! [`BenchReport`]: latencies of runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ impl Latency {
     /// From the seconds of each run; there must be at least one.
     pub fn new(mut seconds: Vec<f64>) -> Latency {
         seconds.sort_by(f64::total_cmp);
-        // The nearest rank: the least time that this fraction of the runs does not exceed.
+        // The nearest-rank percentile: the least time that at least this fraction of the runs does not exceed.
         let rank = |fraction: f64| {
             let at = (fraction * seconds.len() as f64).ceil() as usize;
             seconds[at.clamp(1, seconds.len()) - 1] * 1e3

@@ -1,11 +1,11 @@
-//! Damaged files: an error that names the line or the field, never a panic, whatever the bytes.
+//! Damaged files give an error that names the line or the field, and never a panic.
 
 use prestow_report::{Flame, Measure, Options, Page, Report, View, import, read};
 use types::Random;
 
 use crate::plans::{random, small, small_measured};
 
-/// Everything that is made of a report.
+/// Calls every function that uses a report.
 fn use_all(report: &Report) {
     let options = Options::default();
     View::ALL.iter().for_each(|view| {
@@ -79,7 +79,7 @@ fn damaged_reports_are_refused_or_harmless() {
         for _ in 0..700 {
             let mut bytes = text.clone().into_bytes();
             let at = random.below(bytes.len() as u64) as usize;
-            // Digits that become others keep the JSON whole, so that what is read is a report that lies.
+            // Changed digits keep the JSON valid but make the report's numbers false.
             match (bytes[at].is_ascii_digit(), random.below(3)) {
                 (true, 0) => bytes.splice(at..at, *b"99999999").for_each(drop),
                 (true, _) => bytes[at] = b'0' + random.below(10) as u8,

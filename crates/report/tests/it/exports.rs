@@ -1,4 +1,4 @@
-//! What the exports look like, read by readers that share nothing with the writers.
+//! The contents of exports, read by code that is independent of the writers.
 
 use std::io::Read;
 
@@ -40,7 +40,7 @@ fn json_of_a_small_plan() {
     insta::assert_snapshot!(format!("{report:#}"));
 }
 
-/// The sums of both sample values of a gzipped pprof profile, by a reader of protocol buffers of its own.
+/// The sums of both sample values of a gzipped pprof profile, by an independent reader of protocol buffers.
 pub(crate) fn pprof_sums(bytes: &[u8]) -> [u64; 2] {
     let mut profile = Vec::new();
     flate2::read::GzDecoder::new(bytes).read_to_end(&mut profile).expect("it is gzip");

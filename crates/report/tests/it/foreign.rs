@@ -1,4 +1,4 @@
-//! Other programs open what is written: Python's json and pickle, PyTorch's own viewer, protoc.
+//! Other programs open the exports: Python's json and pickle, PyTorch's own viewer, protoc.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use prestow_report::Report;
 
 use crate::plans::{folder, random, run, skip, small};
 
-/// Runs a Python script on files; none after saying that `test` is skipped because there is no Python.
+/// Runs a Python script on files; `None` if the test is skipped because Python is missing.
 fn python(test: &str, script: &str, files: &[&str]) -> Option<String> {
     let mut words = vec!["-c", script];
     words.extend(files);
@@ -20,7 +20,7 @@ fn python(test: &str, script: &str, files: &[&str]) -> Option<String> {
 fn python_reads_the_same_from_json_and_pickle() {
     let test = "report::python_reads_the_same_from_json_and_pickle";
     let folder = folder("pickle");
-    // More events than are appended at once.
+    // More events than a pickle appends at once.
     let report = Report::new(&random(5, 400, 1500));
     let (json, pickle) = (folder.join("s.json"), folder.join("s.pickle"));
     std::fs::write(&json, report.snapshot_json()).expect("writable");
@@ -68,7 +68,7 @@ fn pytorch_opens_the_snapshot() {
     let path = folder("torch").join("s.pickle");
     let report = Report::new(&small());
     std::fs::write(&path, report.snapshot_pickle()).expect("writable");
-    // The pages, the list of events, and the lines of which it makes its flame graphs.
+    // The pages, the list of events, and the lines from which PyTorch draws its flame graphs.
     let script = "import pickle, sys\n\
         from torch.cuda import _memory_viz as viz\n\
         snapshot = pickle.load(open(sys.argv[1], 'rb'))\n\

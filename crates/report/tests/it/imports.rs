@@ -33,7 +33,7 @@ fn mxnets_csv_in_the_views() {
     assert_eq!((report.origin, report.residual_bytes()), (Origin::MxnetCsv, Some(286_261_248)));
     let text = [View::Headline, View::Bars, View::Top].map(|view| report.text(view, &Options::default()));
     insta::assert_snapshot!(text.join("\n"));
-    // Written again, it is the same table.
+    // Writing the profile again gives the same rows in any order.
     let mut lines: Vec<&str> = MXNET.lines().skip(1).collect();
     lines.sort_unstable();
     let again = report.mxnet_csv();

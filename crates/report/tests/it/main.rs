@@ -1,5 +1,5 @@
-//! The report, its views, exports, imports and page, through what the crate offers: sums to the byte on made-up plans, golden
-//! texts and pictures of a small one, and other programs that open what is written.
+//! The report, its views, exports, imports and page, through the public interface: sums to the byte on synthetic plans,
+//! golden texts and images of a small plan, and other programs that open the files.
 
 mod damaged;
 mod exports;

@@ -1,5 +1,5 @@
-//! The page in a browser: headless Chromium loads it from a file, a script beside it does what a person would, and the
-//! document as it then stands is read back. Without Chromium the tests are skipped, and say so.
+//! The page in headless Chromium: it is loaded from a file, an added script acts as a user, and the resulting document
+//! is read back. Without Chromium the tests are skipped, with a message.
 
 use std::process::Command;
 
@@ -8,15 +8,16 @@ use serde_json::Value;
 
 use crate::plans::{folder, random, skip, small, small_measured};
 
-/// Collects errors from the first line on, as a page's own script would hide them.
+/// Collects errors from the first line on, before a script of the page can hide them.
 const BEFORE: &str = "<script>window.faults=[];window.onerror=(m,s,l)=>{faults.push(m+' at '+l)};\
     window.addEventListener('unhandledrejection',e=>faults.push(String(e.reason)));\
     for(const k of['error','warn'])console[k]=(...a)=>faults.push(a.join(' '));</script>";
 
-/// What a person would do, in the words of the page's document.
+/// The actions of a user, as a script.
 const AFTER: &str = include_str!("visitor.js");
 
-/// What was seen on a page after `words` were searched, or none after saying that `test` is skipped.
+/// The results of `visitor.js` on a page with `words` as the search; `None` if the test is skipped because Chromium is
+/// missing.
 fn browse(test: &str, page: &Page, words: &str) -> Option<Value> {
     let html = page.html();
     for outside in ["http://", "https://", " src=", "@import", "url(http"] {
@@ -116,6 +117,6 @@ fn the_page_of_ten_thousand_buffers_stays_fluid() {
     let Some(seen) = browse("large_page", &Page::new(&report, &options), "buffer9999") else { return };
     assert_eq!(seen["found"], "1 buffers, 0 constants");
     assert!(seen["card"].as_str().is_some_and(|text| text.ends_with("buffer9999")), "{}", seen["card"]);
-    // A frame of the map on this machine; generous, for machines that do other work meanwhile.
+    // The time to draw a frame of the map; generous, for machines under load.
     assert!(seen["ms"].as_f64().is_some_and(|ms| ms < 200.0), "{} ms a frame", seen["ms"]);
 }

@@ -1,4 +1,4 @@
-//! What the tests share: a small plan with one of everything, random plans, and how a test is skipped.
+//! Shared by the tests: a small plan with one of everything, random plans, and the way to skip a test.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -73,8 +73,8 @@ fn port(name: &str, operand: Operand) -> Port {
     Port { name: name.into(), dtype: DType::F32, shape, layout: Layout::RowMajor, operand }
 }
 
-/// Four steps, five buffers: padding, a hole at the peak, a result in place, sharing that was refused, scratch, weights of
-/// which two have the same bytes, and constants of other batches.
+/// Four steps and five buffers: padding, a hole at the peak, a result in place, refused sharing, scratch, two weights
+/// with the same bytes, and constants of other batches.
 pub(crate) fn small() -> Plan {
     let relu = vec![held("block1/conv1", 64, (0, 1), Sharing::Own), held("block1/relu", 64, (1, 3), Sharing::InPlace)];
     let mut conv2 = buffer(
@@ -135,7 +135,7 @@ pub(crate) fn small() -> Plan {
     plan
 }
 
-/// The small plan's report with what a run might have used: all of it, but for the last 8 bytes of the workspace.
+/// The small plan's report with measurements of a run that wrote everything except the last 8 bytes of the workspace.
 pub(crate) fn small_measured() -> Report {
     let seen = |written| BufferAudit { written, ..BufferAudit::default() };
     let audit = Audit {
@@ -214,7 +214,7 @@ pub(crate) fn skip(test: &str, reason: &str) {
     }
 }
 
-/// A folder of one test's own.
+/// A new empty folder for one test.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);
@@ -222,7 +222,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// What a program says, or none after saying that `test` is skipped because there is no such program.
+/// The output of a program; `None` if the test is skipped because the program is missing.
 pub(crate) fn run(test: &str, program: &str, words: &[&str]) -> Option<Output> {
     match Command::new(program).args(words).output() {
         Ok(output) => Some(output),

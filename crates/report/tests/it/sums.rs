@@ -23,7 +23,7 @@ fn every_step_adds_up_to_the_arena() {
         for step in 0..report.step_count() as usize {
             let sum: u64 = planned.timeline.values().map(|live| live[step]).sum();
             assert_eq!(sum, plan.arena.size().0, "{} at {step}", plan.model);
-            // The slow way: every byte that some buffer covers.
+            // The slow way: sum all buffers that are alive at the step.
             let live = plan.buffers.iter().filter(|b| b.first_step <= step as u32 && step as u32 <= b.last_step);
             let live: u64 = live.map(|buffer| buffer.size.0.next_multiple_of(64)).sum();
             assert_eq!(plan.arena.size().0 - planned.timeline["hole"][step], live);
@@ -63,7 +63,7 @@ fn both_bars_add_up_whatever_makes_a_layer() {
         let bars = Bars::new(&report, &options);
         assert_eq!(bars.by_role.iter().map(|part| part.bytes).sum::<i64>(), 5);
     }
-    // What the process holds besides is a part of both.
+    // Residual memory is a part of both totals.
     let bars = Bars::new(&small_measured(), &Options::default());
     assert_eq!(bars.total_bytes, 832 + 400 + 8_768);
     assert_eq!(bars.by_layer.iter().map(|part| part.bytes).sum::<i64>(), bars.total_bytes);
@@ -87,13 +87,13 @@ fn flame_graphs_add_up_in_both_measures() {
     }
 }
 
-/// A rectangle of a picture that stands for bytes: where it is, and how many.
+/// A rectangle of an image that represents bytes: its position and size, and the bytes.
 struct Block {
     at: [f64; 4],
     bytes: i64,
 }
 
-/// The number behind `name="`.
+/// The number of the attribute `name`.
 fn number(text: &str, name: &str) -> f64 {
     let (_, rest) = text.split_once(&format!("{name}=\"")).expect("the attribute is there");
     rest.split('"').next().and_then(|number| number.parse().ok()).expect("it is a number")
@@ -114,7 +114,7 @@ fn sum<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> i64 {
     blocks.into_iter().map(|block| block.bytes).sum()
 }
 
-/// Coordinates have two digits behind the point.
+/// Coordinates have two decimal places.
 const NEAR: f64 = 0.011;
 
 #[test]
@@ -159,7 +159,7 @@ fn the_map_shows_every_byte_in_its_place() {
                 assert!((got - want).abs() < 2.0 * NEAR, "{}: {got} instead of {want}", plan.model);
             }
         }
-        // What the dashed line crosses is what is alive at the peak.
+        // The blocks that the dashed line crosses add up to the buffers alive at the peak.
         let (_, peak) = svg.split_once("class=\"peak\" points=\"").expect("the peak is marked");
         let peak: f64 = peak.split(',').next().and_then(|x| x.parse().ok()).expect("it has a place");
         let crossed = blocks.iter().filter(|block| block.at[0] < peak && peak < block.at[0] + block.at[2]);
@@ -189,7 +189,7 @@ fn timelines_and_flame_graphs_in_pictures_add_up() {
                 continue;
             }
             assert_eq!(blocks[0].bytes, total as i64, "the whole is at the bottom");
-            // What stands upon a box adds up to it, apart from what is too thin to be drawn.
+            // Boxes on top of a box add up to it, except for those too thin to be drawn.
             for below in &blocks {
                 let [x, y, width, _] = below.at;
                 let upon: Vec<&Block> = blocks
@@ -204,7 +204,7 @@ fn timelines_and_flame_graphs_in_pictures_add_up() {
             }
         }
     }
-    // Nothing is too thin in a small plan: the uppermost boxes are all bytes.
+    // No box is too thin in a small plan: the topmost boxes add up to all bytes.
     let svg = Report::new(&small()).svg(View::Flame, &Options::default()).expect("it has a picture");
     let blocks = blocks(&svg, "data-bytes");
     let is_leaf = |below: &&Block| {
@@ -290,7 +290,7 @@ fn traces_count_the_arena_at_every_step() {
         assert!(sums.values().all(|sum| *sum == plan.arena.size().0), "{sums:?}");
         let slices: Vec<&Value> = events.iter().filter(|event| event["pid"] == 3 && event["ph"] == "X").collect();
         assert_eq!(slices.len(), plan.buffers.len(), "one slice a buffer");
-        // Slices of one lane follow each other.
+        // Slices of one lane do not overlap.
         let mut ends = std::collections::BTreeMap::new();
         for slice in slices {
             let (start, lane) = (slice["ts"].as_f64().unwrap(), slice["tid"].as_u64().unwrap());

@@ -1,4 +1,4 @@
-//! Golden texts and pictures of a small plan, and that texts keep to their width.
+//! Golden texts and images of a small plan, and the width of texts.
 
 use prestow_report::{Diff, Fit, Largest, Options, Report, Variant, View, WhatIf};
 

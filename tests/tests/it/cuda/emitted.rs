@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is emitted for a small network, launches included; templates are read where they stand.
+/// The emitted text of a small network, with its launches. Templates are not part of it.
 #[test]
 fn emitted_text_of_kernels() {
     let mut graph = Graph::new("small");
@@ -72,7 +72,7 @@ extern \"C\" __global__ void __launch_bounds__(256) softmax_3(const float* a0, f
     );
 }
 
-/// One kernel of each kind, in `f32`, in halves and rounded for tensor cores, with its launches.
+/// One kernel of each kind with its launch, in `f32`, in `f16` and with TF32 rounding.
 #[test]
 fn emitted_text_of_every_kind() {
     let (cases, _) = cases();
@@ -83,7 +83,7 @@ fn emitted_text_of_every_kind() {
             dtype => half_cases(&cases, dtype),
         };
         let mut kinds = std::collections::BTreeSet::new();
-        // Rounding is for products and convolutions; the other kinds are those of `f32`.
+        // Rounding changes products and convolutions only.
         let rounds = lower::Target::name(&target).ends_with("+tf32");
         for (name, graph) in graphs {
             let mut compiled = compiled_for(graph, &target).expect("there are kernels").1;
@@ -107,7 +107,7 @@ fn emitted_text_of_every_kind() {
     insta::assert_snapshot!(text);
 }
 
-/// Pooling, which has no kernel for bytes.
+/// Max pooling, which has no `u8` kernel.
 fn maximum() -> Op {
     ir::ops::Pool {
         kind: ir::ops::PoolKind::Max,
@@ -120,7 +120,7 @@ fn maximum() -> Op {
     .into()
 }
 
-/// What is emitted where values between kernels are halves.
+/// The emitted text with half precision between kernels.
 #[test]
 fn emitted_text_of_half_precision_kernels() {
     let mut graph = Graph::new("halves");
@@ -193,7 +193,7 @@ fn refusals_name_node_and_target() {
     assert!(error.contains("stage/pool") && error.contains("cuda:sm_90") && error.contains("u8"), "{error}");
     assert!(CudaTarget::named("cuda:sm_70").is_none());
 
-    // All that is missing in one list.
+    // All unsupported nodes are in one list.
     let mut graph = Graph::new("two");
     let inputs = ["a", "b"].map(|name| graph.add_input(name, DType::U8, types::Shape::from([1, 1, 4, 4])));
     let outputs = [("first", inputs[0]), ("second", inputs[1])].map(|(name, x)| {

@@ -1,4 +1,5 @@
-//! Emitted CUDA kernels on a processor: compiled as C++ behind the shim, under sanitizers, compared with the definition.
+//! Emitted CUDA kernels on a processor: compiled as C++ behind the shim, under sanitizers, compared with the
+//! definition.
 
 mod emitted;
 mod networks;
@@ -28,7 +29,7 @@ fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
     compiled_as(graph, DType::F32).map(|(_, compiled)| compiled)
 }
 
-/// What is compiled for, with what is stored between kernels.
+/// The target, with the dtype of values between kernels.
 pub(crate) fn target(dtype: DType) -> CudaTarget {
     CudaTarget::named("cuda:sm_90").expect("it is an architecture").storing(dtype)
 }
@@ -37,7 +38,7 @@ fn compiled_as(graph: Graph, dtype: DType) -> Result<(Graph, Compiled), compiler
     compiled_for(graph, &target(dtype))
 }
 
-/// A graph as its results are rounded between kernels, and its plan.
+/// Returns the graph with the rounding between kernels, and the compiled plan.
 fn compiled_for(graph: Graph, target: &CudaTarget) -> Result<(Graph, Compiled), compiler::CompileError> {
     let mut rounded = graph.clone();
     let model = Model { graph, preprocess: None, labels: Vec::new() };
@@ -49,7 +50,7 @@ fn compiled_for(graph: Graph, target: &CudaTarget) -> Result<(Graph, Compiled), 
     Ok((rounded, compiled?))
 }
 
-/// What a step of ours launches.
+/// The launch of an emitted kernel's step.
 pub(crate) fn launch(code: &[u8]) -> Launch {
     match StepCode::from_code(code) {
         Some(StepCode::Launch(launch)) => launch,
@@ -57,7 +58,7 @@ pub(crate) fn launch(code: &[u8]) -> Launch {
     }
 }
 
-/// A program that runs the kernels of a source, or none after saying that `test` is skipped.
+/// Builds a program that runs the kernels of a source. Returns `None` after reporting that `test` is skipped.
 pub(crate) fn shim(test: &str, folder: &Path, source: &Source, flags: &[&str]) -> Option<PathBuf> {
     let (kernels, program) = (folder.join("kernels.inc"), folder.join("shim"));
     std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
@@ -68,7 +69,7 @@ pub(crate) fn shim(test: &str, folder: &Path, source: &Source, flags: &[&str]) -
     Some(program)
 }
 
-/// The runs of a job, as `cuda/mock/cpp/shim.cpp` reads them.
+/// A list of runs, in the format that `cuda/mock/cpp/shim.cpp` reads.
 struct Job<'a> {
     source: &'a Source,
     bytes: Vec<u8>,
@@ -81,7 +82,7 @@ impl Job<'_> {
     }
 
     fn add(&mut self, plan: &Plan, constants: &[u8], inputs: &[Tensor]) {
-        // Nothing is what it was: who reads before anybody wrote reads no numbers.
+        // Buffers start as NaN, so a read before the first write shows in the results.
         let mut blocks: Vec<Vec<u8>> = plan.buffers.iter().map(|buffer| vec![0xff; buffer.size.0 as usize]).collect();
         for (port, tensor) in plan.inputs.iter().zip(inputs) {
             let [block, start, size] = range(plan, &port.operand);
@@ -123,18 +124,18 @@ impl Job<'_> {
         }
     }
 
-    /// The results of all runs, one behind the other.
+    /// Returns the outputs of all runs, concatenated.
     fn run(self, program: &Path) -> Vec<u8> {
         self.try_run(program).unwrap_or_else(|said| panic!("{said}"))
     }
 
-    /// The same, or what the program says instead.
+    /// Like `run`, but returns the program's error output if it fails.
     fn try_run(self, program: &Path) -> Result<Vec<u8>, String> {
         run_job(program, &[self.runs.to_le_bytes().to_vec(), self.bytes].concat())
     }
 }
 
-/// What a program makes of a job, or what it says instead.
+/// Runs a job. Returns its outputs, or the program's error output.
 pub(crate) fn run_job(program: &Path, job: &[u8]) -> Result<Vec<u8>, String> {
     let mut child = Command::new(program)
         .env("ASAN_OPTIONS", "detect_leaks=0")
@@ -155,7 +156,7 @@ pub(crate) fn run_job(program: &Path, job: &[u8]) -> Result<Vec<u8>, String> {
     Ok(out.stdout)
 }
 
-/// Block, offset and size of an operand: buffers are the first blocks, constants those behind them.
+/// Block, offset and size of an operand. Buffers are the first blocks; constants follow.
 fn range(plan: &Plan, operand: &Operand) -> [u64; 3] {
     let block = match operand.place {
         Place::Buffer(ix) => u64::from(ix.0),
@@ -188,20 +189,20 @@ fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, dtype: DType, fla
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What a graph was given and what its kernels made of it, with the graph as it is rounded.
+/// Inputs and outputs of a run, and the graph with the rounding between kernels.
 pub(crate) struct Run {
     pub(crate) rounded: Graph,
     pub(crate) given: Vec<Tensor>,
     pub(crate) got: Vec<Tensor>,
 }
 
-/// Runs graphs on made-up inputs through one program, or none after saying that `test` is skipped.
+/// Runs graphs on generated inputs in one program. Returns `None` after reporting that `test` is skipped.
 fn run_all(test: &str, name: &str, graphs: &[(String, Graph)], dtype: DType, flags: &[&str]) -> Option<Vec<Run>> {
     let given = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
     run_given(test, name, graphs, given, &target(dtype), flags)
 }
 
-/// The same on given inputs.
+/// Like `run_all`, on given inputs.
 pub(crate) fn run_given(
     test: &str,
     name: &str,
@@ -232,7 +233,7 @@ pub(crate) fn run_given(
     Some(runs)
 }
 
-/// The cases that the target has kernels for, and how many are refused.
+/// The cases with kernels for the target, and the number of refused cases.
 pub(crate) fn cases() -> (Vec<(String, Graph)>, usize) {
     let all = cases::all();
     let count = all.len();
@@ -248,7 +249,7 @@ pub(crate) fn cases() -> (Vec<(String, Graph)>, usize) {
 #[test]
 fn kernels_match_their_definitions_under_sanitizers() {
     let (cases, refused) = cases();
-    // Windows over three dimensions, halves as operands.
+    // Refused are windows over three dimensions and half-precision operands.
     assert!(refused < 60 && 300 < cases.len(), "{refused} refused of {}", cases.len());
     let test = "cuda::kernels_match_their_definitions_under_sanitizers";
     check(test, "cuda-operators", cases, DType::F32, &SANITIZERS);
@@ -256,7 +257,7 @@ fn kernels_match_their_definitions_under_sanitizers() {
 
 pub(crate) const SANITIZERS: [&str; 4] = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-/// The cases whose kernels depend on what is stored, in halves, and one function of many.
+/// The cases whose kernels depend on the stored dtype, in half precision, and every eighth function.
 fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
     let half = |(name, graph): &(String, Graph)| Some((format!("{name}, all {dtype}"), in_halves(graph, dtype)?));
     let mut graphs: Vec<(String, Graph)> = cases.iter().filter_map(half).collect();
@@ -267,7 +268,7 @@ fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
         functions += usize::from(is_function);
         !is_function || functions % 8 == 0
     });
-    // Windows over three dimensions are not taken apart in halves, because that would round sums in between.
+    // In half precision, windows over three dimensions are not decomposed, because that would round sums in between.
     let is_deep = |graph: &Graph| graph.values().values().any(|value| 4 < value.ty.shape.rank());
     graphs.retain(|(_, graph)| !is_deep(graph));
     let refused = |(name, graph): &(String, Graph)| {
@@ -278,8 +279,8 @@ fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
     graphs
 }
 
-/// What a kernel of tensor cores leaves out is seen here: waiting for copies, meeting before others read, the order in which
-/// lines lie.
+/// The shim detects missing waits for copies, missing barriers, bank conflicts and misaligned copies in a tensor-core
+/// kernel.
 #[test]
 fn shim_detects_missing_synchronization() {
     let test = "cuda::shim_detects_missing_synchronization";
@@ -311,21 +312,22 @@ fn shim_detects_missing_synchronization() {
     };
     lacks("cuda-no-wait", "        wait_for_groups<STAGES - 2>();\n", "", " is NaN, not ");
     lacks("cuda-late-wait", "wait_for_groups<STAGES - 2>();", "wait_for_groups<STAGES - 1>();", " is NaN, not ");
-    // Without meeting, the first warps read what others have not waited for.
-    lacks("cuda-no-barrier", "wait_for_groups<STAGES - 2>();\n        // After the barrier every thread sees this stage, and no thread reads the previous one, which is refilled.\n        __syncthreads();", "wait_for_groups<STAGES - 2>();", ", not ");
+    // Without the barrier, the first warps read data whose copies other warps have not waited for.
+    let barrier = "which is refilled.\n        __syncthreads();";
+    lacks("cuda-no-barrier", barrier, "which is refilled.", ", not ");
     lacks("cuda-order", "(word / 4 ^ (line / 2 & 3))", "(word / 4)", "meet in banks");
     lacks("cuda-turned-order", "(word / 4 ^ order)", "(word / 4 ^ order * 0)", "meet in banks");
     lacks("cuda-alignment", "return a + row", "return a + 1 + row", "do not lie at a multiple");
 }
 
-/// Kernels that read and write halves, and those of `f32` graphs whose values are halves in between.
+/// Kernels that read and write half precision, and kernels of `f32` graphs with half precision between kernels.
 #[test]
 fn half_precision_kernels_match_their_definitions_under_sanitizers() {
     let test = "cuda::half_precision_kernels_match_their_definitions_under_sanitizers";
     let (cases, _) = cases();
     for dtype in HALVES {
         let mut graphs = half_cases(&cases, dtype);
-        // Extents do not matter to what is rounded between kernels.
+        // Extents do not affect rounding between kernels.
         let is_of_extents = |name: &str| ["tiled", "turned", "copied", "large"].iter().any(|of| name.starts_with(of));
         let between = |(name, _): &&(String, Graph)| {
             ["conv", "matmul", "attention"].iter().any(|op| name.contains(op)) && !is_of_extents(name)
@@ -335,7 +337,7 @@ fn half_precision_kernels_match_their_definitions_under_sanitizers() {
     }
 }
 
-/// Every number of sixteen bits, and numbers of which halves keep little.
+/// Every 16-bit number, and numbers that half precision rounds.
 #[test]
 fn half_precision_rounding_matches_the_definition() {
     let test = "cuda::half_precision_rounding_matches_the_definition";
@@ -343,7 +345,8 @@ fn half_precision_rounding_matches_the_definition() {
         .flat_map(|ix| {
             let (step, sign) = (f64::from(ix % 64), if ix % 2 == 0 { 1.0 } else { -1.0 });
             let size = 2f64.powi(ix / 64 * 3 - 140);
-            // Between two of them, and a little beside the middle.
+            // The second number is the midpoint of two `f16` numbers, the third is next to the midpoint of two `bf16`
+            // numbers.
             [1.0, 1.0 + 2f64.powi(-11), 1.0 + 2f64.powi(-8) + 2f64.powi(-20), 1.0 + step / 64.0]
                 .map(|number| sign * size * number)
         })
@@ -372,7 +375,7 @@ fn half_precision_rounding_matches_the_definition() {
     }
 }
 
-/// NVIDIA's compiler where `cargo xtask fetch --cuda` put it, or none after saying that `test` is skipped.
+/// Finds NVRTC where `cargo xtask fetch --cuda` puts it. Returns `None` after reporting that `test` is skipped.
 pub(crate) fn compiler(test: &str) -> Option<Compiler> {
     let versions = std::fs::read_dir(root().join("data/cuda/lib")).into_iter().flatten().flatten();
     let packages = versions.map(|entry| entry.path().join("site-packages")).collect();
@@ -383,7 +386,7 @@ pub(crate) fn compiler(test: &str) -> Option<Compiler> {
     found.ok()
 }
 
-/// Every kernel compiles for every architecture, and its numbers stay in registers.
+/// Every kernel compiles for every architecture without spills.
 #[test]
 fn kernels_compile_for_every_architecture_without_spills() {
     let Some(compiler) = compiler("cuda::kernels_compile_for_every_architecture_without_spills") else { return };
@@ -395,7 +398,7 @@ fn kernels_compile_for_every_architecture_without_spills() {
     assert!(error.contains("nonsense"), "{error}");
 }
 
-/// Those of halves as well.
+/// The same for half precision.
 #[test]
 fn half_precision_kernels_compile_without_spills() {
     let Some(compiler) = compiler("cuda::half_precision_kernels_compile_without_spills") else { return };
@@ -424,7 +427,7 @@ pub(crate) fn check_resources(
             let trigonometry = ["sin", "cos", "tan"]
                 .iter()
                 .any(|function| body(&source, &entry.name).contains(&format!("f_{function}(")));
-            // Eight bytes are the frame of a call; sines of large arguments take a table of their own.
+            // A call's frame takes eight bytes; trigonometry of large arguments needs a table on the stack.
             assert!(own.stack <= 8 || trigonometry, "{arch}: {own:?} {}", body(&source, &entry.name));
         }
         if lower::Target::name(target) == "cuda:sm_90" && arch == "sm_90" {
@@ -434,8 +437,9 @@ pub(crate) fn check_resources(
     }
 }
 
-/// How many blocks of 256 threads a multiprocessor has at once (CUDA C++ Programming Guide, "Technical Specifications per
-/// Compute Capability"): 65536 registers, given out by eight a thread, and shared memory, of which each block takes 1 KiB more.
+/// Number of blocks of 256 threads that a multiprocessor holds at once (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability"). It has 65536 registers, allocated in units of eight per thread, and each
+/// block takes 1 KiB of shared memory on top of its own.
 fn blocks_at_once(arch: &str, own: &cuda::KernelResources) -> u32 {
     let (threads, shared) = match arch {
         "sm_80" => (2048, 164 << 10),
@@ -446,7 +450,7 @@ fn blocks_at_once(arch: &str, own: &cuda::KernelResources) -> u32 {
     by_registers.min(threads / 256).min(shared / (own.shared + 1024))
 }
 
-/// The text of a function.
+/// The source text of a function.
 fn body<'a>(source: &'a Source, name: &str) -> &'a str {
     let start = source.text.find(&format!(" {name}(")).expect("it is there");
     source.text[start..].split("\n}\n").next().unwrap_or_default()

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Networks as a whole behind the shim, beside the kernels of processors.
+/// Whole networks behind the shim, compared with the processor's kernels.
 #[test]
 fn networks_match_the_processor() {
     let mut graphs = vec![
@@ -15,7 +15,7 @@ fn networks_match_the_processor() {
     compare("cuda::networks::networks_match_the_processor", &graphs, DType::F32);
 }
 
-/// The same where what lies between kernels is rounded, and tensor cores multiply.
+/// The same with half precision between kernels and products on tensor cores.
 #[test]
 fn half_precision_networks_match_the_processor() {
     let test = "cuda::networks::half_precision_networks_match_the_processor";
@@ -30,13 +30,13 @@ fn small_network(name: &str, shape: &[usize]) -> (String, Graph) {
     (name.to_string(), crate::gpu::network(name, shape))
 }
 
-/// A transformer, and so many random graphs.
+/// A transformer and `count` random graphs.
 fn small_graphs(count: u64) -> Vec<(String, Graph)> {
     let random = (0..count).map(|seed| (format!("random {seed}"), crate::pass_results::random_graph(seed)));
     [("transformer".to_string(), crate::transformers::transformer(2))].into_iter().chain(random).collect()
 }
 
-/// Runs graphs behind the shim and compares their results with those of processors in `f32`.
+/// Runs graphs behind the shim and compares their results with the processor's in `f32`.
 fn compare(test: &str, graphs: &[(String, Graph)], dtype: DType) {
     let Some(runs) = run_all(test, &format!("cuda-networks-{dtype}"), graphs, dtype, &["-O2"]) else { return };
     let parts = if dtype.is_half() { 8.0 * cases::judge::step(dtype) } else { 1e-3 };

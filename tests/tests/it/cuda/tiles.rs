@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// By how many bytes each of them copies its factors.
+/// Tensor-core kernels copy operands in the widest units that the alignment allows.
 #[test]
 fn copy_width_follows_the_operands_alignment() {
     let by = |target: &CudaTarget, graph: Graph| {
@@ -19,7 +19,7 @@ fn copy_width_follows_the_operands_alignment() {
         .iter()
         .map(|(_, graph)| by(&target(DType::F16), in_halves(graph, DType::F16).expect("it takes halves")))
         .collect();
-    // Left and right, whole and from a part; then weights and pixels.
+    // Left and right operands, whole and as parts of a larger tensor; then weights and pixels.
     let products = [(16, 16), (2, 16), (8, 8), (2, 8), (4, 4), (2, 4), (2, 2), (2, 2)];
     assert_eq!(halves, [&products[..], &[(16, 16), (8, 8), (4, 4), (2, 2)]].concat());
     let words: Vec<(usize, usize)> =
@@ -28,7 +28,7 @@ fn copy_width_follows_the_operands_alignment() {
     assert_eq!(words, [&products[..], &[(16, 16), (16, 16), (8, 8), (4, 4)]].concat());
 }
 
-/// Halves are multiplied by tensor cores, in large tiles where there are many of them.
+/// Half-precision products and convolutions run on tensor cores, with large tiles if there are many.
 #[test]
 fn large_half_precision_products_use_large_tiles() {
     let cases = large();
@@ -48,13 +48,13 @@ fn large_half_precision_products_use_large_tiles() {
             .collect();
         assert_eq!(grids, [[9, 9, 1], [33, 3, 1]]);
     }
-    // What is f32 is multiplied as such.
+    // `f32` operands are multiplied in `f32`.
     let mut plan = compiled(cases[0].graph.clone()).expect("there are kernels").plan;
     let text = assemble([&mut plan]).text;
     assert!(text.contains("product<1030, 1029, 37, 1>(0, left, right, store)") && !text.contains("mma.sync"), "{text}");
 }
 
-/// Products and convolutions of few tiles and many terms, behind something that is wide.
+/// Products and convolutions with few tiles and many terms, after the reduction of a wide input.
 fn deep_products() -> Vec<(String, Graph)> {
     let known = |graph: &mut Graph, shape: &[usize]| {
         let item = |ix: usize| ((ix * 29) % 31) as f32 * 0.06 - 0.9;
@@ -79,7 +79,7 @@ fn deep_products() -> Vec<(String, Graph)> {
         let x = graph.add_input("x", DType::F32, types::Shape::from([batch, rows, terms]));
         let shapes: [&[usize]; 2] = [&[terms, columns], &[batch, terms, columns]];
         let (weight, bias) = (known(&mut graph, shapes[usize::from(1 < batch)]), vector(&mut graph, columns));
-        // What is wide comes first.
+        // This operand orders the reduction of the wide input before the product.
         let x = graph.add1(ir::ops::Binary(types::pointwise::Binary::Mul).into(), &[x, most.1], types::Scope::new("x"));
         let x = x.expect("it is accepted");
         let residual = graph.add_input("residual", DType::F32, types::Shape::from([batch, rows, columns]));
@@ -102,8 +102,8 @@ fn deep_products() -> Vec<(String, Graph)> {
     graphs
 }
 
-/// Where there are few tiles, terms are cut into parts: all numbers have the results that they have without, in workspace that
-/// is planned and makes the arena no larger.
+/// With few tiles, a product uses split-K. Results are right in every precision, and the planned workspace does not
+/// raise the arena's peak.
 #[test]
 fn few_tiles_use_split_k() {
     let test = "cuda::tiles::few_tiles_use_split_k";
@@ -127,12 +127,12 @@ fn few_tiles_use_split_k() {
             assert!(grid.iter().product::<u32>() <= 128, "{which}: {grid:?}");
             assert_eq!(repeat.is_some(), workspace.is_some(), "{which}");
             if let (Some(repeat), Some(workspace)) = (repeat, workspace) {
-                // A sum for each result and part, of which there are three at least.
+                // The workspace has an `f32` sum for each result and part, and at least three parts.
                 let sums = 4 * graph.ty(graph.outputs()[1].value).shape.elements() as u64;
                 assert!(repeat == 2 && workspace.is_multiple_of(sums) && 3 * sums <= workspace, "{which}");
                 cut += 1;
             }
-            // What is wide takes the most, before parts are there.
+            // The peak is at the wide input, before the workspace is live.
             let wide = |buffer: &plan::Buffer| buffer.size.0 == 1 << 20;
             let last = plan.buffers.iter().find(|buffer| wide(buffer)).expect("it is there").last_step;
             assert!(plan.arena.peak_step <= last, "{which}: the arena is largest at {}", plan.arena.peak_step);
@@ -149,7 +149,7 @@ fn few_tiles_use_split_k() {
             assert_eq!(apart, None, "{name}: {which}");
         }
     }
-    // Where the most is alive at the product itself, there is nothing to spare.
+    // A product at the peak has no spare workspace.
     let mut graph = Graph::new("alone");
     let x = graph.add_input("x", DType::F32, types::Shape::from([3, 1000]));
     let weight = graph.add_weight("weight", Tensor::from_fn(types::Shape::from([1000, 70]), |_| 0.5f32));
@@ -159,7 +159,8 @@ fn few_tiles_use_split_k() {
     assert_eq!((repeat, workspace), (None, None));
 }
 
-/// A grid has 65535 blocks along its second and third axis. Convolutions that would take more are computed output by output.
+/// A grid has at most 65535 blocks along its second and third axis. Convolutions that need more use one thread per
+/// output.
 #[test]
 fn grids_stay_within_the_hardware_limit() {
     let conv = |batch: usize, outs: usize| -> (String, [u32; 3]) {

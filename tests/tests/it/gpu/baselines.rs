@@ -8,7 +8,7 @@ use crate::executables::{program, text};
 use crate::gpu::{How, Mocked, without_libraries};
 use crate::support::{root, skip};
 
-/// Other runtimes stand beside ours: those that are there, that compute the same, and that answer.
+/// Baselines are compared with prestow if they are installed, agree on the results and answer in time.
 #[test]
 fn baselines_are_measured_or_refused() {
     let test = "gpu::baselines::baselines_are_measured_or_refused";
@@ -25,12 +25,12 @@ fn baselines_are_measured_or_refused() {
         let mut command = without_libraries(&program("prestow-gpu-check"));
         command.args(["lenet", "--batch", "2", "--iters", "2", "--dtype", "f32"]).args(more);
         command.arg("--data").arg(root().join("data")).arg("-o").arg(&report).env("LD_LIBRARY_PATH", &mocked.folder);
-        // Scripts are run by what there is.
+        // The stand-in scripts call programs in PATH.
         command.env("PATH", crate::environment("PATH").unwrap_or_default());
         let out = command.output().expect("it is built");
         (out.status.code(), text(&out.stdout), text(&out.stderr))
     };
-    // One that obeys, in place of a Python: it answers with times of its own, and with what it is told to be right.
+    // A shell script in place of Python: it prints fixed times and saves the results that the test gives it.
     let stand_in = |save: &str, more: &str| {
         let text = format!(
             "#!/bin/sh\ncase \"$2\" in\n--list) echo '{{\"torch-eager\": {{\"version\": \"7.1\"}}, \"torch-compile\": \
@@ -49,7 +49,7 @@ fn baselines_are_measured_or_refused() {
         assert_eq!(report["baselines"]["onnxruntime"]["missing"], "no module");
         report["networks"][0]["baselines"].as_array().expect("a list").clone()
     };
-    // What it gives back is what it was given: a network's own inputs and no logits.
+    // The results are copies of the inputs, not logits.
     stand_in("cp \"$word/in-0.npy\" \"$word/0.npy\"", "");
     let (code, said, _) = check(&["--python", python]);
     assert!(
@@ -58,7 +58,7 @@ fn baselines_are_measured_or_refused() {
     );
     assert!(said.contains("torch-eager    is not compared: its result 0 is"), "{said}");
     assert!(peers().iter().all(|peer| peer["refused"].is_string()) && !said.contains("relative to"), "{said}");
-    // Right results, by the processor's own kernels on the same inputs.
+    // The right results, by the definition on the same inputs.
     let want = mocked.folder.join("want.npy");
     let keep = format!("cp \"$word\"/in-0.npy \"{}\"; rm -f \"$word/0.npy\"", want.display());
     stand_in(&keep, "");
@@ -81,9 +81,9 @@ fn baselines_are_measured_or_refused() {
         assert!((number("throughput_ratio") - 40000.0 / number("our_back_to_back_ms")).abs() < 1e-6, "{peer}");
         assert!(number("difference") < 1e-4, "{peer}");
     }
-    // Both of PyTorch's ran, so that there is a table of how ours stands.
+    // Both modes of PyTorch ran, so the table of relative throughput is printed.
     assert!(said.contains("throughput relative to the faster mode of PyTorch"), "{said}");
-    // One that refuses a network, one that never answers, one that ends.
+    // One baseline refuses a network, one never answers, one exits.
     stand_in(
         "",
         "case $2 in torch-eager) echo '{\"refused\": \"Refused: no such thing\"}'; exit;; *) exec sleep 600;; esac",
@@ -95,7 +95,7 @@ fn baselines_are_measured_or_refused() {
     let (code, said, _) = check(&["--python", python, "--peers", "torch-eager"]);
     assert!(code == Some(0) && said.contains("is not compared: it has ended"), "{said}");
     assert!(!said.contains("torch-compile"), "{said}");
-    // A Python that is named is there; of what there is not, none is asked.
+    // A Python named on the command line must run, and an unknown baseline is an error.
     let (code, _, said) = check(&["--python", "/nowhere/python"]);
     assert!(code == Some(2) && said.contains("--python /nowhere/python: it does not run"), "{said}");
     let (code, _, said) = check(&["--peers", "tensorflow"]);
@@ -103,7 +103,7 @@ fn baselines_are_measured_or_refused() {
         code == Some(2) && said.contains("`tensorflow` is not one of torch-eager, torch-compile, onnxruntime"),
         "{said}"
     );
-    // The script itself, where there is a Python: whatever it has, it sees no GPU here.
+    // The script itself, if Python is installed. It sees no GPU here.
     if Command::new("python3").arg("--version").output().is_err() {
         return skip(test, "`python3` is not installed");
     }

@@ -1,5 +1,4 @@
-//! Products of cuBLASLt's: planned where there is nothing of NVIDIA's, and run by a library of our own on the driver without
-//! a GPU.
+//! Products by cuBLASLt: planned without any library of NVIDIA's, and run by cuBLASLt's mock on the driver's mock.
 
 use cases::judge::step;
 use cuda::{MathMode, StepCode};
@@ -16,21 +15,21 @@ use crate::gpu::{How, Mocked, NO_COMPILER, build_mock, expected_trace, network, 
 use crate::half_precision::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
 
-/// So much has each product beside its operands.
+/// Workspace of each product.
 const WORKSPACE: Bytes = Bytes(4096);
 
 fn with_cublas(dtype: DType) -> How {
     How { cublas: Some((MathMode::Strict, WORKSPACE)), dtype, ..How::default() }
 }
 
-/// The steps of cuBLASLt's, by name.
+/// Scopes of the steps that cuBLASLt runs.
 fn by_cublas(plan: &Plan) -> Vec<String> {
     let steps = plan.steps.iter().filter(|step| step.kernel == CUBLAS_PRODUCT);
     steps.map(|step| step.scope.to_string()).collect()
 }
 
-/// Products of all kinds: with each epilogue that cuBLASLt has and with functions that it has not, many at one distance,
-/// one factor for all, and factors that lie at no one distance.
+/// Products of all kinds: with each epilogue of cuBLASLt, with functions that it lacks, as a batch with one stride,
+/// with one operand for the whole batch, and with operands that have no common stride.
 fn products() -> Graph {
     let mut graph = Graph::new("products");
     let known = |graph: &mut Graph, shape: &[usize]| {
@@ -52,13 +51,13 @@ fn products() -> Graph {
     let relu = add(&mut graph, "relu", product(true, false, &[Unary::Relu]), &[plain, weight, bias]);
     let weight = known(&mut graph, &[6, 6]);
     let sum = add(&mut graph, "sum", product(true, true, &[Unary::GeluTanh]), &[relu, weight, bias, plain]);
-    // What it has no function for goes on in a kernel of ours; a residual may be in place all the same.
+    // Functions that cuBLASLt lacks run in an emitted kernel; a residual may be in place all the same.
     let weight = known(&mut graph, &[6, 6]);
     let erf = add(&mut graph, "erf", product(true, true, &[Unary::Gelu]), &[sum, weight, bias, relu]);
     let chain = [Unary::Relu, Unary::Affine { scale: 0.5, shift: 0.25 }, Unary::Tanh];
     let weight = known(&mut graph, &[6, 8]);
     let chain = add(&mut graph, "chain", product(false, false, &chain), &[erf, weight]);
-    // Three at once, of two factors that come with the run.
+    // A batch of three products with two dynamic operands.
     let y = graph.add_input("y", DType::F32, Shape::from([3, 8, 4]));
     let many = add(&mut graph, "many", product(false, false, &[]), &[chain, y]);
     let left = known(&mut graph, &[2, 5]);
@@ -69,7 +68,7 @@ fn products() -> Graph {
     graph
 }
 
-/// A perceptron of three layers whose first results are wanted too.
+/// A perceptron of three layers; the result of the first layer is an output, too.
 fn perceptron() -> Graph {
     let mut graph = Graph::new("perceptron");
     let mut x = graph.add_input("x", DType::F32, Shape::from([9, 33]));
@@ -90,7 +89,8 @@ fn perceptron() -> Graph {
     graph
 }
 
-/// cuBLASLt is told how addresses are aligned, but not that of a bias: only one that lies where we say is its.
+/// cuBLASLt gets the alignment of each operand but not of a bias, so it takes a product only if the bias is a constant,
+/// which is aligned.
 #[test]
 fn dynamic_bias_excludes_cublaslt() {
     let mut graph = Graph::new("bias");
@@ -136,7 +136,7 @@ fn cublaslt_runs_the_planned_products() {
         let Some(StepCode::Cublas(product)) = StepCode::from_code(&step.code) else { panic!("{}", step.scope) };
         assert_eq!(Bytes(product.workspace), WORKSPACE);
     }
-    // The work of a node is counted once.
+    // Each operation of a node is counted once.
     assert_eq!(plan.steps.iter().map(|step| step.flops).sum::<u64>(), plan.flops);
     let (sum, erf) = (plan.steps.iter().find(|step| step.scope.to_string() == "sum"), kernels("sum"));
     let sum = sum.expect("it is there");
@@ -148,7 +148,7 @@ fn cublaslt_runs_the_planned_products() {
     let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
     assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-4, 1e-4), None);
 
-    // Every byte is where it was planned, also of workspaces that nobody fills.
+    // Every byte is audited, including workspaces that no step fills.
     let command = |words: &[&str]| {
         let out = without_libraries(&mocked.exe).args(words).env("LD_LIBRARY_PATH", &mocked.folder).output();
         let out = out.expect("it is there");
@@ -160,7 +160,7 @@ fn cublaslt_runs_the_planned_products() {
     let items = report["actual"]["device"].as_array().expect("there is a device");
     let of_library = |item: &&serde_json::Value| item["what"].as_str().is_some_and(|what| what.contains("cuBLASLt"));
     let library = items.iter().find(of_library).expect("it is told");
-    // What was planned, and what the chosen algorithms use of it.
+    // The planned workspace, and the part that the chosen algorithms use.
     let uses = "device: cuBLASLt; its algorithms use up to 131 of the 4096 bytes of workspace in the arena";
     assert_eq!(library["what"], uses);
     assert_eq!(library["bytes"], 1 << 16);
@@ -187,7 +187,7 @@ fn cublaslt_failures_are_reported_without_leaks() {
         ("cublasLtMatmulPreferenceCreate", 3),
         ("cublasLtMatmulPreferenceSetAttribute", 15),
         ("cublasLtMatmulAlgoGetHeuristic", 3),
-        // Once before the record, then in it.
+        // Each product runs once before the capture and once in it.
         ("cublasLtMatmul", 6),
     ] {
         for at in 1..=times {
@@ -196,7 +196,7 @@ fn cublaslt_failures_are_reported_without_leaks() {
         let out = mocked.run(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{}:14", times + 1))]);
         assert!(out.status.success(), "{call} is called no more than {times} times: {}", text(&out.stderr));
     }
-    // Which product it was, of which layer, and what to do then.
+    // The error names the product, its layer and the remedy.
     for (call, at, says) in [
         (
             "cublasLtMatmulDescCreate",
@@ -212,7 +212,7 @@ fn cublaslt_failures_are_reported_without_leaks() {
     ] {
         fails(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{at}:14"))], says);
     }
-    // Nothing that fits.
+    // No algorithm fits.
     let says = [
         "step 0 (`layer0`)",
         "no algorithm on Mock GPU for [9, 33] x [33, 65] of F32",
@@ -224,7 +224,7 @@ fn cublaslt_failures_are_reported_without_leaks() {
     let version = |version| [("PRESTOW_MOCK_CUBLAS_VERSION", version)];
     fails(&version("120405"), &["cuBLASLt 12.4.5 is too old: version 13 is needed", "--cublas"]);
     fails(&version("140000"), &["cuBLASLt 14.0.0 is too new: version 13 is needed"]);
-    // A library without one of the functions, and none.
+    // A library without one of the functions, and no library.
     let library = mocked.folder.join("libcublasLt.so.13");
     let bytes = std::fs::read(&library).expect("it was built");
     let named = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
@@ -236,14 +236,14 @@ fn cublaslt_failures_are_reported_without_leaks() {
     if !system_has_wheels(test) {
         fails(&[], &["cannot load libcublasLt.so", "PRESTOW_CUDA_LIBS", "fetch --cublas"]);
     }
-    // Elsewhere, by the environment.
+    // In another folder, named by the environment.
     let elsewhere = folder("gpu-cublas-elsewhere");
     std::fs::write(elsewhere.join("libcublasLt.so.13"), bytes).expect("the folder is ours");
     let elsewhere = elsewhere.to_str().expect("it is text");
     assert!(mocked.run(&[("PRESTOW_CUDA_LIBS", elsewhere)]).status.success());
 }
 
-/// The bytes with each `from` as `to`, which is as long.
+/// Replaces each `from` by `to`, which has the same length.
 fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut new = bytes.to_vec();
     for at in 0..bytes.len() - from.len() {
@@ -254,14 +254,15 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     new
 }
 
-/// Whole networks with cuBLASLt's products, in all numbers, beside a processor's.
+/// Whole networks with products by cuBLASLt, in each precision, compared with the processor.
 #[test]
 fn networks_with_cublaslt_match_the_processor() {
     let test = "gpu::cublas::networks_with_cublaslt_match_the_processor";
     let graphs = [
         ("perceptron", perceptron(), 3),
         ("products", products(), 7),
-        // Attention is a kernel of ours; queries, keys, values, their mixture and two layers are products.
+        // Attention is an emitted kernel; the projections of queries, keys, values and outputs and two layers are
+        // products.
         ("transformer", crate::transformers::transformer(2), 6),
         ("lenet", network("lenet", &[2, 1, 28, 28]), 2),
     ];
@@ -282,7 +283,7 @@ fn networks_with_cublaslt_match_the_processor() {
     }
 }
 
-/// Rounding to eleven bits happens where it is asked for, and is seen.
+/// Operands are rounded to eleven bits with TF32 only.
 #[test]
 fn cublaslt_rounds_operands_with_tf32_only() {
     let test = "gpu::cublas::cublaslt_rounds_operands_with_tf32_only";
@@ -302,7 +303,7 @@ fn cublaslt_rounds_operands_with_tf32_only() {
     assert!(1e-5 < rounded && rounded < 2e-3, "{rounded}");
 }
 
-/// The library itself has every function of the table, where it is fetched.
+/// The library itself has every function of the table, if it is fetched.
 #[test]
 fn function_table_matches_the_library() {
     let versions = std::fs::read_dir(root().join("data/cuda/lib")).into_iter().flatten().flatten();
@@ -316,7 +317,7 @@ fn function_table_matches_the_library() {
     }
 }
 
-/// The command line. Nothing of cuBLAS's is there when a model is compiled.
+/// The command line. No library of cuBLAS is present at compile time.
 #[test]
 fn command_line_selects_cublaslt() {
     let test = "gpu::cublas::command_line_selects_cublaslt";
@@ -346,7 +347,7 @@ fn command_line_selects_cublaslt() {
         let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("it is JSON");
         report["variants"][0]["arena_bytes"].as_u64().expect("it is a number")
     };
-    // The workspace is in the arena, and as large as somebody says, or as NVIDIA recommends.
+    // The workspace is part of the arena. Its size is that of the option, or NVIDIA's recommendation.
     let words = |words: &[&'static str]| [&gpu[..], words].concat();
     let (less, more) = (what_if(&words(&["--cublas", "--cublas-workspace", "1MiB"])), what_if(&words(&["--cublas"])));
     assert!((1 << 20..2 << 20).contains(&less) && (32 << 20..33 << 20).contains(&more), "{less} {more}");
@@ -368,14 +369,14 @@ fn command_line_selects_cublaslt() {
     let plans = report["cublas"]["plans"].as_array().expect("it is told");
     assert_eq!((code, plans.len(), plans[1]["done"].as_u64()), (Some(0), 2, Some(3)));
 
-    // What is left to others is told.
+    // Products without cuBLASLt are named with the reason.
     let file = folder.join("apart.onnx");
     std::fs::write(&file, export::onnx(&products()).expect("it can be written")).expect("the folder is ours");
     let (code, said) = compile("apart", file.to_str().expect("text"), &words(&["--cublas", "--verbose"]));
     assert!(code == Some(0) && said.contains("cuBLASLt does 7 of 8 products"), "{said}");
     assert!(said.contains("apart: its factors do not lie at one distance"), "{said}");
 
-    // On a GPU, beside a processor.
+    // On a GPU, compared with the processor.
     if !build_mock(Library::Cublaslt, &folder) {
         return skip(test, NO_COMPILER);
     }
@@ -396,19 +397,19 @@ fn command_line_selects_cublaslt() {
         let bytes = std::fs::read(&report).expect("it is written");
         (said, serde_json::from_slice::<serde_json::Value>(&bytes).expect("it is JSON"))
     };
-    // Also with the workspace that NVIDIA recommends every byte is watched.
+    // Every byte is audited, also with the workspace that NVIDIA recommends.
     let (said, report) = check(&["--cublas"]);
     assert!(said.ends_with("  equal\n"), "{said}");
     let row = &report["networks"][0];
     assert!((32 << 20..33 << 20).contains(&row["arena_bytes"].as_u64().expect("a number")), "{row}");
     assert_eq!((&row["verdict"], &row["audited"]), (&"equal".into(), &true.into()), "{row}");
     assert_eq!(report["cublas"], serde_json::json!({ "version": "13.1.0", "math": "strict" }));
-    // What rounds operands is held to what that comes to.
+    // The tolerance of TF32 allows for rounded operands.
     let (said, report) = check(&["--cublas=tf32"]);
     assert!(said.contains("products by cuBLASLt 13.1.0 (tf32)"), "{said}");
     assert_eq!(report["cublas"]["math"], "tf32");
     assert_eq!(report["networks"][0]["tolerance"], 1.0 / 128.0);
-    // What was not watched is said.
+    // A run without an audit is reported as such.
     let (said, report) = check(&["--cublas", "--cublas-workspace", "260MiB"]);
     assert!(said.contains("  right, memory not audited: the arena has 260"), "{said}");
     let row = &report["networks"][0];

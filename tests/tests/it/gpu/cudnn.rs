@@ -1,5 +1,4 @@
-//! Convolutions of cuDNN's: planned where there is no GPU, by a library of our own and by itself, and run on the driver
-//! without one.
+//! Convolutions by cuDNN: planned without a GPU, by cuDNN's mock and by cuDNN itself, and run on the driver's mock.
 
 use std::path::Path;
 
@@ -20,7 +19,7 @@ use crate::gpu::{
 use crate::half_precision::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
 
-/// Convolutions of all kinds whose epilogues cuDNN has, and some that it has not.
+/// Convolutions with each epilogue of cuDNN, and with some that it lacks.
 pub(crate) fn convolutions() -> Graph {
     let mut graph = Graph::new("convolutions");
     let mut names = 0;
@@ -76,7 +75,7 @@ pub(crate) fn convolutions() -> Graph {
     let dilation = [1, 2].into_iter().collect();
     let wide = Conv { dilation, epilogue: epilogue(true, false, none), ..Conv::square(1, 1) };
     let wide = add(&mut graph, "wide", wide, &[4, 12, 2, 2], &[grouped]);
-    // Functions that its fused engines have not, and zero without a bias, are a kernel of ours behind it.
+    // Functions without a fused engine, and ReLU without a bias, run in an emitted kernel after the convolution.
     let other = add(
         &mut graph,
         "other",
@@ -91,7 +90,7 @@ pub(crate) fn convolutions() -> Graph {
         &[4, 4, 1, 1],
         &[other],
     );
-    // What it has no engine for.
+    // A residual without a bias has no engine.
     let y = add(
         &mut graph,
         "alone",
@@ -103,13 +102,13 @@ pub(crate) fn convolutions() -> Graph {
     graph
 }
 
-/// The steps of cuDNN's, by name.
+/// Scopes of the steps that cuDNN runs.
 pub(crate) fn by_cudnn(plan: &Plan) -> Vec<String> {
     let steps = plan.steps.iter().filter(|step| step.kernel == CUDNN_CONV);
     steps.map(|step| step.scope.to_string()).collect()
 }
 
-/// Convolutions planned by cuDNN where there is no GPU, and run by it where there is none either.
+/// Convolutions planned by cuDNN's mock without a GPU, and run by it on the driver's mock.
 #[test]
 fn cudnn_runs_the_planned_convolutions() {
     let test = "gpu::cudnn::cudnn_runs_the_planned_convolutions";
@@ -125,7 +124,7 @@ fn cudnn_runs_the_planned_convolutions() {
         (vec!["1x1".into(), "tanh".into()], vec!["1x1".into(), "relu".into()])
     );
     for step in mocked.plan.steps.iter().filter(|step| step.kernel == CUDNN_CONV) {
-        // Of the engines those are left out that have tensor cores, compile, or want a tebibyte.
+        // Engines with tensor cores, run-time compilation or a tebibyte of workspace are excluded.
         assert!(step.label.ends_with("engine 4"), "{}", step.label);
         let workspace = step.workspace.expect("it wants one");
         let Place::Buffer(ix) = workspace.place else { panic!("a workspace is no constant") };
@@ -137,7 +136,7 @@ fn cudnn_runs_the_planned_convolutions() {
     assert_eq!(mocked.trace(), expected_trace(&mocked.plan));
     let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
     assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-4, 1e-4), None);
-    // The same plan again; with tensor cores another engine.
+    // Planning is deterministic, and tensor cores take another engine.
     let again = Mocked::new(test, "gpu-cudnn-again", convolutions(), with_cudnn(code())).expect("it was built");
     assert!(again.plan == mocked.plan);
     let tf32 =
@@ -146,7 +145,7 @@ fn cudnn_runs_the_planned_convolutions() {
     let first = tf32.plan.steps.iter().find(|step| step.kernel == CUDNN_CONV).expect("there is one");
     assert!(first.label.ends_with("engine 1"), "{}", first.label);
 
-    // Every byte is where it was planned, also of a workspace that nobody fills.
+    // Every byte is audited, including workspaces that no step fills.
     let command = |words: &[&str]| {
         let out = without_libraries(&mocked.exe).args(words).env("LD_LIBRARY_PATH", &mocked.folder).output();
         let out = out.expect("it is there");
@@ -163,7 +162,7 @@ fn cudnn_runs_the_planned_convolutions() {
     assert!(described.contains("needs        cuDNN 9.19.0 (libcudnn.so.9, and"), "{described}");
     assert!(described.contains("beside a driver for CUDA 13.0\n"), "{described}");
 
-    // What fails is told, and given back.
+    // Failures are reported, and nothing leaks.
     let fails = |what: &str, variables: &[(&str, &str)], says: &[&str]| {
         let out = mocked.run(variables);
         let said = text(&out.stderr);
@@ -177,11 +176,11 @@ fn cudnn_runs_the_planned_convolutions() {
     for (call, at) in [("cudnnBackendSetAttribute", 3), ("cudnnBackendGetAttribute", 2), ("cudnnBackendExecute", 2)] {
         fails(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:{at}:2000"))], &["cuDNN", "told to fail"]);
     }
-    // In the middle of a record.
+    // In the middle of a capture.
     fails("record", &[("PRESTOW_MOCK_FAIL", "cudnnBackendExecute:10:2000")], &["cuDNN"]);
     let other = [("PRESTOW_MOCK_CUDNN_VERSION", "92000")];
     fails("other", &other, &["cuDNN 9.20.0 does not take a plan that 9.19.0 made", "VERSION_MISMATCH", "--cudnn"]);
-    // A plan is for one driver, too.
+    // A plan is specific to a driver, too.
     let later = [("PRESTOW_MOCK_VERSION", "13010")];
     let says = ["was made for another GPU or another driver: `driverVer` is 13010 and was 13000", "target record"];
     fails("driver", &later, &says);
@@ -195,12 +194,12 @@ fn cudnn_runs_the_planned_convolutions() {
     if alone {
         fails("none", &[], &["cannot load libcudnn.so.9", "PRESTOW_CUDA_LIBS", "fetch --cudnn"]);
     }
-    // Elsewhere, by the environment.
+    // In another folder, named by the environment.
     let elsewhere = again.folder.to_str().expect("it is text");
     assert!(mocked.run(&[("PRESTOW_CUDA_LIBS", elsewhere)]).status.success());
 }
 
-/// What stands between convolutions, in either order: pools, concatenations, cuts, padding, and factors by channel.
+/// Operators between convolutions: pools, concatenations, slices, padding, and arithmetic by channel.
 fn between_convolutions() -> Graph {
     let mut graph = Graph::new("between");
     let known = |graph: &mut Graph, name: &str, shape: &[usize]| {
@@ -243,7 +242,7 @@ fn between_convolutions() -> Graph {
     graph
 }
 
-/// What tensor cores multiply has its channels as their engines want them; what it does not do stands between turned values.
+/// Convolutions on tensor cores are channels-last, and the operators between them keep that layout.
 #[test]
 fn half_precision_is_channels_last_for_cudnn() {
     let test = "gpu::cudnn::half_precision_is_channels_last_for_cudnn";
@@ -282,7 +281,7 @@ fn half_precision_is_channels_last_for_cudnn() {
     }
 }
 
-/// The command line, and cuDNN itself where it is.
+/// The command line, and cuDNN itself if it is installed.
 #[test]
 fn command_line_selects_cudnn() {
     let test = "gpu::cudnn::command_line_selects_cudnn";
@@ -330,14 +329,14 @@ fn command_line_selects_cudnn() {
         (code, cudnn["version"].as_str(), cudnn["plans"][1]["batch"].as_u64()),
         (Some(0), Some("9.19.0"), Some(2))
     );
-    // DeviceDescription that it does not take are named by it.
+    // Additional properties of a device description are passed on to cuDNN.
     let partial = folder.join("partial.json");
     std::fs::write(&partial, H200.replace("\"deviceName\"", "\"maxFrobs\": 1,\n    \"deviceName\""))
         .expect("it is ours");
     let (code, said) = compile("more", "lenet", &["--target", partial.to_str().expect("text"), "--cudnn"], &folder);
     assert_eq!(code, Some(0), "what else is known is handed on: {said}");
 
-    // Under a budget it has the workspace that is left, and the fastest engine within that.
+    // Under a budget, cuDNN has the spare workspace, and the fastest engine that fits into it.
     let large = |words: &[&str]| {
         let mut command = without_libraries(&program("prestow"));
         command.args(["compile", "resnet18", "--json", "-o"]).arg(folder.join("large")).args(planned).args(words);
@@ -370,7 +369,7 @@ fn command_line_selects_cudnn() {
     assert_eq!(code, Some(0));
     let file = |name: &str| std::fs::read(folder.join(name)).expect("it is written");
     assert!(file("one") == file("two"), "the same input gives the same executable");
-    // Halves: there are engines for all of them.
+    // cuDNN has half-precision engines for all convolutions.
     for dtype in HALVES {
         let words = [&planned[..], &["--dtype", dtype.name(), "--json"]].concat();
         let (code, said) = compile("half", "resnet18", &words, &nowhere);

@@ -1,4 +1,4 @@
-//! What is asked of a driver in a run, by a CUPTI of our own beside the driver without a GPU.
+//! Driver allocations in a run, from CUPTI's mock next to the driver's mock.
 
 use std::process::Output;
 
@@ -44,11 +44,11 @@ fn allocations_in_a_run_are_recorded() {
     let (code, nothing) = report(&mocked, &[]);
     assert_eq!((code, &nothing["verdict"]), (Some(0), &Json::from("equal")));
     assert_eq!(told(&nothing), [("asked of the driver in a run, 0 times".into(), 0)]);
-    // What is given back before anybody can ask for free memory is seen all the same, and is no run without allocations.
+    // An allocation that is freed before free memory is read is recorded all the same, and the verdict is `allocates`.
     let (code, some) = report(&mocked, &[("PRESTOW_MOCK_ALLOCATE", "4096")]);
     assert_eq!((code, &some["verdict"]), (Some(1), &Json::from("allocates")));
     assert_eq!(told(&some), [("asked of the driver in a run, 1 time".into(), 4096)]);
-    // The host's memory is told apart, and asking for it is asking all the same.
+    // Pinned memory of the host has its own row, and it counts as an allocation, too.
     let (code, host) = report(&mocked, &[("PRESTOW_MOCK_ALLOCATE", "4096"), ("PRESTOW_MOCK_CUPTI_PINNED", "1")]);
     assert_eq!((code, &host["verdict"]), (Some(1), &Json::from("allocates")));
     let rows = [
@@ -59,7 +59,7 @@ fn allocations_in_a_run_are_recorded() {
     let words = text(&measured(&mocked, &["--view", "actual"], &[]).stdout);
     assert!(words.contains("asked of the driver in a run, 0 times (CUPTI,"), "{words}");
 
-    // What is not told is said to be so, and why.
+    // Missing figures are reported with the reason.
     let untold = |variables: &[(&str, &str)], why: &str| {
         let (code, report) = report(&mocked, variables);
         assert_eq!((code, &report["verdict"]), (Some(0), &Json::from("equal")), "{variables:?}");
@@ -79,14 +79,15 @@ fn allocations_in_a_run_are_recorded() {
         let why = format!("CUPTI failed at {what}: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES");
         untold(&[("PRESTOW_MOCK_FAIL", &format!("{call}:1:35"))], &why);
     }
-    // A record that cannot be read is not the last one.
+    // A record that cannot be read is not taken for the end of the list.
     let fault = [("PRESTOW_MOCK_ALLOCATE", "4096"), ("PRESTOW_MOCK_FAIL", "cuptiActivityGetNextRecord:2:35")];
     let (_, report) = report(&mocked, &fault);
     let rows = report["actual"]["device_untold"].to_string();
     assert!(told(&report).is_empty() && rows.contains("CUPTI failed at reading what it recorded"), "{rows}");
     untold(&[("PRESTOW_MOCK_CUPTI_DROPPED", "3")], "CUPTI dropped 3 of its records");
     untold(&[("PRESTOW_MOCK_CUPTI_VERSION", "26")], "CUPTI's interface 26 is too old");
-    // A run that fails while it is recorded is a failure: the third one, behind the one at `open` and the one that is counted.
+    // A run that fails while it is recorded is a failure: the third launch, after the one at `open` and the counted
+    // one.
     let out = measured(&mocked, &[], &[("PRESTOW_MOCK_FAIL", "cuGraphLaunch:3:719")]);
     assert!(out.status.code() == Some(2) && text(&out.stderr).contains("the GPU was lost"), "{}", text(&out.stderr));
     std::fs::remove_file(&library).expect("it was built");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A driver's facts are a file that compiling takes, where there is no driver.
+/// A device description is recorded with a driver, and compiling for it needs none.
 #[test]
 fn device_description_is_probed_and_compiled_for() {
     let test = "gpu::description::device_description_is_probed_and_compiled_for";
@@ -11,7 +11,7 @@ fn device_description_is_probed_and_compiled_for() {
     let file = mocked.folder.join("mock.json");
     let prestow = |words: &[&str], variables: &[(&str, &str)]| {
         let mut command = without_libraries(&program("prestow"));
-        // Where there is a driver, there is the cuDNN that works on it, and no other.
+        // With the driver's mock only the libraries' mocks may be found, so the data folder is an empty one.
         let data = if variables.is_empty() { root().join("data") } else { mocked.folder.join("data") };
         let out = command.args(words).arg("--data").arg(&data).envs(variables.iter().copied()).output();
         let out = out.expect("it is built");
@@ -32,7 +32,7 @@ fn device_description_is_probed_and_compiled_for() {
     assert_eq!(facts.measured, Some(taken));
     let versions = ["driver", "cudnn", "cublaslt"].map(|library| &facts.libraries[library][..]);
     assert_eq!(versions, ["13.0", "9.19.0", "13.1.0"]);
-    // A library that does not work is said, and the others' facts are written.
+    // A library that fails is reported, and the versions of the others are written.
     for (call, name, left) in [("cudnnCreate", "cuDNN", "cublaslt"), ("cublasLtCreate", "cuBLASLt", "cudnn")] {
         let other = mocked.folder.join("other.json");
         let words = ["target", "record", "-o", other.to_str().expect("it is text")];
@@ -50,7 +50,7 @@ fn device_description_is_probed_and_compiled_for() {
     let (code, said) = prestow(&["target", "forget"], &[]);
     assert!(code == Some(2) && said.contains("'forget'"), "{said}");
 
-    // DeviceDescription that are not there, or not whole.
+    // Device descriptions that are missing, incomplete or unsupported.
     let out = mocked.folder.join("lenet");
     let compile = |target: &str, more: &[&str]| {
         let words = ["compile", "lenet", "--target", target, "-o", out.to_str().expect("it is text")];
@@ -66,7 +66,7 @@ fn device_description_is_probed_and_compiled_for() {
     let (code, said) = compile(broken.to_str().expect("it is text"), &[]);
     assert!(code == Some(2) && said.contains("no kernels for sm_70") && said.contains("cuda:sm_90"), "{said}");
 
-    // Whole ones.
+    // Complete ones.
     if crate::cuda::compiler(test).is_none() {
         return;
     }
@@ -88,7 +88,7 @@ fn device_description_is_probed_and_compiled_for() {
         planned.zip(report["weights_bytes"].as_u64()).map(|(a, b)| a + b)
     );
     assert_eq!((code, report["device"]["source"].as_str()), (Some(0), Some("from the data sheet, not recorded")));
-    // A plan that the device has no room for.
+    // A plan that is larger than the device's memory.
     let (code, said) = compile(path, &["--batch", "16384"]);
     assert!(code == Some(2) && said.contains("Mock GPU has 190.73 MiB") && said.contains("smaller --batch"), "{said}");
 }

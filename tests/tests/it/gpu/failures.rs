@@ -1,4 +1,4 @@
-//! Whatever a driver can refuse, refused once: each of the calls that a run makes, by the driver without a GPU.
+//! Each driver call that a run makes fails once, on the driver's mock.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use crate::executables::text;
 use crate::gpu::{How, Mocked, without_libraries};
 use crate::support::difference;
 
-/// What a driver is asked in a command of an executable: names of calls, and how often.
+/// The driver calls of a command: names and counts.
 fn calls(mocked: &Mocked, words: &[&str]) -> Vec<(String, usize)> {
     let file = mocked.folder.join("calls");
     let out = command(mocked, words).env("PRESTOW_MOCK_CALLS", &file).output().expect("it is there");
@@ -40,8 +40,8 @@ fn is_written(mocked: &Mocked) -> bool {
     mocked.plan.outputs.iter().any(|port| mocked.folder.join(format!("{}.npy", port.name)).exists())
 }
 
-/// Each call of a run fails once. Either that is said, nothing is left behind and no result is there; or everything was done
-/// by then, and what failed was the giving back.
+/// Each call of a run fails once. Either the failure is reported, nothing leaks and no result is written; or the run is
+/// complete, and only the release of resources failed.
 #[test]
 fn every_failing_call_of_a_run_is_reported() {
     let test = "gpu::failures::every_failing_call_of_a_run_is_reported";
@@ -62,7 +62,7 @@ fn every_failing_call_of_a_run_is_reported() {
             let (said, trace) = (text(&out.stderr), mocked.trace());
             assert!(!said.contains("panicked"), "{fault}: {said}");
             if out.status.success() {
-                // What gives back goes on where the context is not to be had, and leaves that to the context's end.
+                // Without its context, a release continues and leaves the rest to the context's end.
                 assert_eq!(name, "cuCtxSetCurrent", "{fault} is not noticed: {said}");
                 let got: Vec<Tensor> = mocked.outputs();
                 for (got, want) in got.iter().zip(&want) {
@@ -82,7 +82,7 @@ fn every_failing_call_of_a_run_is_reported() {
     assert!(40 < told && done < 20, "{told} are told, {done} came too late");
 }
 
-/// The same while memory is compared with the plan: it is never said to be equal where it could not be seen.
+/// The same while memory is compared with the plan: a measurement that failed is never a verdict of equality.
 #[test]
 fn every_failing_call_of_a_measurement_is_reported() {
     let test = "gpu::failures::every_failing_call_of_a_measurement_is_reported";
@@ -91,7 +91,7 @@ fn every_failing_call_of_a_measurement_is_reported() {
     let words = ["memory", "--actual", "--json"];
     let mut told = 0;
     for (name, count) in calls(&mocked, &words) {
-        // Calls of one kind are many here: the first ones, the last ones, and some between.
+        // Some functions are called often: fail the first calls, the last ones, and some between.
         let step = (count / 12).max(1);
         for at in (1..=count).filter(|at| *at <= 6 || count < at + 6 || at.is_multiple_of(step)) {
             let fault = format!("{name}:{at}:999");
@@ -100,7 +100,8 @@ fn every_failing_call_of_a_measurement_is_reported() {
             assert!(!said.contains("panicked"), "{fault}: {said}");
             match out.status.code() {
                 Some(0) => {
-                    // What NVML is asked by is told where it is missing; what gives back goes on.
+                    // Without the bus id the report lists NVML's figures as missing; a release continues without its
+                    // context.
                     let optional = ["cuCtxSetCurrent", "cuDeviceGetPCIBusId"];
                     assert!(optional.contains(&name.as_str()), "{fault} is not noticed");
                 }
@@ -114,7 +115,7 @@ fn every_failing_call_of_a_measurement_is_reported() {
     assert!(40 < told, "{told} are told");
 }
 
-/// The same while runs are timed by the device's events.
+/// The same while runs are timed with the device's events.
 #[test]
 fn every_failing_call_of_a_bench_is_reported() {
     let test = "gpu::failures::every_failing_call_of_a_bench_is_reported";
@@ -140,7 +141,7 @@ fn every_failing_call_of_a_bench_is_reported() {
     assert!(said.contains("the GPU was lost at being asked for a time"), "{said}");
 }
 
-/// What a code means for whoever runs a model.
+/// Error codes of the driver have messages with advice.
 #[test]
 fn busy_and_lost_gpus_have_their_own_errors() {
     let test = "gpu::failures::busy_and_lost_gpus_have_their_own_errors";
@@ -155,13 +156,13 @@ fn busy_and_lost_gpus_have_their_own_errors() {
         assert!(!mocked.trace().contains("leaked"), "{fault}: {}", mocked.trace());
         assert!(!is_written(&mocked), "{fault}: results are there");
     };
-    // By the numbers of `CUresult`: a device that another process has, or that its fabric manager has not set up.
+    // Codes are those of `CUresult`. 46: another process has the device.
     fails("cuDevicePrimaryCtxRetain:1:46", &["not to be had", "making a context", "stop that process", "--device"]);
-    // Processes that share it, too many for the daemon or without it.
+    // Failures of MPS: no connection, server not ready, broken connection, too many clients.
     for (call, code) in [("cuInit", 805), ("cuInit", 807), ("cuDevicePrimaryCtxRetain", 806), ("cuInit", 808)] {
         fails(&format!("{call}:1:{code}"), &["MPS, by which processes share", "nvidia-cuda-mps-control"]);
     }
-    // What is no driver, or none for this GPU, says so when it is first asked.
+    // A stub library, a missing GPU or a mismatched driver fails at the first call.
     fails("cuDriverGetVersion:1:34", &["is a toolkit's stub", "`stubs` out of LD_LIBRARY_PATH"]);
     fails("cuInit:1:100", &["the driver shows no GPU", "nvidia-smi -L", "--gpus all", "CUDA_VISIBLE_DEVICES"]);
     fails("cuInit:1:803", &["kernel module do not belong together", "start the machine again"]);
@@ -169,7 +170,7 @@ fn busy_and_lost_gpus_have_their_own_errors() {
     for code in [304, 999] {
         fails(&format!("cuInit:1:{code}"), &["the GPU failed at its start", "nvidia-smi", "/dev/nvidia-uvm"]);
     }
-    // Code for another generation, and code that a driver cannot read.
+    // Code for another architecture, and code that the driver cannot read.
     fails("cuModuleLoadData:1:209", &["Mock GPU is sm_90", "compile with --target cuda:sm_90"]);
     for code in [200, 222, 300] {
         let says = ["which is for CUDA 13.0, does not take the code", "compile the model again", "a later driver"];
@@ -178,7 +179,7 @@ fn busy_and_lost_gpus_have_their_own_errors() {
     for call in ["cuInit", "cuDevicePrimaryCtxRetain"] {
         fails(&format!("{call}:1:802"), &["the GPU is not ready", "wait until it is", "fabric manager"]);
     }
-    // What the driver takes for itself may not fit either.
+    // The driver's own allocations may not fit either.
     for (call, what) in [
         ("cuDevicePrimaryCtxRetain", "making a context"),
         ("cuModuleLoadData", "loading code"),
@@ -186,7 +187,7 @@ fn busy_and_lost_gpus_have_their_own_errors() {
     ] {
         fails(&format!("{call}:1:2"), &["no memory left at", what, "out of memory; stop what holds", "--device"]);
     }
-    // When the driver is waited for: uncorrectable memory, a bad address, a watchdog, a kernel that failed, a device that fell
+    // Errors that a wait reports: uncorrectable memory, a bad address, a watchdog, a failed kernel, a device that fell
     // off its bus.
     for code in [214, 700, 702, 719, 911] {
         for at in [1, 3] {
@@ -197,7 +198,7 @@ fn busy_and_lost_gpus_have_their_own_errors() {
     fails("cuGraphLaunch:2:719", &["the GPU was lost at launching a record"]);
 }
 
-/// A driver gives no record at whose making something failed: what failed is told, and not that there is none.
+/// A failed call invalidates the capture, so its end yields no CUDA graph. The error names the call that failed.
 #[test]
 fn call_that_invalidates_a_capture_is_named() {
     let test = "gpu::failures::call_that_invalidates_a_capture_is_named";
@@ -209,15 +210,15 @@ fn call_that_invalidates_a_capture_is_named() {
         assert!(out.status.code() == Some(2) && said.contains(says) && !said.contains("panicked"), "{fault}: {said}");
         assert!(!trace.contains("leaked"), "{fault}: {trace}");
     };
-    // Kernels are launched first when they are recorded. 900: what is not allowed meanwhile.
+    // Kernels are launched first during the capture. 900: not permitted during a capture.
     for at in [1, mocked.plan.steps.len()] {
         fails(&format!("cuLaunchKernel:{at}:900"), "the GPU failed at launching a kernel");
     }
     fails("cuStreamEndCapture:1:901", "the GPU failed at ending a record");
 }
 
-/// A device that is lost goes on to answer, and with an error: whoever uses it ends, soon and with that error, wherever it
-/// happens.
+/// A lost device answers all later calls with an error. Each command ends soon with that error, wherever the loss
+/// occurs.
 #[test]
 fn lost_gpu_ends_the_run_at_once() {
     let test = "gpu::failures::lost_gpu_ends_the_run_at_once";
@@ -238,13 +239,13 @@ fn lost_gpu_ends_the_run_at_once() {
             ("cuLaunchKernel", 715),
             ("cuEventSynchronize", 911),
         ] {
-            // In the middle of what is done; not every command makes calls of each kind.
+            // In the middle of the command; not every command makes calls of each kind.
             let Some((_, count)) = counts.iter().find(|call| call.0 == name) else { continue };
             let fault = format!("{name}:{}:{code}", count.div_ceil(2));
             let mut command = command(&mocked, words);
             command.env("PRESTOW_MOCK_FAIL", &fault).stdout(Stdio::null()).stderr(Stdio::piped());
             let mut child = command.spawn().expect("it is there");
-            // A minute or more, of which it takes a part of a second.
+            // Wait for at least a minute; a command takes a fraction of a second.
             let mut looks = (0..12_000).map(|_| {
                 std::thread::sleep(Duration::from_millis(5));
                 child.try_wait().expect("it is ours")

@@ -1,4 +1,5 @@
-//! Executables for a GPU on the driver's mock (`cuda/mock/cpp/driver.cpp`), which runs the shim's kernels and injects faults.
+//! Executables for a GPU on the driver's mock (`cuda/mock/cpp/driver.cpp`), which runs the shim's kernels and injects
+//! faults.
 
 mod baselines;
 pub(crate) mod cublas;
@@ -37,10 +38,10 @@ use crate::executables::{folder, program, text};
 use crate::half_precision::assert_near;
 use crate::support::{root, skip};
 
-/// The facts of a GPU.
+/// The device description of an H200.
 pub(crate) const H200: &str = include_str!("../../../../targets/cuda-sm_90-h200.json");
 
-/// An executable for a GPU, and the folder with its driver.
+/// An executable for a GPU, and the folder with its driver's mock.
 pub(crate) struct Mocked {
     pub(crate) exe: PathBuf,
     pub(crate) folder: PathBuf,
@@ -49,17 +50,17 @@ pub(crate) struct Mocked {
     pub(crate) graph: Graph,
 }
 
-/// How it is compiled, and what stands for its machine code.
+/// Options of the compilation, and the stand-in for machine code.
 pub(crate) struct How {
     pub(crate) code: Option<Vec<u8>>,
-    /// With the mock of cuDNN.
+    /// With convolutions by cuDNN's mock.
     pub(crate) cudnn: Option<MathMode>,
-    /// With cuBLASLt, and so much workspace for each product.
+    /// With products by cuBLASLt's mock, and the workspace of each.
     pub(crate) cublas: Option<(MathMode, Bytes)>,
     pub(crate) dtype: DType,
     /// Emitted kernels round operands for tensor cores.
     pub(crate) rounds: bool,
-    /// Part of the arena without a budget that is all there may be, in percent.
+    /// Memory budget, in percent of the arena without a budget.
     pub(crate) budget: Option<u64>,
 }
 
@@ -70,7 +71,8 @@ impl Default for How {
 }
 
 impl Mocked {
-    /// Compiles a graph and builds a driver that has its kernels, or none after saying that `test` is skipped.
+    /// Compiles a graph and builds a driver's mock with its kernels. Returns `None` after reporting that `test` is
+    /// skipped.
     pub(crate) fn new(test: &str, name: &str, graph: Graph, how: How) -> Option<Mocked> {
         let (folder, How { code, cudnn, cublas, dtype, rounds, budget }) = (folder(name), how);
         let mut target = crate::cuda::target(dtype);
@@ -122,7 +124,7 @@ impl Mocked {
         Some(Mocked { exe, folder, plan, inputs, graph })
     }
 
-    /// Builds driver and libraries again, under sanitizers; the sanitizer that a process has to load before them.
+    /// Rebuilds the mocks under sanitizers. Returns the sanitizer's library, which a process must load before them.
     fn sanitized(&self) -> Option<String> {
         let compiler = Compiler::find().expect("it built them before");
         let kernels = self.folder.join("kernels.inc");
@@ -158,8 +160,8 @@ impl Mocked {
     }
 }
 
-/// Waits until an executable that was just written can be run: a child that another test began meanwhile has the file open to
-/// write until it is a program of its own.
+/// Waits until a new executable can run: a child process that another test forked meanwhile holds the file open for
+/// writing until its `exec`.
 pub(crate) fn closed(exe: &Path) {
     let is_busy = || {
         let error = without_libraries(exe).arg("describe").output().err();
@@ -168,7 +170,7 @@ pub(crate) fn closed(exe: &Path) {
     (0..1000).take_while(|_| is_busy()).for_each(|_| std::thread::sleep(std::time::Duration::from_millis(5)));
 }
 
-/// A program that sees no library of NVIDIA's by the environment of whoever runs the tests.
+/// A command whose environment leads to no library of NVIDIA's.
 pub(crate) fn without_libraries(program: &Path) -> Command {
     let mut command = Command::new(program);
     for variable in ["PRESTOW_CUDA_LIBS", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX"] {
@@ -178,7 +180,8 @@ pub(crate) fn without_libraries(program: &Path) -> Command {
     command
 }
 
-/// Whether the system's Python has libraries of NVIDIA's, after saying that what `test` does without any is skipped.
+/// Returns true if the system's Python has libraries of NVIDIA's, after reporting that the part of `test` without
+/// libraries is skipped.
 pub(crate) fn system_has_wheels(test: &str) -> bool {
     let found = LibraryPaths::of(|_| None).site.iter().any(|root| root.join("nvidia").is_dir());
     if found {
@@ -219,12 +222,12 @@ pub(crate) fn build_cudnn(folder: &Path) -> bool {
     build_mock(Library::Cudnn, folder) && build_mock(Library::Cublaslt, folder)
 }
 
-/// Planned with cuDNN.
+/// Options with cuDNN's mock.
 pub(crate) fn with_cudnn(code: Option<Vec<u8>>) -> How {
     How { code, cudnn: Some(MathMode::Strict), ..How::default() }
 }
 
-/// Constants go through two halves of pinned memory in turn, which is given back before anything else is done.
+/// The trace of the upload: constants alternate between two chunks of pinned memory, which is freed at once afterwards.
 fn staged(size: u64, at: u64) -> Vec<String> {
     let half = STAGING_CHUNK_BYTES as u64;
     let copy = |part: u64| {
@@ -238,7 +241,7 @@ fn staged(size: u64, at: u64) -> Vec<String> {
     [format!("pin {}", size.min(2 * half))].into_iter().chain(copies).chain(["unpin".to_string()]).collect()
 }
 
-/// What the driver is asked for, by the plan alone.
+/// The mock's trace that a plan implies.
 pub(crate) fn expected_trace(plan: &Plan) -> String {
     let constants_at = plan.arena.size().align_up(Bytes(256));
     let place = |operand: &Operand| match operand.place {
@@ -264,17 +267,17 @@ pub(crate) fn expected_trace(plan: &Plan) -> String {
     };
     let mut lines = vec![format!("alloc {}", (constants_at + plan.constants_size).0)];
     lines.extend(staged(plan.constants_size.0, constants_at.0));
-    // A handle's own memory.
+    // Memory of a library's handle.
     let has = |is: fn(&StepCode) -> bool| works.iter().any(is);
     lines.extend(has(|work| matches!(work, StepCode::Cudnn(_))).then(|| format!("alloc {}", 1 << 20)));
     lines.extend(has(|work| matches!(work, StepCode::Cublas(_))).then(|| format!("alloc {}", 1 << 16)));
-    // Each work of a library once before there is a record.
+    // Each step of a library runs once before the capture.
     let libraries = plan.steps.iter().zip(&works).filter(|(_, work)| !matches!(work, StepCode::Launch(_)));
     lines.extend(libraries.flat_map(lines_of));
     let steps = || plan.steps.iter().zip(&works).flat_map(lines_of);
     lines.push(format!("record of {}", steps().count()));
     let run = || ["launch".to_string()].into_iter().chain(steps());
-    // Once when it is opened, then on the inputs.
+    // One run at opening, then one on the inputs.
     lines.extend(run());
     for port in &plan.inputs {
         lines.push(format!("write {} at {}", port.operand.size.0, place(&port.operand)));

@@ -24,7 +24,7 @@ fn gpu_check_reports_networks() {
         let out = command.env("PRESTOW_MOCK_FAIL", fail).output().expect("it is built");
         (out.status.code(), text(&out.stdout) + &text(&out.stderr))
     };
-    // What there are no kernels for does not count.
+    // Refused networks do not fail the check.
     let (code, said) = check(&["nonesuch"], "");
     assert!(code == Some(0) && said.contains("Mock GPU (sm_90)") && said.contains("equal"), "{said}");
     assert!(said.contains("nonesuch") && said.contains("refused"), "{said}");
@@ -39,21 +39,21 @@ fn gpu_check_reports_networks() {
     assert!(row["device_ms"]["p50"].as_f64().is_some_and(|ms| 0.0 < ms), "{row}");
     assert!(row["difference"].as_f64().is_some_and(|difference| difference < 1e-4), "{row}");
     assert!(row["gpu_ms"].as_f64().is_some_and(|ms| 0.0 < ms), "{row}");
-    // Several numbers in one run have a row each. Of halves the driver has no kernels here.
+    // Each precision of a run has its row. The driver's mock has no half-precision kernels here.
     let (code, said) = check(&["--dtype", "f32,bf16"], "");
     let row = |dtype: &str| {
         let line = said.lines().find(|line| line.starts_with("lenet") && line.split_whitespace().nth(2) == Some(dtype));
         line.unwrap_or_else(|| panic!("{said}"))
     };
     assert!(code == Some(1) && row("f32").ends_with("equal") && row("bf16").contains("FAILED"), "{said}");
-    // Kernels that the driver does not have are a failure.
+    // Kernels that the driver's mock lacks are a failure.
     let (code, said) = check(&["dlbs/acoustic_model"], "");
     assert!(code == Some(1) && said.contains("dlbs/acoustic_model") && said.contains("FAILED"), "{said}");
     let (code, said) = check(&[], "cuInit:1:999");
     assert!(code == Some(2) && said.contains("the GPU failed at"), "{said}");
 }
 
-/// The same with convolutions of cuDNN's, planned by the facts of the GPU that is there.
+/// The same with convolutions by cuDNN, planned for the properties of the GPU that is present.
 #[test]
 fn gpu_check_runs_networks_with_cudnn() {
     let test = "gpu::networks::gpu_check_runs_networks_with_cudnn";

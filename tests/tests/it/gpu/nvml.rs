@@ -1,4 +1,4 @@
-//! Who holds a GPU's memory, by an NVML of our own beside the driver without a GPU.
+//! Device memory by process, from NVML's mock next to the driver's mock.
 
 use cuda_mock::Library;
 use serde_json::Value as Json;
@@ -8,11 +8,11 @@ use crate::executables::text;
 use crate::gpu::{How, Mocked, NO_COMPILER, build_empty, build_mock, without_libraries};
 use crate::support::skip;
 
-/// What the mock's context takes, and what its driver keeps.
+/// Bytes of the mock's context, and bytes that the mock's driver reserves.
 const CONTEXT: u64 = 300 << 20;
 const RESERVED: u64 = 5 << 20;
 
-/// An executable with an NVML beside its driver, or none after saying that `test` is skipped.
+/// An executable with NVML's mock next to its driver. Returns `None` after reporting that `test` is skipped.
 fn mocked(test: &str, name: &str) -> Option<Mocked> {
     let mocked = Mocked::new(test, name, crate::pass_results::random_graph(5), How::default())?;
     if !build_mock(Library::Nvml, &mocked.folder) {
@@ -22,13 +22,13 @@ fn mocked(test: &str, name: &str) -> Option<Mocked> {
     Some(mocked)
 }
 
-/// What `memory --actual` says, with the trace of the driver.
+/// Returns the output of `memory --actual` after a check of the driver's trace.
 fn said(mocked: &Mocked, words: &[&str], variables: &[(&str, &str)]) -> String {
     let mut command = without_libraries(&mocked.exe);
     command.args(["memory", "--actual"]).args(words).env("LD_LIBRARY_PATH", &mocked.folder);
     command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).envs(variables.iter().copied());
     let out = command.output().expect("it is there");
-    // What NVML does not tell is no reason to say that plan and actual differ.
+    // Figures that NVML lacks do not make plan and actual differ.
     assert!(out.status.success(), "{variables:?}: {}{}", text(&out.stdout), text(&out.stderr));
     assert!(!mocked.trace().contains("leaked"), "{variables:?}: {}", mocked.trace());
     text(&out.stdout)
@@ -45,7 +45,7 @@ fn bytes(actual: &Json, what: &str) -> Option<u64> {
     rows.iter().find(|row| row["what"].as_str().is_some_and(|text| text.starts_with(what)))?["bytes"].as_u64()
 }
 
-/// What NVML does not tell. What CUPTI would is not there either.
+/// The figures that NVML does not report. The row of CUPTI, which is missing too, is left out.
 fn untold(actual: &Json) -> Vec<String> {
     let rows = actual["device_untold"].as_array().cloned().unwrap_or_default();
     let rows = rows.iter().map(|row| format!("{}: {}", row["what"], row["why"]));
@@ -63,12 +63,12 @@ fn memory_by_process_is_reported() {
     assert_eq!(bytes(&own, "in use by all processes"), Some(block + CONTEXT));
     assert_eq!(bytes(&own, "kept by driver 580.65.06"), Some(RESERVED));
     assert_eq!(untold(&own), [""; 0]);
-    // Others, and one of which nothing is told.
+    // Other processes, one of them with a hidden size.
     let others = actual(&mocked, &[("PRESTOW_MOCK_NVML", "4711:1000,self:500000000,12:2345,13:-1")]);
     assert_eq!(bytes(&others, "all that this process holds"), Some(500_000_000));
     assert_eq!(bytes(&others, "all that 2 other processes hold"), Some(3345));
     assert_eq!(untold(&others), ["\"all that 1 other process holds\": \"the platform does not let NVML tell\""]);
-    // More than a list has room for at first.
+    // More processes than fit into the first list.
     let many: Vec<String> = (1..=300).map(|pid| format!("{}:10", pid + 5_000_000)).collect();
     let many = actual(&mocked, &[("PRESTOW_MOCK_NVML", &many.join(","))]);
     assert_eq!(bytes(&many, "all that 300 other processes hold"), Some(3000));
@@ -100,7 +100,7 @@ fn hidden_figures_are_reported_with_the_reason() {
         let why = format!("NVML failed at {what}: Insufficient Permissions");
         hidden(&[("PRESTOW_MOCK_FAIL", &format!("{call}:1:4"))], &why);
     }
-    // What one function refuses hides nothing that another tells.
+    // A function that fails hides no figure of another function.
     let block = (mocked.plan.arena.size().align_up(Bytes(256)) + mocked.plan.constants_size).0;
     let (own, used) = ("all that this process holds", "in use by all processes");
     for (call, what, rows, left) in [
@@ -143,7 +143,8 @@ fn hidden_figures_are_reported_with_the_reason() {
     hidden(&[], "libnvidia-ml.so.1, which comes with the driver, is not where the system looks");
 }
 
-/// Before anything is allocated it is known what is needed, what is free, and who has the rest.
+/// A plan that does not fit is refused before any allocation, with the required bytes, the free bytes and the processes
+/// that hold the rest.
 #[test]
 fn out_of_memory_names_other_processes() {
     let test = "gpu::nvml::out_of_memory_names_other_processes";
@@ -159,7 +160,7 @@ fn out_of_memory_names_other_processes() {
     };
     let held = [("PRESTOW_MOCK_NVML", "12:200,4711:700,13:-1")];
     full(&held, "process 4711 holds 700, process 12 holds 200); stop what holds the rest, or take a smaller batch");
-    // What this process holds, nobody has to stop.
+    // This process is not among the processes to stop.
     full(&[("PRESTOW_MOCK_NVML", "self:300,4711:700")], "are free (process 4711 holds 700);");
     full(&[("PRESTOW_MOCK_NVML", "")], "NVML names no other process that holds some of the 0 bytes in use");
     full(

@@ -1,5 +1,5 @@
-//! `prestow-gpu-check --operators` on a driver without a GPU, with a compiler that makes the shim's kernels of whatever it is
-//! given: what is right, wrong, refused and failed is told as such.
+//! `prestow-gpu-check --operators` on the driver's mock. NVRTC's mock compiles the kernels for the processor. Right,
+//! wrong, refused and failed cases each get their verdict.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::executables::{folder, program, text};
 use crate::gpu::{NO_COMPILER, build_cudnn, build_driver, build_mock, without_libraries};
 use crate::support::skip;
 
-/// A folder with a driver and a compiler, or none after saying that `test` is skipped.
+/// Creates a folder with mocks of the driver and NVRTC. Returns `None` after reporting that `test` is skipped.
 fn tools(test: &str, name: &str) -> Option<PathBuf> {
     let folder = folder(name);
     let kernels = folder.join("kernels.inc");
@@ -23,7 +23,7 @@ fn tools(test: &str, name: &str) -> Option<PathBuf> {
     is_built.then_some(folder)
 }
 
-/// What `gpu-check` says, and its report.
+/// Output and report of `prestow-gpu-check`.
 struct Said {
     code: Option<i32>,
     text: String,
@@ -52,7 +52,7 @@ fn check(tools: &std::path::Path, words: &[&str], variables: &[(&str, &str)]) ->
         command.args(["--dtype", "f32"]);
     }
     command.arg("--data").arg(tools.join("nothing")).arg("-o").arg(&file);
-    // The compiler asks for another one.
+    // NVRTC's mock calls the C++ compiler.
     command.env("PATH", crate::environment("PATH").unwrap_or_default());
     command.env("LD_LIBRARY_PATH", tools).env("PRESTOW_CUDA_LIBS", tools);
     command.env("PRESTOW_MOCK_NVRTC_SHIM", cuda_mock::headers()).envs(variables.iter().copied());
@@ -63,7 +63,7 @@ fn check(tools: &std::path::Path, words: &[&str], variables: &[(&str, &str)]) ->
     Said { code: out.status.code(), text, report }
 }
 
-/// A case of each sort of row: sums of products, by tensor cores where they are halves; a row; a function; what is refused.
+/// A case of each sort: products (on tensor cores in half precision), a row, a function, an unsupported operator.
 const SOME: [&str; 10] = [
     "--only",
     "tiled matmul 65x17x63",
@@ -86,14 +86,14 @@ fn operator_cases_have_verdicts_in_every_precision() {
     assert_eq!(said.verdicts("tiled matmul 65x17x63"), ["equal"; 4]);
     assert_eq!(said.verdicts("tiled matmul 65x17x63, of eleven bits"), ["equal"]);
     assert_eq!(said.verdicts("tiled matmul 65x17x63, all f16"), ["equal"]);
-    // Functions that follow may make more of what is rounded: of these, eleven bits alone.
+    // An activation may amplify the rounding error, so TF32 runs this case with operands of eleven bits only.
     assert_eq!((said.verdicts("linear 12").len(), said.verdicts("linear 12, of eleven bits")), (3, vec!["equal"]));
     assert_eq!(said.verdicts("hard_swish"), ["equal"; 2]);
     assert_eq!(said.verdicts("hard_swish, all bf16"), ["equal"]);
     assert_eq!(said.verdicts("maximum of bytes"), ["refused"; 4]);
     assert!(said.row("maximum of bytes")["reason"].as_str().is_some_and(|reason| reason.contains("u8")));
     assert!(said.text.contains("refused: f32 tf32 f16 bf16, maximum of bytes: for `pool`"), "{}", said.text);
-    // A product of rounded operands is off by something.
+    // The error of a product of rounded operands is not zero.
     let rows = said.report["operators"].as_array().expect("there are rows");
     let rounded = rows.iter().find(|row| row["dtype"] == "tf32" && row["case"] == "tiled matmul 65x17x63");
     assert!(rounded.is_some_and(|row| row["of_tolerance"].as_f64().is_some_and(|part| 0.01 < part && part <= 1.0)));
@@ -120,7 +120,7 @@ fn operator_cases_run_with_libraries() {
     assert!(said.code == Some(0) && said.text.contains("cuDNN 9.19.0"), "{}", said.text);
     assert_eq!(said.verdicts("tiled matmul 65x17x63"), ["equal"; 3]);
     let rows = said.report["operators"].as_array().expect("there are rows");
-    // Between halves that lie row-major, a convolution of cuDNN's is not worth turning them around.
+    // For row-major half-precision operands, a convolution by cuDNN is not worth its relayouts.
     for (case, kernel, count) in [("tiled matmul", "cublaslt_product", 4), ("tiled conv", "cudnn_conv", 3)] {
         let own = rows.iter().filter(|row| row["case"].as_str().is_some_and(|name| name.starts_with(case)));
         let is_in = |row: &&Json| row["kernels"].as_array().is_some_and(|all| all.contains(&kernel.into()));
@@ -128,7 +128,7 @@ fn operator_cases_run_with_libraries() {
     }
 }
 
-/// What is known, and what comes with the run, lies as cuDNN's engines read it.
+/// Constants and run-time inputs have the layout that cuDNN's engines read.
 #[test]
 fn operands_have_the_layout_of_the_library() {
     let test = "gpu::operators::operands_have_the_layout_of_the_library";
@@ -157,7 +157,7 @@ fn wrong_results_and_writes_are_located() {
         assert_eq!(said.verdicts("maximum of bytes"), ["refused"]);
     };
 
-    // Another sum.
+    // A changed sum.
     let said = changed("shifted - log(sum)=>shifted - log(sum) - (at == 5 ? 1.0f : 0.0f)");
     others(&said);
     assert_eq!(said.verdicts(softmax), ["WRONG"]);
@@ -168,13 +168,13 @@ fn wrong_results_and_writes_are_located() {
     assert!(said.text.contains(&format!("WRONG: f32, {softmax}: y[0, 5] is ")), "{}", said.text);
     assert!(said.text.contains("3 of 771 elements differ"), "{}", said.text);
 
-    // An element behind the last one.
+    // A write past the last element.
     let said = changed("if (105 <= i) return;=>if (105 <= i) { if (i < 110) y[i] = 1.0f; return; }");
     others(&said);
     assert_eq!((said.verdicts("hard_swish"), said.verdicts(softmax)), (vec!["OTHER MEMORY"], vec!["equal"]));
     assert!(said.text.contains("OTHER MEMORY: f32, hard_swish: 420 of 420 planned bytes"), "{}", said.text);
 
-    // What does not compile is one case's and not that of those that are compiled with it.
+    // A compile error belongs to its own case, not to the cases compiled with it.
     let said = changed("softmax<257=>softmix<257");
     others(&said);
     assert_eq!((said.verdicts("hard_swish"), said.verdicts(softmax)), (vec!["equal"], vec!["FAILED"]));
@@ -189,12 +189,12 @@ fn failures_are_reported_per_case() {
         let rows = said.report["operators"].as_array().expect("there are rows").iter();
         rows.filter_map(|row| row["verdict"].as_str()).map(str::to_string).collect()
     };
-    // Once: what comes next runs.
+    // A single failure: later cases run.
     let said = check(&tools, &SOME, &[("PRESTOW_MOCK_FAIL", "cuGraphLaunch:2:999")]);
     assert!(said.code == Some(1) && said.text.contains("the GPU failed at launching a record"), "{}", said.text);
     let failed = verdicts(&said).iter().filter(|verdict| *verdict == "FAILED").count();
     assert_eq!((failed, verdicts(&said).len()), (1, 5), "{}", said.text);
-    // For good: what comes next is not run, and it is said since when.
+    // A lost GPU: later cases do not run, and the report names the case that lost it.
     let said = check(&tools, &SOME, &[("PRESTOW_MOCK_FAIL", "cuGraphLaunch:2:719")]);
     assert!(said.code == Some(1) && said.text.contains("the GPU was lost at"), "{}", said.text);
     assert_eq!(verdicts(&said), ["FAILED", "refused", "FAILED", "FAILED", "FAILED"], "{}", said.text);

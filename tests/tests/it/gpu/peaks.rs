@@ -1,4 +1,4 @@
-//! The kernels that measure what a GPU does at most, behind the shim: that they do what they are counted for.
+//! The kernels that measure a GPU's peaks, behind the shim: they do the operations that are counted.
 
 use cuda::nvrtc::Compiler;
 use lower::cuda::{BURSTS, COPIED, COPY, CudaTarget, ceilings};
@@ -6,7 +6,7 @@ use lower::cuda::{BURSTS, COPIED, COPY, CudaTarget, ceilings};
 use crate::cuda::{SANITIZERS, compiler, run_job, shim};
 use crate::executables::folder;
 
-/// A job of one launch on two blocks of memory, and the bytes of the second in the end.
+/// Runs one launch on two blocks of memory. Returns the final bytes of the second.
 fn launched(program: &std::path::Path, entry: &str, grid: u64, first: &[u8], second: usize) -> Vec<u8> {
     let source = ceilings();
     let kernel = source.entries.iter().position(|other| other.name == entry).expect("it is there");
@@ -35,7 +35,7 @@ fn peak_probes_compute_their_counted_operations() {
             for (thread, &sum) in got.iter().enumerate() {
                 let want = match burst.sum {
                     Some(sum) => f64::from(sum * rounds),
-                    // Eight sums from the lane's number on, which come closer to one.
+                    // Eight sums that start at the lane's number plus their index and approach one.
                     None => (0..8)
                         .map(|ix| {
                             1.0 + ((thread % 32 + ix) as f64 - 1.0)

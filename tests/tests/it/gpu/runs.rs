@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An LSTM both ways whose states are results, and a GRU from the end that needs a workspace.
+/// A bidirectional LSTM whose states are outputs, and a reverse GRU that needs a workspace.
 fn recurrent() -> Graph {
     let mut graph = Graph::new("recurrent");
     let known = |graph: &mut Graph, name: &str, shape: &[usize]| {
@@ -60,7 +60,7 @@ fn driver_calls_match_the_plan() {
     }
 }
 
-/// The driver, the libraries and the kernels in them, under sanitizers.
+/// The mocks of the driver and the libraries, with their kernels, under sanitizers.
 #[test]
 fn mocked_runs_are_clean_under_sanitizers() {
     let test = "gpu::runs::mocked_runs_are_clean_under_sanitizers";
@@ -74,7 +74,7 @@ fn mocked_runs_are_clean_under_sanitizers() {
     for (name, graph, how) in cases {
         let Some(mocked) = Mocked::new(test, &format!("gpu-sanitized-{name}"), graph, how) else { return };
         let Some(sanitizer) = mocked.sanitized() else { return skip(test, "`c++` has no AddressSanitizer") };
-        // What is loaded for good is not given back.
+        // Some libraries stay loaded, so leak detection is off.
         let out = mocked.run(&[("LD_PRELOAD", &sanitizer), ("ASAN_OPTIONS", "detect_leaks=0")]);
         assert!(out.status.success(), "{name}: {}", text(&out.stderr).chars().take(4000).collect::<String>());
         assert_eq!(mocked.trace(), expected_trace(&mocked.plan), "{name}");
@@ -88,7 +88,7 @@ fn mocked_runs_are_clean_under_sanitizers() {
     }
 }
 
-/// Less memory for more time: stretches in stripes, and libraries with less workspace, of halves as well.
+/// A budget trades time for memory: regions run in stripes, and libraries get less workspace, also in half precision.
 #[test]
 fn budget_limits_the_arena_on_a_gpu() {
     let test = "gpu::runs::budget_limits_the_arena_on_a_gpu";
@@ -120,7 +120,7 @@ fn budget_limits_the_arena_on_a_gpu() {
     }
 }
 
-/// Every command of an executable, and the audit of a GPU's arena byte by byte.
+/// Every command of an executable, and the byte-by-byte audit of a GPU's arena.
 #[test]
 fn audit_on_a_gpu_matches_the_plan() {
     let test = "gpu::runs::audit_on_a_gpu_matches_the_plan";
@@ -136,7 +136,7 @@ fn audit_on_a_gpu_matches_the_plan() {
     let (actual, planned) = (&report["actual"], &mocked.plan);
     assert_eq!(report["verdict"], "equal");
     assert_eq!(actual["arena_written_bytes"], actual["arena_planned_bytes"]);
-    // The block is what was planned, and nothing else takes the device's memory.
+    // The block has the planned size, and nothing else takes device memory.
     let block = planned.arena.size().align_up(Bytes(256)) + planned.constants_size;
     let item = |what: &str| {
         let items = actual["device"].as_array().expect("there is a device");
@@ -148,7 +148,7 @@ fn audit_on_a_gpu_matches_the_plan() {
     assert!(said(&["memory", "--actual"]).contains("device: arena and constants"));
     assert!(said(&["bench", "--warmup", "1", "--iters", "2"]).contains("latency"));
     assert!(said(&["profile", "--warmup", "0", "--iters", "1"]).contains("cuda_conv"));
-    // The driver's clock goes on with what it runs: a device's time is that of all steps, and of nothing else.
+    // The mock's clock advances with each launch, so the device time is that of all steps and nothing else.
     let bench = ["bench", "--warmup", "0", "--iters", "3"];
     let report: serde_json::Value =
         serde_json::from_str(&said(&[&bench[..], &["--json"]].concat())).expect("it is JSON");
@@ -204,11 +204,11 @@ fn driver_failures_are_reported_without_leaks() {
         assert!(!written, "{what}: results are there");
     };
     for call in calls {
-        // A kernel that is not there is named; everything else is what the GPU failed at.
+        // A missing kernel is named; for all other calls the message is a GPU failure.
         let says = if call == "cuModuleGetFunction" { "has no kernel" } else { "the GPU failed at" };
         check(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:1:999"))], says);
     }
-    // In the middle of the work.
+    // In the middle of the run.
     for call in ["cuCtxSetCurrent", "cuLaunchKernel", "cuStreamSynchronize"] {
         check(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:3:999"))], "the GPU failed at");
     }
@@ -222,7 +222,7 @@ fn driver_failures_are_reported_without_leaks() {
     check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
 }
 
-/// More constants than both halves of what is pinned: what may fail there, and a system that pins nothing.
+/// More constants than two chunks of pinned memory: failures of the upload, and a system that cannot pin memory.
 #[test]
 fn constants_are_uploaded_through_pinned_memory() {
     let test = "gpu::runs::constants_are_uploaded_through_pinned_memory";
@@ -239,20 +239,21 @@ fn constants_are_uploaded_through_pinned_memory() {
         mocked.trace()
     };
     assert_eq!(right("staged", &[]), expected_trace(&mocked.plan));
-    // Who fills a half again without waiting for what is behind it is seen: bytes change under the GPU, and others arrive.
+    // The mock detects that a chunk is filled before its copy is complete: its bytes change, and wrong weights arrive.
     let out = mocked.run(&[("PRESTOW_MOCK_EARLY", "1")]);
     let changes = mocked.trace().matches("changed while it is read").count() as u64;
     assert!(out.status.success() && changes == parts - 2, "{changes} of {parts}: {}", text(&out.stderr));
     let near = |got: &Tensor, want: &Tensor| crate::support::difference(got, want, 1e-3, 1e-3).is_none();
     assert!(!mocked.outputs().iter().zip(&want).all(|(got, want)| near(got, want)), "the wrong weights do no harm");
-    // 2: no memory, 304: the system refuses, 800: not permitted, 801: not supported. Then bytes go as they are.
+    // 2: out of memory; 304: error of the operating system; 800: not permitted; 801: not supported. Then the bytes are
+    // copied without staging.
     for code in [2, 304, 800, 801] {
         let trace = right("plain", &[("PRESTOW_MOCK_FAIL", &format!("cuMemHostAlloc:1:{code}"))]);
         let at = mocked.plan.arena.size().align_up(Bytes(256));
         assert!(trace.contains(&format!("\nwrite {size} at {at}\n", at = at.0)) && !trace.contains("stage"), "{trace}");
         assert!(!trace.contains("leaked"), "{trace}");
     }
-    // In the middle, with copies on their way.
+    // In the middle, with copies in flight.
     for (call, code, says) in [
         ("cuMemHostAlloc:1", 999, "the GPU failed at pinning memory of the host"),
         ("cuEventCreate:2", 999, "the GPU failed at making an event"),
@@ -287,7 +288,7 @@ fn missing_driver_is_reported() {
     assert!(said(&nowhere, &["run"]).contains("libcuda.so.1"));
     assert!(said(&mocked.folder, &["run", "--device", "7"]).contains("there is no GPU 7; the driver has 1"));
     assert!(said(&mocked.folder, &["run"]).contains("no code for a GPU"));
-    // What needs no device works without one.
+    // Commands that need no device work without a driver.
     let out = without_libraries(&mocked.exe).arg("memory").output().expect("it is there");
     assert!(out.status.success() && text(&out.stdout).contains("arena"), "{}", text(&out.stderr));
 }

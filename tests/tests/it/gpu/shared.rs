@@ -13,10 +13,11 @@ use crate::gpu::cudnn::convolutions;
 use crate::gpu::{How, Mocked, build_driver, closed, network, with_cudnn, without_libraries};
 use crate::support::difference;
 
-/// What the process of the next test is told: the folder of the first executable, which has the driver.
+/// Environment variable for the child process of the next test: the folder of the first executable and the driver's
+/// mock.
 const SHARED: &str = "PRESTOW_TEST_SHARED";
 
-/// Several executables on one GPU, in a process of its own, as above.
+/// Two executables share a GPU in a child process, because the driver is found when a process starts.
 #[test]
 fn two_executables_share_a_gpu() {
     let test = "gpu::shared::two_executables_share_a_gpu";
@@ -28,7 +29,7 @@ fn two_executables_share_a_gpu() {
     let [first, second] = [(0, "gpu-shared"), (1, "gpu-shared-second")]
         .map(|(ix, name)| Mocked::new(test, name, graphs[ix].clone(), how()));
     let (Some(first), Some(second)) = (first, second) else { return };
-    // One driver has the kernels of both.
+    // One driver's mock has the kernels of both.
     let (mut one, mut other) = (first.plan.clone(), second.plan.clone());
     let sizes = [&one, &other].map(|plan| (plan.arena.size().align_up(Bytes(256)) + plan.constants_size).0);
     assert_ne!(sizes[0], sizes[1]);
@@ -58,12 +59,12 @@ fn two_executables_share_a_gpu() {
         let out = command.env("PRESTOW_MOCK_MEMORY", memory.to_string()).output().expect("it is there");
         (out.status.success(), text(&out.stdout) + &text(&out.stderr))
     };
-    // Both fit exactly; a byte less, and the second is refused by what the first left.
+    // Both fit exactly. With one byte less, the second does not fit into the rest.
     let (done, said) = shared(sizes[0] + sizes[1]);
     assert!(done && said.contains("both ran"), "{said}");
     let trace = first.trace();
     assert!(sizes.iter().all(|size| trace.contains(&format!("alloc {size}\n"))), "{trace}");
-    // Each run is a launch of one record, in the order of the test, and nothing is left behind.
+    // Each run is one launch of a CUDA graph, in the order of the test, and nothing leaks.
     let launches = |step: &plan::Step| {
         let cuda::Launch { entry, repeat, .. } = crate::cuda::launch(&step.code);
         vec![entry; repeat.unwrap_or(1) as usize]
@@ -71,7 +72,7 @@ fn two_executables_share_a_gpu() {
     let record = |plan: &Plan| plan.steps.iter().map(launches).collect::<Vec<Vec<String>>>();
     let entry = |line: &str| line.split(' ').next().unwrap_or_default().to_string();
     let launched = |run: &str| -> Vec<String> { run.lines().filter(|line| line.contains(" of ")).map(entry).collect() };
-    // Behind a launch may come the next plan's record.
+    // The capture of the next plan may follow a launch.
     let runs = trace.split("launch\n").skip(1).map(|run| run.split("record of").next().unwrap_or_default());
     let ran: Vec<Vec<String>> = runs.map(launched).collect();
     let (one, other) = (record(&one), record(&other));
@@ -121,7 +122,7 @@ fn run_shared(folder: &Path) {
     };
     right(&first.run_tensors(&own).expect("it runs"), &want[0]);
     right(&second.run_tensors(&others).expect("it runs"), &want[1]);
-    // Step by step in turn: bytes that both had would be the wrong ones for one of them.
+    // The steps of both sessions alternate: shared bytes would make a result of one of them wrong.
     for (session, inputs) in [(&mut first, &own), (&mut second, &others)] {
         for (ix, tensor) in inputs.iter().enumerate() {
             session.write_input(ix, &tensor.to_le_bytes()).expect("it takes them");
@@ -141,10 +142,10 @@ fn run_shared(folder: &Path) {
     println!("both ran");
 }
 
-/// What the process of the next test is told: the executable to run.
+/// Environment variable for the child process of the next test: the folder of its executable.
 const RESIDENT: &str = "PRESTOW_TEST_RESIDENT";
 
-/// A model on a caller's stream and memory, in a process of its own: the driver is found when a process starts.
+/// A plan on an external stream with external buffers, in a child process: the driver is found when a process starts.
 #[test]
 fn plan_runs_on_an_external_stream() {
     let test = "gpu::shared::plan_runs_on_an_external_stream";
@@ -164,14 +165,14 @@ fn plan_runs_on_an_external_stream() {
     assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
     let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
     assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-4, 1e-4), None);
-    // The caller's bytes go into the arena and out of it on the device, around one launch.
+    // The caller's bytes are copied into the arena and out of it on the device, around one launch.
     let (trace, plan) = (mocked.trace(), &mocked.plan);
     let place = |operand: &Operand| plan.arena_range(operand).expect("it lies in the arena").start;
     let (x, y) = (&plan.inputs[0].operand, &plan.outputs[0].operand);
     let taken = format!("copy {} from 0 to {}\nlaunch\n", x.size.0, place(x));
     let given = format!("copy {} from {} to 0\n", y.size.0, place(y));
     assert!(trace.contains(&taken) && trace.contains(&given) && !trace.contains("leaked"), "{trace}");
-    // A thread that has another GPU's context has it again behind each call, and behind the end.
+    // A thread with another GPU's context has that context again after each call and after the end.
     let out = resident(&[("PRESTOW_MOCK_DEVICES", "2")]);
     assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
     let trace = mocked.trace();
@@ -193,14 +194,14 @@ fn plan_runs_on_an_external_stream() {
 
 fn run_resident(folder: &Path) {
     let image = runtime::ImageFile::open(&folder.join("model")).expect("it is an image");
-    // Where there are two GPUs, what is the thread's own is the other one.
+    // With two GPUs, the thread's own context is that of the second.
     let other = cuda::driver::Gpu::open(1).ok();
     let own = || other.iter().for_each(|other| assert!(other.memory().is_ok(), "it takes up its context"));
     let gpu = runtime::CudaDevice::default();
     let mut resident = runtime::StreamSession::open(image.plans.clone(), &image, &gpu).expect("it opens");
     let plan = resident.plan().clone();
     assert!(resident.select(plan.batch) && !resident.select(77));
-    // Another owner of the same device, with memory of its own.
+    // Another owner of the same device, with its own memory.
     let gpu = cuda::driver::Gpu::open(0).expect("it is there");
     let memory = |port: &plan::Port| {
         cuda::driver::DeviceMemory::new(&gpu, port.operand.size.0 as usize).expect("there is room for it")
@@ -209,8 +210,8 @@ fn run_resident(folder: &Path) {
     let bytes = std::fs::read(folder.join("in-x.npy")).expect("it was written");
     x.write(0, &npy::read(&bytes).expect("it is an npy file").to_le_bytes()).expect("it takes them");
     #[expect(unsafe_code, reason = "a caller's handles")]
-    // SAFETY: both blocks live until the end, and the driver is the mock: it does everything at once, and its streams are
-    // all one, whatever they are called.
+    // SAFETY: both blocks live until the end of this function, and the driver is the mock: it runs every call at once,
+    // and all its streams are the same one, whatever their handle is.
     let (stream, input, short, output) = unsafe {
         let other = |memory: &cuda::driver::DeviceMemory, size| runtime::ExternalBuffer::new(memory.address(0), size);
         let stream = runtime::ExternalStream::new(std::ptr::NonNull::dangling().as_ptr());

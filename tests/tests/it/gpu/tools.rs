@@ -1,5 +1,5 @@
-//! Compiling for a GPU where something is missing or wrong: each time it is said what, and nothing is written. And the tables
-//! of libraries that lack functions.
+//! Compiling for a GPU with missing or invalid tools: each error names the cause, and nothing is written. Also the
+//! function tables of libraries that lack functions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::executables::{folder, program, text};
 use crate::gpu::{H200, NO_COMPILER, build, build_cudnn, build_mock, system_has_wheels, without_libraries};
 use crate::support::skip;
 
-/// A folder with a compiler, cuDNN and cuBLASLt of our own, or none after saying that `test` is skipped.
+/// Creates a folder with mocks of NVRTC, cuDNN and cuBLASLt. Returns `None` after reporting that `test` is skipped.
 fn tools(test: &str, name: &str) -> Option<PathBuf> {
     let folder = folder(name);
     if !build_mock(Library::Nvrtc, &folder) || !build_cudnn(&folder) {
@@ -22,7 +22,7 @@ fn tools(test: &str, name: &str) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Runs `compile` with the libraries of a folder.
+/// Runs `compile` with the libraries in a folder.
 struct Compile<'a> {
     libraries: &'a Path,
     out: PathBuf,
@@ -46,7 +46,7 @@ impl Compile<'_> {
         std::fs::read_dir(&self.out).expect("the folder is ours").count()
     }
 
-    /// It ends with a message that says all this, and writes nothing.
+    /// The command fails with a message that contains all of `says`, and writes nothing.
     fn refused(&self, words: &[&str], variables: &[(&str, &str)], says: &[&str]) {
         let (code, said) = self.run(words, variables);
         assert_eq!(code, Some(2), "{words:?} {variables:?}: {said}");
@@ -65,7 +65,7 @@ fn missing_tools_are_named_at_compile_time() {
     let dump = compile.out.join("dump");
     let dump = dump.to_str().expect("it is text");
 
-    // The compiler: none, too old, without the architecture, and one that fails at each of its calls.
+    // NVRTC: missing, too old, without the architecture, and failing at each of its calls.
     let nowhere = Compile { libraries: Path::new("/nowhere"), out: compile.out.clone() };
     if nowhere.run(&gpu, &[]).0 == Some(0) {
         skip(test, "the system has a compiler of NVIDIA's");
@@ -95,7 +95,7 @@ fn missing_tools_are_named_at_compile_time() {
     let broken = [("PRESTOW_MOCK_FAIL", "nvrtcCompileProgram:1:6")];
     compile.refused(&gpu, &broken, &["the emitted kernels do not compile", "the mock was told to fail"]);
 
-    // A file of facts without one of them, or of another device.
+    // A device description without a property, with an architecture that contradicts the rest, and a missing file.
     let facts = tools.join("facts.json");
     let path = facts.to_str().expect("it is text");
     let with = |from: &str, to: &str| std::fs::write(&facts, H200.replacen(from, to, 1)).expect("the folder is ours");
@@ -105,16 +105,16 @@ fn missing_tools_are_named_at_compile_time() {
     compile.refused(&["lenet", "--target", path], &[], &["`arch` is `sm_80`", "`sm_90`"]);
     compile.refused(&["lenet", "--target", "/nowhere.json"], &[], &["/nowhere.json", "target record"]);
 
-    // cuDNN: none, too old, and facts that it does not take.
+    // cuDNN: too old, and rejecting the device description.
     with("", "");
     let by_cudnn = ["lenet", "--target", path, "--cudnn"];
     compile.refused(&by_cudnn, &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")], &["cuDNN 9.8.0 is too old", "9.11"]);
     let failed = [("PRESTOW_MOCK_FAIL", "cudnnBackendFinalize:1:2000")];
     compile.refused(&by_cudnn, &failed, &["cuDNN 9.19.0 does not take the GPU's facts", "told to fail"]);
-    // Another version than where it is to run: that is said, and the executable is made.
+    // Another version than that of the device description: a note is printed, and the executable is written.
     let (code, said) = compile.run(&by_cudnn, &[("PRESTOW_MOCK_CUDNN_VERSION", "92000")]);
     assert!(code == Some(0) && said.contains("needs cuDNN 9.20.0") && said.contains("facts.json has 9.19.0"), "{said}");
-    // A graph that it refuses is emitted, and that is said where it is asked for.
+    // Convolutions without an engine get emitted kernels, and `--verbose` names them.
     let none = [("PRESTOW_MOCK_CUDNN_ENGINES", "none")];
     let (code, said) = compile.run(&by_cudnn, &none);
     assert!(code == Some(0) && said.contains("does 0 of 2 convolutions") && said.contains("--verbose"), "{said}");
@@ -126,7 +126,7 @@ fn missing_tools_are_named_at_compile_time() {
         compile.refused(&by_cudnn, &[], &["cannot load libcudnn.so.9", "fetch --cudnn"]);
     }
 
-    // Operators without a kernel, all of them in one message: more products at once than a grid has.
+    // All operators without a kernel are in one message. Both products have a larger batch than a grid allows.
     let mut graph = Graph::new("many");
     let x = graph.add_input("x", DType::F32, Shape::from([70_000, 2, 2]));
     let y = graph.add_input("y", DType::F32, Shape::from([70_000, 2, 2]));
@@ -141,7 +141,7 @@ fn missing_tools_are_named_at_compile_time() {
     compile.refused(&words, &[], &["2 nodes", "first", "second", "cuda:sm_90"]);
 }
 
-/// What is known of memory where a plan is made for an architecture, and what that is for one GPU.
+/// Planned device memory for an architecture. Figures that differ between GPUs refer to a device description.
 #[test]
 fn planned_device_memory_is_reported() {
     let test = "gpu::tools::planned_device_memory_is_reported";
@@ -153,14 +153,14 @@ fn planned_device_memory_is_reported() {
     let image = runtime::ImageFile::open(&compile.out.join("model")).expect("it is an image");
     assert_eq!(image.plans[0].target, "cuda:sm_100");
     assert_eq!(image.plans[0].modules[0].arch, "sm_100");
-    // The workspaces are told by their nodes' names.
+    // Workspaces are named after their nodes.
     let (code, _) = compile.run(&["lenet", "--target", "cuda:sm_90", "--cublas"], &[]);
     assert_eq!(code, Some(0));
     let memory = Command::new(compile.out.join("model")).args(["memory", "--json"]).output().expect("it is there");
     assert!(text(&memory.stdout).contains(":workspace"), "{}", text(&memory.stdout));
 }
 
-/// A library without a function is no panic: the function is an error in its table.
+/// A function that a library lacks is an error in its table, not a panic.
 #[test]
 fn missing_functions_are_errors_in_their_table() {
     let test = "gpu::tools::missing_functions_are_errors_in_their_table";
@@ -172,7 +172,7 @@ fn missing_functions_are_errors_in_their_table() {
     if !build(|compiler| compiler.shared(&source, &library, &[])) {
         return skip(test, NO_COMPILER);
     }
-    // Of each table the functions that somebody calls, and of NCCL's all that a group of devices begins with.
+    // Functions of each table that are called, and those of NCCL that a group of devices needs.
     macro_rules! lacks {
         ($table:ty: $($function:ident)*) => {{
             #[expect(unsafe_code, reason = "the library is ours")]
@@ -193,7 +193,7 @@ fn missing_functions_are_errors_in_their_table() {
     let mut version = 0;
     let get = nccl.ncclGetVersion.as_ref().expect("this one is there");
     #[expect(unsafe_code, reason = "the library is ours")]
-    // SAFETY: the number can be written.
+    // SAFETY: the pointer is to a local integer, which the function may write.
     let status = unsafe { get(&mut version) };
     assert_eq!((status, version), (cuda_sys::nccl::ncclResult_t::ncclSuccess, 22_809));
 }

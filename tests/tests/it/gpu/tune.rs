@@ -1,4 +1,4 @@
-//! `--tune` for a GPU, on a driver without one whose libraries have two of everything, the first of which is slow.
+//! `--tune` for a GPU, on the driver's mock. The libraries' mocks have two algorithms, the first one slow.
 
 use std::path::Path;
 
@@ -44,16 +44,16 @@ fn fastest_algorithms_are_used_and_cached() {
         assert_eq!(code, Some(0), "{errors}");
         (serde_json::from_str::<serde_json::Value>(&said).expect("it is JSON"), errors)
     };
-    // Labels are a plan's text.
+    // Labels are plain text in a plan.
     let has = |exe: &str, label: &str| {
         let bytes = std::fs::read(exe).expect("it was written");
         bytes.windows(label.len()).any(|own| own == label.as_bytes())
     };
-    // As the libraries have it.
+    // With the first choice of the libraries.
     let (plain, first, again) = (own("plain"), own("first"), own("again"));
     let (code, _, said) = compile(&plain, &libraries);
     assert_eq!(code, Some(0), "{said}");
-    // As it is fastest.
+    // With the fastest choice.
     let (report, said) = tuned(&first, "0.05");
     let count = |key: &str| report["tuned"][key].as_u64().unwrap_or_else(|| panic!("{report}"));
     let layers = count("layers");
@@ -61,12 +61,12 @@ fn fastest_algorithms_are_used_and_cached() {
     assert!(said.contains("tuning 1/") && said.contains("Convolution {") && said.contains("Product {"), "{said}");
     assert!(has(&plain, ", engine 4") && !has(&plain, ", engine 0"));
     assert!(has(&first, ", engine 0") && !has(&first, ", engine 4"));
-    // What was measured is not measured again, and gives the same executable.
+    // Cached choices are not measured again, and give the same executable.
     let (report, said) = tuned(&again, "9");
     assert_eq!((report["tuned"]["measured"].as_u64(), report["tuned"]["changed"].as_u64()), (Some(0), Some(layers)));
     let read = |path: &str| std::fs::read(path).expect("it was written");
     assert!(!said.contains("tuning") && read(&first) == read(&again) && read(&first) != read(&plain), "{said}");
-    // The algorithm that was measured is the one that runs, and memory is as it was planned.
+    // The measured algorithm is the one that runs, and memory is as planned.
     let ran = |exe: &str| {
         let mut command = without_libraries(Path::new(exe));
         command.args(["memory", "--actual"]).env("LD_LIBRARY_PATH", &mocked.folder);
@@ -82,7 +82,7 @@ fn fastest_algorithms_are_used_and_cached() {
     };
     let steps = mocked.plan.steps.iter().filter(|step| ["cudnn_conv", "cublaslt_product"].contains(&&step.kernel[..]));
     assert_eq!(ran(&plain) - ran(&first), steps.count() as f64, "a millisecond each");
-    // On another machine, or with another library, all of it is measured anew: the file's rows are of this one.
+    // Rows of the cache name the GPU and the library. For another GPU everything is measured again.
     let rows = String::from_utf8(read(&cache)).expect("it is text");
     assert!(rows.lines().skip(2).all(|row| row.starts_with("Mock GPU\tcu") && row.split('\t').count() == 5), "{rows}");
     let other = own("other.tsv");
@@ -91,13 +91,13 @@ fn fastest_algorithms_are_used_and_cached() {
     let (code, said, _) = compile(&again, &words);
     assert!(code == Some(0) && said.contains(&format!("{layers} of them measured")), "{said}");
     assert!(read(&first) == read(&again), "the same choices");
-    // The same where networks are checked.
+    // `prestow-gpu-check` uses the cache, too.
     let words = ["lenet", "--batch", "2", "--dtype", "f32", "--iters", "1", "--peers", "none"];
     let more = ["--cudnn", "--cublas", "--cublas-workspace", "1MiB", "--tune=0.05", "--tune-cache", &cache];
     let (code, said, errors) = run("prestow-gpu-check", &[&words[..], &more[..]].concat(), &[]);
     assert!(code == Some(0) && said.contains("  equal\n") && !errors.contains("tuning"), "{said}{errors}");
 
-    // What is not to be had.
+    // Invalid options, invalid files and failures.
     let fails = |words: &[&str], says: &str| {
         let (code, _, said) = compile(&again, words);
         assert!(code == Some(2) && said.contains(says) && !said.contains("panicked"), "{words:?}: {said}");
@@ -110,7 +110,7 @@ fn fastest_algorithms_are_used_and_cached() {
     let words = ["compile", "lenet", "--target", &facts, "--cublas", "--tune=0", "--tune-cache", &anew];
     let (code, _, said) = prestow(&words, &[("PRESTOW_MOCK_FAIL", "cuEventRecord:1:719")]);
     assert!(code == Some(2) && said.contains("the GPU was lost"), "{said}");
-    // An engine that does not run after all is not taken.
+    // An engine that fails to run is not chosen.
     let lame = own("lame.tsv");
     let words = ["compile", "lenet", "--batch", "2", "--target", &facts, "--cudnn", "--tune=0", "--tune-cache", &lame];
     let (code, _, said) =
