@@ -110,7 +110,7 @@ class Torch:
 
 
 class TorchEager(Torch):
-    """Operator by operator, pictures with their channels last."""
+    """Operator by operator, images with their channels last."""
 
     def prepare(self, torch):
         self.channels_last(torch)

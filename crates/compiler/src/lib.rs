@@ -4,7 +4,7 @@
 //! load / build -> verify -> passes -> layouts -> schedule -> lower -> place -> check -> image
 //! ```
 //!
-//! [`load`](source::load) reads a model from the zoo or a file. [`compile`] runs the other stages, once for each batch.
+//! [`load()`](source::load) reads a model from the zoo or a file. [`compile`] runs the other stages, once for each batch.
 //! [`Program::join`] combines several plans; [`write_executable`] appends the result to a runner. The same input gives
 //! the same bytes.
 

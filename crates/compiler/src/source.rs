@@ -1,7 +1,7 @@
 //! Sources of models: networks of the zoo by name, with weights from a seed or a file; ONNX and MXNet models, from
 //! files or from memory.
 //!
-//! [`load`] takes a [`Request`] with names and paths. [`load_onnx`] and [`load_mxnet`] take bytes and do no I/O
+//! [`load()`] takes a [`Request`] with names and paths. [`load_onnx`] and [`load_mxnet`] take bytes and do no I/O
 //! themselves.
 
 use std::collections::BTreeMap;
@@ -352,13 +352,13 @@ fn from_pretrained(request: &Request) -> Result<Model, SourceError> {
         let names: Vec<&str> = models().iter().filter(|model| model.pretrained).map(|model| model.name).collect();
         SourceError::NotPretrained { model: request.model.clone(), pretrained: names.join(", ") }
     })?;
-    if pretrained.pictures.is_some() {
+    if pretrained.images.is_some() {
         request.refuse(&[Field::Shapes], "the input shape of a pretrained classifier cannot be chosen")?;
     }
     let path = request.data.join(pretrained.file);
     let tensors = tensors(&path, &read_public(&path)?)?;
-    let labels = match pretrained.pictures {
-        Some(pictures) => zoo::labels(&String::from_utf8_lossy(&read_public(&request.data.join(pictures.labels))?))?,
+    let labels = match pretrained.images {
+        Some(images) => zoo::labels(&String::from_utf8_lossy(&read_public(&request.data.join(images.labels))?))?,
         None => Vec::new(),
     };
     let model = pretrained.build(batch(request), tensors, request.shapes.clone())?;

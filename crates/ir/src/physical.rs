@@ -241,25 +241,25 @@ mod tests {
 
     #[test]
     fn physical_forms_match_the_definition() {
-        let picture = Shape::from([2, 6, 5, 3]);
+        let image = Shape::from([2, 6, 5, 3]);
         let add = || Op::Binary(Binary(Function2::Add));
-        check(Op::Unary(Unary(Function::Exp)), &[&picture], &[]);
-        check(add(), &[&picture, &picture], &[]);
-        check(add(), &[&picture, &Shape::from([2, 6, 1, 1])], &[]);
+        check(Op::Unary(Unary(Function::Exp)), &[&image], &[]);
+        check(add(), &[&image, &image], &[]);
+        check(add(), &[&image, &Shape::from([2, 6, 1, 1])], &[]);
         for known in [&[6, 1, 1][..], &[1], &[3], &[], &[1, 6, 5, 3], &[5, 1], &[1, 1, 5, 3]] {
-            check(add(), &[&picture], &[known.into()]);
+            check(add(), &[&image], &[known.into()]);
         }
         check(Op::Concat(Concat { axis: 1 }), &[&Shape::from([2, 8, 2, 3]), &Shape::from([2, 5, 2, 3])], &[]);
         check(Op::Concat(Concat { axis: 2 }), &[&Shape::from([2, 5, 2, 3]), &Shape::from([2, 5, 4, 3])], &[]);
-        check(Op::Slice(Slice::range(&picture, 1, 4, 2)), &[&picture], &[]);
-        check(Op::Slice(Slice::range(&picture, 1, 0, 4)), &[&picture], &[]);
-        check(Op::Slice(Slice::range(&picture, 2, 1, 3)), &[&picture], &[]);
+        check(Op::Slice(Slice::range(&image, 1, 4, 2)), &[&image], &[]);
+        check(Op::Slice(Slice::range(&image, 1, 0, 4)), &[&image], &[]);
+        check(Op::Slice(Slice::range(&image, 2, 1, 3)), &[&image], &[]);
         let pad = smallvec![[0, 1], [0, 0], [2, -1], [1, 0]];
-        check(Op::Pad(Pad { mode: PadMode::Constant(0.5), pad }), &[&picture], &[]);
-        check(Op::Reshape(Reshape { shape: Shape::from([2, 6, 15]) }), &[&picture], &[]);
+        check(Op::Pad(Pad { mode: PadMode::Constant(0.5), pad }), &[&image], &[]);
+        check(Op::Reshape(Reshape { shape: Shape::from([2, 6, 15]) }), &[&image], &[]);
         for keep in [false, true] {
             let op = Reduce { kind: ReduceKind::Max, axes: smallvec![2, 3], keep };
-            check(Op::Reduce(op), &[&picture], &[]);
+            check(Op::Reduce(op), &[&image], &[]);
         }
         for mode in [ResizeMode::Linear, ResizeMode::Nearest(Rounding::Floor)] {
             let resize = Resize {
@@ -269,7 +269,7 @@ mod tests {
                 coordinates: Coordinates::HalfPixel,
                 antialias: false,
             };
-            check(Op::Resize(resize), &[&picture], &[]);
+            check(Op::Resize(resize), &[&image], &[]);
         }
     }
 

@@ -17,11 +17,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - Models: [`load`] for a path or a network of the zoo; [`load_onnx`] and [`load_mxnet`] for files in memory, with
+//! - Models: [`load()`] for a path or a network of the zoo; [`load_onnx`] and [`load_mxnet`] for files in memory, with
 //!   [`onnx::ExternalData`] as the source of tensors outside the ONNX file.
 //! - Targets: [`CpuTarget`] for the processors of one architecture. Kernels for all instruction sets are in the program;
 //!   the one that runs is chosen when a session is opened, so `target-cpu` needs no setting.
-//! - Memory: [`report`] lists every byte of a plan by layer and role. [`audit`] compares a run with its plan.
+//! - Memory: [`report()`] lists every byte of a plan by layer and role. [`audit`] compares a run with its plan.
 //! - Executables: [`write_executable`] appends a plan to a runner (`prestow-runner`); [`open_executable`] maps one.
 //!
 //! # Optimization levels

@@ -36,7 +36,7 @@ pub use builder::{Builder, Window};
 pub use init::Init;
 pub use list::{Input, Spec, find, is_in_collection, list};
 pub use names::Names;
-pub use pretrained::{Pictures, Pretrained, Tensors, labels, pretrained};
+pub use pretrained::{ImageInputs, Pretrained, Tensors, labels, pretrained};
 pub use weights::{Named, Seeded, Weights};
 
 /// A built network.

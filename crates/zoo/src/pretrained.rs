@@ -21,13 +21,13 @@ pub struct Pretrained {
     /// From the file's names and layouts to ours.
     pub adapt: fn(Tensors) -> Result<Tensors, ZooError>,
     /// For image classifiers.
-    pub pictures: Option<Pictures>,
+    pub images: Option<ImageInputs>,
     network: Network,
 }
 
 /// The preprocessing that an image classifier was trained with.
 #[derive(Clone, Copy, Debug)]
-pub struct Pictures {
+pub struct ImageInputs {
     /// The file of class names for [`labels`], below the data folder.
     pub labels: &'static str,
     /// Rows and columns of the input; not always the published ones.
@@ -51,14 +51,14 @@ const PRETRAINED: [Pretrained; 3] = [
         name: "all_minilm_l6_v2",
         file: "models/all-minilm-l6-v2/model.safetensors",
         adapt: Ok,
-        pictures: None,
+        images: None,
         network: bert::all_minilm_l6_v2,
     },
     Pretrained {
         name: "efficientnet_lite0",
         file: "models/efficientnet-lite0-57934424.pth",
         adapt: Ok,
-        pictures: Some(Pictures {
+        images: Some(ImageInputs {
             labels: LABELS,
             side: 224,
             crop_fraction: 0.875,
@@ -73,7 +73,7 @@ const PRETRAINED: [Pretrained; 3] = [
         name: "squeezenet1_1",
         file: "models/squeezenet11_imagenet_hwio.pkl",
         adapt: adapt_squeezenet,
-        pictures: Some(Pictures {
+        images: Some(ImageInputs {
             labels: LABELS,
             side: 227,
             crop_fraction: 1.0,
@@ -86,7 +86,7 @@ const PRETRAINED: [Pretrained; 3] = [
     },
 ];
 
-impl Pictures {
+impl ImageInputs {
     /// How a picture becomes the input.
     pub fn preprocess(&self) -> Preprocess {
         Preprocess {
@@ -110,9 +110,9 @@ impl Pretrained {
     pub fn build(&self, batch: usize, tensors: Tensors, shapes: BTreeMap<String, Shape>) -> Result<Model, ZooError> {
         let spec = find(self.name).expect("every trained network is on the list");
         let mut options = Options { shapes, ..Options::default() };
-        if let Some(Pictures { side, .. }) = self.pictures {
+        if let Some(ImageInputs { side, .. }) = self.images {
             if !options.shapes.is_empty() {
-                let problem = format!("its pictures are {side} x {side}, as it was trained");
+                let problem = format!("its images are {side} x {side}, as it was trained");
                 return Err(ZooError::Input { network: spec.name, problem });
             }
             let input = Shape::from([batch, 3, side, side]);
@@ -120,7 +120,7 @@ impl Pretrained {
         }
         let mut weights = Named::new((self.adapt)(tensors)?);
         let model = assemble(spec, batch, &mut weights, &options, self.network)?;
-        Ok(Model { preprocess: self.pictures.map(|pictures| pictures.preprocess()), ..model })
+        Ok(Model { preprocess: self.images.map(|images| images.preprocess()), ..model })
     }
 }
 

@@ -18,7 +18,7 @@ pub fn all() -> Vec<Case> {
         cases.push(of_bytes(&format!("to bytes {zero} {k}"), product(to_bytes), &[2, 9, k], &[k, 33], &[33]));
         for stride in [1, 2] {
             let conv = Conv { zero, epilogue: scaled(true), ..Conv::square(stride, 1) };
-            let name = format!("pictures {zero} {k} {stride}");
+            let name = format!("images {zero} {k} {stride}");
             cases.push(of_bytes(&name, conv, &[2, 20, 9, 11], &[40, 20, 3, 3], &[40, 40]));
             let each = Conv { zero, groups: 20, epilogue: scaled(false), ..Conv::square(stride, 1) };
             cases.push(of_bytes(&format!("each {name}"), each, &[2, 20, 9, 11], &[20, 1, 3, 3], &[20]));

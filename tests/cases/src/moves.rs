@@ -38,7 +38,7 @@ pub fn all() -> Vec<Case> {
     cases.push(case("join blocks", Concat { axis: 1 }, &[(F, &[3, 65, 7]), (F, &[3, 1, 7]), (F, &[3, 33, 7])]));
     cases.push(case("gather many", Gather { axis: 1 }, &[(F, &[3, 5, 67]), (DType::I64, &[301])]));
     cases.push(case(
-        "pad pictures",
+        "pad images",
         Pad { mode: PadMode::Reflect, pad: dims(&[[0, 0], [0, 0], [3, 2], [1, 4]]) },
         &[(F, &[3, 5, 9, 11])],
     ));

@@ -143,7 +143,7 @@ fn bad_use_is_refused_and_writes_no_files() {
     refused(&["run", "--input", "input=wrong.npy"], "f32[1,1,28,28]");
     refused(&["run", "--input", "other=wrong.npy"], "`input`");
     refused(&["run", "--input", "input=missing.npy"], "missing.npy");
-    refused(&["run", "--image", "text.png"], "PNG or JPEG image");
+    refused(&["run", "--image", "text.png"], "no preprocessing for images");
     refused(&["run", "--top", "0"], "--top");
     refused(&["bench", "--iters", "x"], "--iters");
     refused(&["fly"], "fly");
@@ -266,7 +266,7 @@ fn several_batches_share_an_arena_and_the_weights() {
 
 #[test]
 fn weights_are_packed_for_the_batch() {
-    let folder = folder("pictures");
+    let folder = folder("images");
     let size = |batches: &str| {
         std::fs::metadata(compile(&folder, &["squeezenet1_1", "--batch", batches])).expect("it was written").len()
     };

@@ -37,10 +37,10 @@ fn array(path: &str) -> Tensor {
 
 #[test]
 fn quantized_files_match_onnxruntime() {
-    let pictures = array("tests/data/mxnet/mini_resnet_v1_input.npy");
+    let images = array("tests/data/mxnet/mini_resnet_v1_input.npy");
     let elements = 2 * 3 * 64 * 64;
-    let pictures = Tensor::new(Shape::from([2, 3, 64, 64]), pictures.as_slice::<f32>().unwrap()[..elements].to_vec());
-    let pictures = pictures.expect("two of them");
+    let images = Tensor::new(Shape::from([2, 3, 64, 64]), images.as_slice::<f32>().unwrap()[..elements].to_vec());
+    let images = images.expect("two of them");
     // The first convolution has three channels, which do not fill a group of four int8; dynamic quantization is supported
     // for matrix products only.
     for (name, products) in [("u8", 8), ("i8", 8), ("operators", 8), ("dynamic", 0)] {
@@ -50,7 +50,7 @@ fn quantized_files_match_onnxruntime() {
             onnx::load(&file, None, &onnx::Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
         let (found, compiled) = compiled(graph);
         assert!(products <= int8_products(&found), "{name}: {} products of bytes", int8_products(&found));
-        let got = open(&compiled, 2).run_tensors(std::slice::from_ref(&pictures)).expect("the input fits");
+        let got = open(&compiled, 2).run_tensors(std::slice::from_ref(&images)).expect("the input fits");
         let want = array(&format!("tests/data/onnxruntime/{name}.npy"));
         // An int8 value that is off by one is about 1/100 of the largest result.
         let largest = want.to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));

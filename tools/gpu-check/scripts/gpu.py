@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class Torch:
-    """Operator by operator; pictures have their channels first or last, whichever is faster here."""
+    """Operator by operator; images have their channels first or last, whichever is faster here."""
 
     def __init__(self, request, inputs):
         import onnx_torch
@@ -94,7 +94,7 @@ class TorchCompile(Torch):
         self.module = self.torch.compile(self.module, mode="max-autotune")
         # Its records are made by the first runs.
         self.queue(3)
-        return f"max-autotune, {layout.removeprefix('eager').lstrip(', ') or 'no pictures'}"
+        return f"max-autotune, {layout.removeprefix('eager').lstrip(', ') or 'no images'}"
 
 
 class Onnxruntime:

@@ -300,7 +300,7 @@ fn row(
         device_memory: memory.iter().map(MemoryRow::from).collect(),
         observed: usage.items.iter().map(MemoryRow::from).collect(),
         not_observed,
-        allocations_in_run: allocations.map(|count| count as u64),
+        allocations_in_run: allocations,
         difference: Some(difference).filter(|difference| difference.is_finite()),
         tolerance,
         gpu_ms: p50,

@@ -29,13 +29,13 @@ impl Output {
             networks: Vec::new(),
             remaining: 0,
         };
-        if let (true, Some(path)) = (settings.resume, &settings.output) {
-            if let Some(before) = read(path)? {
-                is_same_run(&before.head, &report.head).map_err(|why| format!("--resume {}: {why}", path.display()))?;
-                report = Report { head: report.head, remaining: 0, ..before };
-                let summarized: Vec<_> = report.operators_summary.iter().map(|summary| summary.dtype).collect();
-                report.operators.retain(|row| summarized.contains(&row.dtype));
-            }
+        if let (true, Some(path)) = (settings.resume, &settings.output)
+            && let Some(before) = read(path)?
+        {
+            is_same_run(&before.head, &report.head).map_err(|why| format!("--resume {}: {why}", path.display()))?;
+            report = Report { head: report.head, remaining: 0, ..before };
+            let summarized: Vec<_> = report.operators_summary.iter().map(|summary| summary.dtype).collect();
+            report.operators.retain(|row| summarized.contains(&row.dtype));
         }
         Ok(Output { path: settings.output.clone(), json: settings.json, report })
     }

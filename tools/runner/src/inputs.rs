@@ -7,7 +7,7 @@ use types::{DType, Random, Tensor};
 use weights::npy;
 
 use crate::arguments::Run;
-use crate::picture;
+use crate::image;
 
 /// One tensor for each input of the plan, in its order.
 pub(crate) fn tensors(plan: &Plan, run: &Run) -> Result<Vec<Tensor>, String> {
@@ -59,13 +59,14 @@ fn from_image(plan: &Plan, path: &Path) -> Result<Vec<Tensor>, String> {
         return Err("this model has no preprocessing for images; use --input NAME=FILE.npy".into());
     };
     let bytes = std::fs::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-    let picture = picture::decode(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))?;
-    let image = picture::prepare(&picture, preprocess);
+    let rgb = image::decode(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))?;
+    let sample = image::prepare(&rgb, preprocess);
     let want = [plan.batch as usize, 3, preprocess.height, preprocess.width];
     if port.dtype != DType::F32 || port.shape[..] != want {
-        return Err(format!("input `{}` is {}{}, which no picture becomes", port.name, port.dtype, port.shape));
+        let want = types::Shape::from(want);
+        return Err(format!("an image needs an input f32{want}, but `{}` is {}{}", port.name, port.dtype, port.shape));
     }
     // Every sample of the batch is the same image.
-    let tensor = Tensor::from_fn(port.shape.clone(), |at| image[at % image.len()]);
+    let tensor = Tensor::from_fn(port.shape.clone(), |at| sample[at % sample.len()]);
     Ok(vec![tensor])
 }

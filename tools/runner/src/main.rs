@@ -5,9 +5,9 @@
 mod arguments;
 mod bandwidth;
 mod commands;
+mod image;
 mod inputs;
 mod memory;
-mod picture;
 mod say;
 
 use std::process::ExitCode;

@@ -169,6 +169,7 @@ unsafe fn sum_terms<V: Vector, F: Operands<V>, const R: usize, const N: usize, c
             // High tiles add one term per iteration: a second loop would move their sums to other registers.
             if 1 < U {
                 for _ in 0..depth / U {
+                    #[expect(clippy::needless_range_loop, reason = "a constant trip count keeps sums in registers")]
                     for u in 0..U {
                         let weights = weights.add(u * width);
                         partial[u] = term::<V, F, R, N>(partial[u], common, x, at + u, weights);

@@ -159,9 +159,9 @@ impl Prefetch {
     }
 }
 
-/// For each row `r`, vector `v` and term `k` of `k_loops`: `out[r.out + v * vector_stride + lane] = sum of x[r.x + k.x]
-/// * weights[k.weights + v * 16 + lane]`. The product of two half-precision words is `low * low + high * high`, and so
-/// on for the four bytes of int8.
+/// For each row `r`, vector `v` and term `k` of `k_loops`:
+/// `out[r.out + v * vector_stride + lane] = sum of x[r.x + k.x] * weights[k.weights + v * 16 + lane]`.
+/// The product of two half-precision words is `low * low + high * high`, and so on for the four bytes of int8.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile<'a> {
     /// The storage type of `x` and the weights.

@@ -74,7 +74,7 @@ pub(super) fn conv_kernels(
         ConvKernel::Direct(direct) if !target.exact => direct,
         kernel => return Ok(vec![kernel]),
     };
-    let best = target.tuned.get(&layer_name(&direct)).unwrap_or_else(|| modelled(&direct, target.pictures));
+    let best = target.tuned.get(&layer_name(&direct)).unwrap_or_else(|| modelled(&direct, target.images));
     let others = Algorithm::ALL.into_iter().filter(|&algorithm| algorithm != best);
     let kernels = [best].into_iter().chain(others).filter_map(|algorithm| match algorithm {
         Algorithm::Direct => Some(ConvKernel::Direct(direct.clone())),
@@ -266,7 +266,7 @@ fn layer_name(conv: &cpu::ConvBlocked) -> String {
 }
 
 /// A convolution as a layer to measure, from its kernels; `None` if it has only one.
-pub(super) fn layer(kernels: Vec<ConvKernel>, pictures: Option<usize>) -> Option<Layer> {
+pub(super) fn layer(kernels: Vec<ConvKernel>, images: Option<usize>) -> Option<Layer> {
     let is_direct = |kernel: &ConvKernel| match kernel {
         ConvKernel::Direct(direct) => Some(direct.clone()),
         ConvKernel::Depthwise(_) | ConvKernel::Winograd(_) => None,
@@ -281,20 +281,20 @@ pub(super) fn layer(kernels: Vec<ConvKernel>, pictures: Option<usize>) -> Option
         })
         .collect();
     candidates.sort_by_key(|&(algorithm, _)| algorithm);
-    Some(Layer { name: layer_name(&direct), modelled: modelled(&direct, pictures), candidates })
+    Some(Layer { name: layer_name(&direct), modelled: modelled(&direct, images), candidates })
 }
 
 /// The algorithm that is faster by the cost model, if weights are read once for this many images or for the batch:
 /// Winograd for images and channels of some size. Larger tiles need fewer multiplications and more weights, so memory
 /// decides when few tiles share them.
-fn modelled(direct: &cpu::ConvBlocked, pictures: Option<usize>) -> Algorithm {
+fn modelled(direct: &cpu::ConvBlocked, images: Option<usize>) -> Algorithm {
     let cpu::ConvBlocked { in_channels, out_channels, window, .. } = direct;
     if window.output.iter().any(|&extent| extent < 12) || *in_channels < 16 || *out_channels < 32 {
         return Algorithm::Direct;
     }
     let time = |tile: usize| {
         let kernel = winograd(&cpu::ConvBlocked { batch: 1, ..direct.clone() }, tile, UNLIMITED)?;
-        let flops = kernel.flops().saturating_mul(pictures.unwrap_or(direct.batch) as u64);
+        let flops = kernel.flops().saturating_mul(images.unwrap_or(direct.batch) as u64);
         let bytes = 4 * kernel.packed_elements() as u64;
         Some(flops / FLOPS_BLOCKED + bytes / BYTES_WEIGHTS)
     };

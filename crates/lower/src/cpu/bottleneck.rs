@@ -267,7 +267,7 @@ mod tests {
         };
         for (batch, divided) in [(32, 1), (32, 4)] {
             let (graph, nodes) = begin(batch, divided, 1);
-            assert!(fused_workspace(&graph, &nodes).is_some(), "{batch} pictures, channels by {divided}");
+            assert!(fused_workspace(&graph, &nodes).is_some(), "{batch} images, channels by {divided}");
         }
         let (graph, nodes) = begin(4, 1, 1);
         assert!(fused_workspace(&graph, &nodes).is_none(), "6.1 MiB are read back nearly as fast as they were written");

@@ -23,14 +23,14 @@ pub struct CpuTarget {
     pub dtype: DType,
     /// The number of images that weights are read for at once, if it is not the graph's own batch: the smallest of
     /// several batches, so that all choose alike and share their packed weights.
-    pub pictures: Option<usize>,
+    pub images: Option<usize>,
 }
 
 impl CpuTarget {
     /// Any processor of this machine's architecture, or of x86-64 if there are no kernels for it.
     pub fn new() -> CpuTarget {
         let level = Level::here().unwrap_or(Level::ALL[0]);
-        CpuTarget { level, exact: false, tuned: Tuned::default(), dtype: DType::F32, pictures: None }
+        CpuTarget { level, exact: false, tuned: Tuned::default(), dtype: DType::F32, images: None }
     }
 }
 

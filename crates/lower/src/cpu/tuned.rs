@@ -83,7 +83,7 @@ pub fn layers(graph: &Graph, target: &CpuTarget) -> Vec<Layer> {
     for node in graph.nodes().values() {
         let Op::Conv(conv) = &node.op else { continue };
         let Ok(kernels) = blocked::conv_kernels(graph, node, conv, UNLIMITED, target) else { continue };
-        let Some(layer) = blocked::layer(kernels, target.pictures) else { continue };
+        let Some(layer) = blocked::layer(kernels, target.images) else { continue };
         if found.iter().all(|other| other.name != layer.name) {
             found.push(layer);
         }

@@ -175,8 +175,7 @@ fn unknown_name_lists_similar_ones() {
     let message = |name: &str| build(name, 1, &mut Zeros, &Options::default()).unwrap_err().to_string();
     let near = message("resnet51");
     assert!(near.starts_with("no network is called `resnet51`; similar names are `resnet50`, "), "{near}");
-    let all = message("transformer-xl");
-    assert!(all.contains("there are `alexnet`, ") && all.contains("`vgg19_bn`"), "{all}");
+    assert_eq!(message("transformer-xl"), "no network is called `transformer-xl`");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn memory_by_process_is_reported() {
     let others = actual(&mocked, &[("PRESTOW_MOCK_NVML", "4711:1000,self:500000000,12:2345,13:-1")]);
     assert_eq!(bytes(&others, "all that this process holds"), Some(500_000_000));
     assert_eq!(bytes(&others, "all that 2 other processes hold"), Some(3345));
-    assert_eq!(untold(&others), ["\"all that 1 other process holds\": \"the platform does not let NVML tell\""]);
+    assert_eq!(untold(&others), ["\"all that 1 other process holds\": \"the platform does not let NVML report it\""]);
     // More processes than fit into the first list.
     let many: Vec<String> = (1..=300).map(|pid| format!("{}:10", pid + 5_000_000)).collect();
     let many = actual(&mocked, &[("PRESTOW_MOCK_NVML", &many.join(","))]);

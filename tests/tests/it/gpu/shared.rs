@@ -220,8 +220,8 @@ fn run_resident(folder: &Path) {
     let refused = |resident: &mut runtime::StreamSession, inputs: &[_], outputs: &[_]| {
         resident.enqueue(stream, inputs, outputs).expect_err("that does not fit").to_string()
     };
-    assert!(refused(&mut resident, &[], &[output]).contains("the plan has 1 inputs, and 0 are given"));
-    assert!(refused(&mut resident, &[short], &[output]).contains("`x` has 4320 bytes, and 4 are given"));
+    assert!(refused(&mut resident, &[], &[output]).contains("the plan has 1 inputs, got 0"));
+    assert!(refused(&mut resident, &[short], &[output]).contains("`x` must have 4320 bytes, got 4"));
     own();
     resident.enqueue(stream, &[input], &[output]).unwrap_or_else(|error| panic!("{error}"));
     let mut bytes = vec![0; y.size()];

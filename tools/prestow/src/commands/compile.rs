@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     let mut gpu = job.target.gpu.as_ref().map(find).transpose()?;
     let mut dump = args.dump_ir.as_deref().map(Dump::new).transpose()?;
     let least_batch = job.batches.iter().copied().min().flatten();
-    let mut processor = CpuTarget { pictures: least_batch, ..job.target.cpu(job.precision) };
+    let mut processor = CpuTarget { images: least_batch, ..job.target.cpu(job.precision) };
     let tuning = match (&job.tune, &mut gpu) {
         (None, _) => None,
         (Some(options), None) => {

@@ -10,7 +10,7 @@ use zune_jpeg::JpegDecoder;
 use zune_jpeg::errors::DecodeErrors;
 
 /// Interleaved 8-bit RGB.
-pub(crate) struct Picture {
+pub(crate) struct RgbImage {
     pub(crate) width: usize,
     pub(crate) height: usize,
     pub(crate) rgb: Vec<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct Picture {
 const PIXELS_MAX: u64 = 1 << 28;
 
 /// Decodes a file; its first bytes determine the format.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Picture, String> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<RgbImage, String> {
     if bytes.starts_with(b"\x89PNG") {
         decode_png(bytes)
     } else if bytes.starts_with(b"\xff\xd8") {
@@ -30,7 +30,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Picture, String> {
     }
 }
 
-fn decode_png(bytes: &[u8]) -> Result<Picture, String> {
+fn decode_png(bytes: &[u8]) -> Result<RgbImage, String> {
     let damaged = |error: png::DecodingError| format!("the PNG image cannot be read: {error}");
     let mut decoder = png::Decoder::new(Cursor::new(bytes));
     // Palettes and low bit depths become 8-bit samples; 16-bit samples lose their low byte.
@@ -44,7 +44,7 @@ fn decode_png(bytes: &[u8]) -> Result<Picture, String> {
     to_rgb(width as usize, height as usize, channels, &samples[..frame.buffer_size()])
 }
 
-fn decode_jpeg(bytes: &[u8]) -> Result<Picture, String> {
+fn decode_jpeg(bytes: &[u8]) -> Result<RgbImage, String> {
     let damaged = |error: DecodeErrors| format!("the JPEG image cannot be read: {error}");
     // The decoder's default limits bound each dimension; `PIXELS_MAX` bounds their product.
     let options = DecoderOptions::default().set_max_width(usize::MAX).set_max_height(usize::MAX).set_strict_mode(true);
@@ -70,7 +70,7 @@ fn check_size(width: u64, height: u64) -> Result<(), String> {
 }
 
 /// Gray becomes RGB; alpha is ignored.
-fn to_rgb(width: usize, height: usize, channels: usize, samples: &[u8]) -> Result<Picture, String> {
+fn to_rgb(width: usize, height: usize, channels: usize, samples: &[u8]) -> Result<RgbImage, String> {
     if samples.len() < width * height * channels {
         return Err("the image is truncated".into());
     }
@@ -79,21 +79,21 @@ fn to_rgb(width: usize, height: usize, channels: usize, samples: &[u8]) -> Resul
         1 | 2 => pixels.flat_map(|pixel| [pixel[0]; 3]).collect(),
         _ => pixels.flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(),
     };
-    Ok(Picture { width, height, rgb })
+    Ok(RgbImage { width, height, rgb })
 }
 
 /// The image as one sample of the model's input: three normalized planes in the model's channel order.
-pub(crate) fn prepare(picture: &Picture, preprocess: &Preprocess) -> Vec<f32> {
-    let side = picture.width.min(picture.height) as f64 * f64::from(preprocess.crop_fraction);
-    let across = Taps::new(crop(picture.width, side), preprocess.width, preprocess.filter);
-    let down = Taps::new(crop(picture.height, side), preprocess.height, preprocess.filter);
+pub(crate) fn prepare(image: &RgbImage, preprocess: &Preprocess) -> Vec<f32> {
+    let side = image.width.min(image.height) as f64 * f64::from(preprocess.crop_fraction);
+    let across = Taps::new(crop(image.width, side), preprocess.width, preprocess.filter);
+    let down = Taps::new(crop(image.height, side), preprocess.height, preprocess.filter);
 
     // Rows first, then columns, each rounded to 8 bits, like common image libraries.
-    let mut rows = vec![0u8; picture.height * preprocess.width * 3];
-    for y in 0..picture.height {
+    let mut rows = vec![0u8; image.height * preprocess.width * 3];
+    for y in 0..image.height {
         for x in 0..preprocess.width {
             for c in 0..3 {
-                let pixel = |at: usize| picture.rgb[(y * picture.width + at) * 3 + c];
+                let pixel = |at: usize| image.rgb[(y * image.width + at) * 3 + c];
                 rows[(y * preprocess.width + x) * 3 + c] = across.apply(x, pixel);
             }
         }
@@ -187,22 +187,22 @@ mod tests {
 
     #[test]
     fn the_same_size_keeps_every_pixel_and_reorders_channels() {
-        let picture = Picture { width: 2, height: 2, rgb: (0..12).collect() };
+        let image = RgbImage { width: 2, height: 2, rgb: (0..12).collect() };
         for filter in [Filter::Bilinear, Filter::Bicubic] {
-            let input = prepare(&picture, &preprocess(2, filter));
+            let input = prepare(&image, &preprocess(2, filter));
             assert_eq!(input, [2.0, 5.0, 8.0, 11.0, 1.0, 4.0, 7.0, 10.0, 0.0, 3.0, 6.0, 9.0]);
         }
     }
 
     #[test]
-    fn takes_the_centre_of_a_wide_picture() {
+    fn wide_image_is_cropped_at_its_center() {
         let rgb = [10, 20, 30, 40, 50].into_iter().flat_map(|grey| [grey; 3]).collect();
-        let input = prepare(&Picture { width: 5, height: 1, rgb }, &preprocess(1, Filter::Bilinear));
+        let input = prepare(&RgbImage { width: 5, height: 1, rgb }, &preprocess(1, Filter::Bilinear));
         assert_eq!(input[0], 30.0);
     }
 
     #[test]
-    fn what_is_no_picture_is_refused() {
+    fn file_without_image_is_refused() {
         assert!(decode(b"GIF89a").is_err());
         assert!(decode(b"\x89PNG\r\n\x1a\nrubbish").is_err());
         assert!(decode(b"\xff\xd8\xff rubbish").is_err());
