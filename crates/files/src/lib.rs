@@ -1,10 +1,10 @@
 //! Files at the edge: outputs that are complete or absent, inputs of bounded size.
 //!
-//! [`write`] and [`write_all`] write to a temporary file in the destination's folder, flush it to disk and rename it, so
+//! [`write()`] and [`write_all`] write to a temporary file in the destination's folder, flush it to disk and rename it, so
 //! that a reader sees the old file or the new one and never a part. Devices, FIFOs and sockets cannot be replaced by a
 //! rename and are written through; a symbolic link keeps pointing at its target, which is replaced.
 //!
-//! [`read`] stops at a limit, so that `/dev/zero` or a file of another kind cannot exhaust memory. [`open_regular`] refuses
+//! [`read()`] stops at a limit, so that `/dev/zero` or a file of another kind cannot exhaust memory. [`open_regular`] refuses
 //! everything but regular files, so that opening cannot wait for another process.
 //!
 //! ```

@@ -10,7 +10,6 @@
 #![allow(unsafe_code, reason = "driver handles are passed between libraries")]
 
 use std::path::Path;
-use std::sync::Arc;
 
 use cust::device::Device;
 use cust::memory::{DeviceCopy, DeviceSlice};
