@@ -21,7 +21,7 @@ use types::{Bytes, EntityId};
 use crate::instance::Instance;
 use crate::problem::{Buffer, BufferIx, Problem};
 
-/// The most items of the largest set, and at most one part in so many of all.
+/// Limits of the peak set: a number of items, and a fraction of all items as its divisor.
 const PEAK_SET_ITEMS: usize = 2500;
 const ITEMS_SHARE: usize = 2;
 

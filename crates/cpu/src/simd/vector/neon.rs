@@ -303,7 +303,7 @@ impl Neon {
     /// Rounds to nearest even and saturates to 16-bit integers; NaN becomes 0.
     #[inline(always)]
     fn shorts(self) -> [int16x8_t; 2] {
-        // SAFETY: NEON is available. The conversion makes 0 of what is no number, and keeps to what four bytes hold.
+        // SAFETY: NEON is available. The conversion turns NaN into 0 and saturates to `i32`.
         unsafe {
             let [a, b, c, d] = self.0.map(|lanes| vcvtnq_s32_f32(lanes));
             [vqmovn_high_s32(vqmovn_s32(a), b), vqmovn_high_s32(vqmovn_s32(c), d)]
