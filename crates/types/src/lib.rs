@@ -4,7 +4,7 @@
 //! [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`Certificate`].
 //!
 //! The definitions of some operators are here because both the graph (`ir`) and the CPU kernels (`cpu`), which do not
-//! depend on each other, use them: [`pointwise`] functions, [`recurrent`] cells, [`HeadOrder`]. [`Preprocess`] is here
+//! depend on each other, use them: [`pointwise`] functions, [`recurrent`] cells, [`update`] rules, [`Philox`], [`HeadOrder`]. [`Preprocess`] is here
 //! because the networks that describe it (`zoo`) and the plans that store it (`plan`) share no other crate.
 //!
 //! ```
@@ -21,14 +21,17 @@ mod certificate;
 mod dtype;
 mod entity;
 mod layout;
+mod load_limit;
 mod shape;
 mod tag;
 mod tensor;
 
+mod philox;
 pub mod pointwise;
 mod preprocess;
 mod random;
 pub mod recurrent;
+pub mod update;
 
 pub use attention::HeadOrder;
 pub use bytes::{Bytes, ParseBytesError};
@@ -37,6 +40,8 @@ pub use dtype::DType;
 pub use entity::{EntityId, Map};
 pub use half::{bf16, f16};
 pub use layout::Layout;
+pub use load_limit::{LoadBudget, LoadLimit, LoadLimitError};
+pub use philox::Philox;
 pub use preprocess::{ChannelOrder, Filter, Preprocess};
 pub use random::Random;
 pub use shape::{BroadcastError, Shape, broadcast, strides};

@@ -1,10 +1,14 @@
 //! Pointwise functions: names and definitions, one row each.
 //!
-//! `eval` is the definition, in `f64` (or `i64` for integers). Executors have faster forms and are tested against it. A
-//! new function is one variant and one row of `eval`, which the CPU falls back to; for CUDA it needs a function in
-//! `cuda/pointwise.cu`.
+//! `eval` is the definition, in `f64` (or `i64` for integers). Executors have faster forms and are tested against it.
+//! `derivative` is an expression of the same functions ([`Term`]). A new function is one variant and one row of `eval` and
+//! of `derivative`; the CPU falls back to `eval`, and for CUDA it needs a function in `cuda/pointwise.cu`.
+
+mod derivative;
 
 use serde::{Deserialize, Serialize};
+
+pub use derivative::Term;
 
 /// A function of one number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

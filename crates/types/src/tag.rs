@@ -67,7 +67,7 @@ pub enum Role {
     /// Bytes between a buffer's size and its aligned size.
     Padding,
     /// Arena bytes in no live buffer at the peak.
-    Hole,
+    Free,
 }
 
 impl Role {
@@ -84,7 +84,7 @@ impl Role {
         Role::OptimizerState,
         Role::Workspace,
         Role::Padding,
-        Role::Hole,
+        Role::Free,
     ];
 
     /// The name as printed and as written to JSON: `weight_gradient`.
@@ -101,7 +101,7 @@ impl Role {
             Role::OptimizerState => "optimizer_state",
             Role::Workspace => "workspace",
             Role::Padding => "padding",
-            Role::Hole => "hole",
+            Role::Free => "free",
         }
     }
 }

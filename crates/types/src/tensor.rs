@@ -84,24 +84,30 @@ macro_rules! element {
                     _ => None,
                 }
             }
+            #[inline]
             fn from_le(bytes: &[u8]) -> Self {
                 Self::from_le_bytes(bytes.try_into().expect("the caller splits by the dtype's size"))
             }
             fn push_le(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
             }
+            #[inline]
             fn write_le(self, bytes: &mut [u8]) {
                 bytes.copy_from_slice(&self.to_le_bytes());
             }
+            #[inline]
             fn to_f64(self) -> f64 {
                 $to_f64(self)
             }
+            #[inline]
             fn to_i64(self) -> i64 {
                 $to_i64(self)
             }
+            #[inline]
             fn from_f64(value: f64) -> Self {
                 $from_f64(value)
             }
+            #[inline]
             fn from_i64(value: i64) -> Self {
                 $from_i64(value)
             }
@@ -143,24 +149,30 @@ impl Element for bool {
             _ => None,
         }
     }
+    #[inline]
     fn from_le(bytes: &[u8]) -> Self {
         bytes[0] != 0
     }
     fn push_le(self, out: &mut Vec<u8>) {
         out.push(u8::from(self));
     }
+    #[inline]
     fn write_le(self, bytes: &mut [u8]) {
         bytes[0] = u8::from(self);
     }
+    #[inline]
     fn to_f64(self) -> f64 {
         f64::from(u8::from(self))
     }
+    #[inline]
     fn to_i64(self) -> i64 {
         i64::from(self)
     }
+    #[inline]
     fn from_f64(value: f64) -> Self {
         value != 0.0
     }
+    #[inline]
     fn from_i64(value: i64) -> Self {
         value != 0
     }
