@@ -7,6 +7,7 @@ use std::path::Path;
 use types::Bytes;
 
 use crate::FileError;
+use crate::protect::{identity, note_input};
 
 /// Reads a file, a pipe or a device to its end.
 ///
@@ -15,13 +16,16 @@ use crate::FileError;
 pub fn read(path: &Path, limit: Bytes) -> Result<Vec<u8>, FileError> {
     let failed = |error| FileError::new("read", path, error);
     let file = File::open(path).map_err(failed)?;
-    let size = file.metadata().map_err(failed)?.len();
+    let found = file.metadata().map_err(failed)?;
+    note_input(&found);
+    let size = found.len();
     if limit.0 < size {
         return Err(failed(too_long(Bytes(size), limit)));
     }
     let mut bytes = Vec::new();
     // The length that the system states is a hint only: it is 0 for pipes and devices.
-    bytes.try_reserve_exact(size as usize).map_err(|error| failed(io::Error::other(error)))?;
+    let size = usize::try_from(size).map_err(|error| failed(io::Error::other(error)))?;
+    bytes.try_reserve_exact(size).map_err(|error| failed(io::Error::other(error)))?;
     file.take(limit.0.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
     if limit.0 < bytes.len() as u64 {
         return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit}"))));
@@ -40,25 +44,26 @@ fn too_long(size: Bytes, limit: Bytes) -> io::Error {
 pub fn open_regular(path: &Path) -> Result<File, FileError> {
     let failed = |error| FileError::new("read", path, error);
     // Before opening: to open a FIFO waits for its writer.
-    if !fs::metadata(path).map_err(failed)?.is_file() {
+    let found = fs::metadata(path).map_err(failed)?;
+    if !found.is_file() {
         return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
     }
+    note_input(&found);
     File::open(path).map_err(failed)
 }
 
-/// Whether two paths name one file, by links or by another spelling of the path. False if either does not exist.
+/// [`read()`] for text.
+///
+/// # Errors
+/// As [`read()`]; bytes that are not UTF-8.
+pub fn read_text(path: &Path, limit: Bytes) -> Result<String, FileError> {
+    let bytes = read(path, limit)?;
+    String::from_utf8(bytes)
+        .map_err(|_| FileError::new("read", path, io::Error::new(io::ErrorKind::InvalidData, "it must be UTF-8 text")))
+}
+
+/// Whether two paths name one regular file, by links or by another spelling of the path. False if either does not exist.
 pub fn is_same(left: &Path, right: &Path) -> bool {
     let (Ok(left), Ok(right)) = (fs::metadata(left), fs::metadata(right)) else { return false };
-    same_identity(&left, &right)
-}
-
-#[cfg(unix)]
-fn same_identity(left: &fs::Metadata, right: &fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (left.dev(), left.ino()) == (right.dev(), right.ino())
-}
-
-#[cfg(not(unix))]
-fn same_identity(_: &fs::Metadata, _: &fs::Metadata) -> bool {
-    false
+    identity(&left).is_some_and(|own| Some(own) == identity(&right))
 }

@@ -5,7 +5,11 @@
 //! rename and are written through; a symbolic link keeps pointing at its target, which is replaced.
 //!
 //! [`read()`] stops at a limit, so that `/dev/zero` or a file of another kind cannot exhaust memory. [`open_regular`] refuses
-//! everything but regular files, so that opening cannot wait for another process.
+//! everything but regular files, so that opening cannot wait for another process. [`memory_limit`] is the memory that a
+//! process may take at all.
+//!
+//! After [`protect_inputs`], a file that was read is never replaced. [`file_names`] makes names of files from names that a
+//! model gives.
 //!
 //! ```
 //! use prestow_files::{read, write};
@@ -20,10 +24,16 @@
 //! ```
 
 mod input;
+mod memory;
+mod names;
 mod output;
+mod protect;
 
-pub use input::{is_same, open_regular, read};
+pub use input::{is_same, open_regular, read, read_text};
+pub use memory::memory_limit;
+pub use names::file_names;
 pub use output::{Kind, write, write_all, write_with};
+pub use protect::{check_output, protect_inputs};
 
 use std::io;
 use std::path::Path;

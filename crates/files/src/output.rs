@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::FileError;
+use crate::protect::refuse_input;
 
 /// The permissions of a new file, before the process's umask is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,7 @@ enum Output {
 }
 
 fn begin(path: &Path, kind: Kind) -> io::Result<Output> {
+    refuse_input(path)?;
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(Error::new(ErrorKind::IsADirectory, "it is a folder")),
         Ok(found) if !found.is_file() => Ok(Output::Through(OpenOptions::new().write(true).open(path)?)),

@@ -34,7 +34,7 @@ impl<'a> Archive<'a> {
             other => refused(other),
         })?;
         let mut content = vec![];
-        let inflated = entry.take(budget.left + 1).read_to_end(&mut content);
+        let inflated = entry.take(budget.left().saturating_add(1)).read_to_end(&mut content);
         inflated.map_err(|error| Problem::Zip(error.to_string()))?;
         budget.take(content.len() as u64)?;
         Ok(content)
@@ -56,6 +56,7 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
     let mut tensors = BTreeMap::new();
     for entry in names.iter().filter(|name| name.ends_with(".npy")) {
         let content = archive.entry(entry, budget)?;
+        budget.take(content.len() as u64)?;
         let tensor = npy::read(&content).map_err(|error| Problem::Npy { entry: entry.clone(), error })?;
         tensors.insert(entry.trim_end_matches(".npy").to_string(), tensor);
     }

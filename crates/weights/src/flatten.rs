@@ -28,15 +28,15 @@ pub(super) fn flatten(
     Ok(visitor.tensors)
 }
 
-struct Visitor<'a, 'b> {
+struct Visitor<'a, 'b, 'l> {
     pickle: &'a Pickle<'a>,
     storages: &'a Storages<'a>,
-    budget: &'b mut Budget,
+    budget: &'b mut Budget<'l>,
     visits: usize,
     tensors: BTreeMap<String, Tensor>,
 }
 
-impl Visitor<'_, '_> {
+impl Visitor<'_, '_, '_> {
     fn visit(&mut self, name: &str, id: ObjectId, depth: usize) -> Result<(), Problem> {
         self.visits += 1;
         if VISITS_MAX < self.visits {

@@ -1,5 +1,5 @@
 //! Readers of tensor files: safetensors, NumPy `.npy` and `.npz`, PyTorch `.pth` (zip archive and legacy), MXNet
-//! `.params`, and pickles of NumPy arrays.
+//! `.params`, and pickles of NumPy arrays. [`write()`] is the way back for three of them.
 //!
 //! [`read`] detects the format by the first bytes, and by the file extension only if those are ambiguous. It does no I/O,
 //! never calls the functions that a pickle names, and bounds its allocations by a multiple of the file's length.
@@ -27,11 +27,15 @@ pub mod params;
 mod pickle;
 mod pth;
 mod safetensors;
+mod write;
 
 use std::collections::BTreeMap;
 
 use npy::NpyError;
-use types::Tensor;
+use types::{Bytes, LoadBudget, LoadLimit, LoadLimitError, Tensor};
+
+pub use safetensors::metadata;
+pub use write::{TensorForm, write, write_safetensors};
 
 /// Reads all tensors of a file with content `bytes`. `path_name` is used for its extension and in messages.
 ///
@@ -39,7 +43,15 @@ use types::Tensor;
 /// If the format is not supported, the file is damaged or empty, it needs more memory than its length allows, or a pickle
 /// calls a function that does not build a tensor.
 pub fn read(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, WeightsError> {
-    let tensors = read_any(path_name, bytes).and_then(|tensors| match tensors.is_empty() {
+    read_within(path_name, bytes, &LoadBudget::new(LoadLimit::UNLIMITED))
+}
+
+/// [`read`], with memory from a budget as well.
+///
+/// # Errors
+/// As [`read`], and if the budget is exceeded.
+pub fn read_within(path_name: &str, bytes: &[u8], load: &LoadBudget) -> Result<BTreeMap<String, Tensor>, WeightsError> {
+    let tensors = read_any(path_name, bytes, load).and_then(|tensors| match tensors.is_empty() {
         true => Err(Problem::Empty),
         false => Ok(tensors),
     });
@@ -78,6 +90,8 @@ pub enum Problem {
     ElementType { name: String },
     #[error("the file needs more than {limit} {unit}, the limit for its length")]
     Limit { limit: u64, unit: &'static str },
+    #[error(transparent)]
+    Load(#[from] LoadLimitError),
     #[error("two tensors are named `{name}`")]
     Duplicate { name: String },
     #[error("tensor `{name}`: {problem}")]
@@ -93,17 +107,24 @@ pub enum Problem {
 /// Bytes that reading one file may still allocate.
 ///
 /// A hostile archive can inflate to a thousand times its length, and a hostile pickle can view one storage a million times.
-struct Budget {
+struct Budget<'a> {
     limit: u64,
     left: u64,
+    /// The caller's, which bounds large files as well.
+    load: &'a LoadBudget,
 }
 
-impl Budget {
+impl Budget<'_> {
     /// The budget of a file with `length` bytes.
-    fn for_file(length: usize) -> Budget {
+    fn for_file(length: usize, load: &LoadBudget) -> Budget<'_> {
         const FLOOR: u64 = 64 << 20;
         let limit = FLOOR + 16 * length as u64;
-        Budget { limit, left: limit }
+        Budget { limit, left: limit, load }
+    }
+
+    /// The bytes left.
+    fn left(&self) -> u64 {
+        self.left.min(self.load.memory_left().0)
     }
 
     /// Takes `size_bytes` from the budget.
@@ -113,16 +134,17 @@ impl Budget {
     fn take(&mut self, size_bytes: u64) -> Result<(), Problem> {
         let refused = Problem::Limit { limit: self.limit, unit: "bytes" };
         self.left = self.left.checked_sub(size_bytes).ok_or(refused)?;
-        Ok(())
+        Ok(self.load.take(Bytes(size_bytes))?)
     }
 }
 
-fn read_any(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Problem> {
-    let mut budget = Budget::for_file(bytes.len());
+fn read_any(path_name: &str, bytes: &[u8], load: &LoadBudget) -> Result<BTreeMap<String, Tensor>, Problem> {
+    let mut budget = Budget::for_file(bytes.len(), load);
     if bytes.starts_with(b"PK\x03\x04") {
         return archive::read(bytes, &mut budget);
     }
     if bytes.starts_with(b"\x93NUMPY") {
+        budget.take(bytes.len() as u64)?;
         let tensor = npy::read(bytes).map_err(|error| Problem::Npy { entry: path_name.to_string(), error })?;
         return Ok(BTreeMap::from([(stem(path_name).to_string(), tensor)]));
     }

@@ -119,11 +119,9 @@ fn field<'a>(header: &'a str, name: &str) -> Result<&'a str, NpyError> {
     Ok(&value[..end.ok_or_else(missing)?])
 }
 
-fn parse_descr(descr: &str) -> Result<(bool, DType), NpyError> {
-    let unknown = || NpyError::DType(descr.to_string());
-    let mut chars = descr.chars();
-    let order = chars.next().ok_or_else(unknown)?;
-    let dtype = match chars.as_str() {
+/// The dtype of NumPy's type code without its byte order, such as `f4`.
+pub(crate) fn dtype_of_code(code: &str) -> Option<DType> {
+    let dtype = match code {
         "f4" => DType::F32,
         "f8" => DType::F64,
         "f2" => DType::F16,
@@ -136,8 +134,16 @@ fn parse_descr(descr: &str) -> Result<(bool, DType), NpyError> {
         "u4" => DType::U32,
         "u8" => DType::U64,
         "b1" => DType::Bool,
-        _ => return Err(unknown()),
+        _ => return None,
     };
+    Some(dtype)
+}
+
+fn parse_descr(descr: &str) -> Result<(bool, DType), NpyError> {
+    let unknown = || NpyError::DType(descr.to_string());
+    let mut chars = descr.chars();
+    let order = chars.next().ok_or_else(unknown)?;
+    let dtype = dtype_of_code(chars.as_str()).ok_or_else(unknown)?;
     match order {
         '<' | '|' | '=' => Ok((false, dtype)),
         '>' => Ok((true, dtype)),

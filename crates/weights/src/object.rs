@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use types::{DType, Map, entity};
 
-use crate::{Budget, Problem};
+use crate::{Budget, Problem, npy};
 
 entity!(
     /// An object of one pickle.
@@ -285,21 +285,8 @@ impl<'a> Heap<'a> {
     fn element_type(&self, args: &[ObjectId]) -> Result<Option<Object<'a>>, Problem> {
         let Some(name) = args.first().and_then(|&id| self.text(id)) else { return Ok(None) };
         let big_endian = name.starts_with('>');
-        let dtype = match name.trim_start_matches(['<', '>', '=', '|']) {
-            "f4" => DType::F32,
-            "f8" => DType::F64,
-            "f2" => DType::F16,
-            "i1" => DType::I8,
-            "i2" => DType::I16,
-            "i4" => DType::I32,
-            "i8" => DType::I64,
-            "u1" => DType::U8,
-            "u2" => DType::U16,
-            "u4" => DType::U32,
-            "u8" => DType::U64,
-            "b1" => DType::Bool,
-            _ => return Err(Problem::ElementType { name: name.chars().take(32).collect() }),
-        };
+        let dtype = npy::dtype_of_code(name.trim_start_matches(['<', '>', '=', '|']))
+            .ok_or_else(|| Problem::ElementType { name: name.chars().take(32).collect() })?;
         Ok(Some(Object::ElementType(ElementType { dtype, big_endian })))
     }
 

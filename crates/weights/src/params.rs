@@ -35,6 +35,8 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
     let count = reader.u64("the number of arrays")?;
     let mut arrays = Vec::new();
     for ix in 0..count {
+        // More than an array without elements and its name take.
+        budget.take(256)?;
         arrays.push(reader.array(budget).map_err(|problem| problem.of(ix))?);
     }
     let names = reader.u64("the number of names")?;
@@ -65,11 +67,41 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
     Ok(tensors)
 }
 
+/// A file of arrays in the form of MXNet 1.x, version 2 with names; scalars have version 3, in which rank 0 has an element.
+pub(super) fn write(tensors: &BTreeMap<String, Tensor>) -> Vec<u8> {
+    let mut file = [MAGIC, &0u64.to_le_bytes(), &(tensors.len() as u64).to_le_bytes()].concat();
+    let mut number = |bytes: &[u8]| file.extend_from_slice(bytes);
+    for tensor in tensors.values() {
+        let shape = tensor.shape();
+        number(&if shape.rank() == 0 { V3 } else { V2 }.to_le_bytes());
+        // Dense storage.
+        number(&0i32.to_le_bytes());
+        number(&(shape.rank() as i32).to_le_bytes());
+        shape.iter().for_each(|&extent| number(&(extent as i64).to_le_bytes()));
+        // Device 0 of kind 1, the processor.
+        number(&1i32.to_le_bytes());
+        number(&0i32.to_le_bytes());
+        let at = DTYPES.iter().position(|&dtype| dtype == tensor.dtype()).expect("MXNet has a number for every dtype");
+        number(&(at as i32).to_le_bytes());
+        number(&tensor.to_le_bytes());
+    }
+    number(&(tensors.len() as u64).to_le_bytes());
+    for name in tensors.keys() {
+        number(&(name.len() as u64).to_le_bytes());
+        number(name.as_bytes());
+    }
+    file
+}
+
+/// The element types in the order of MXNet's numbers (`mshadow::TypeFlag`).
+const DTYPES: [DType; 13] = {
+    use DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+    [F32, F64, F16, U8, I32, I8, I64, Bool, I16, U16, U32, U64, Bf16]
+};
+
 /// The element type with MXNet's number `number` (`mshadow::TypeFlag`); `None` if there is no such number.
 pub fn dtype(number: i64) -> Option<DType> {
-    use DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
-    let order = [F32, F64, F16, U8, I32, I8, I64, Bool, I16, U16, U32, U64, Bf16];
-    order.get(usize::try_from(number).ok()?).copied()
+    DTYPES.get(usize::try_from(number).ok()?).copied()
 }
 
 /// One array of a file.

@@ -26,6 +26,13 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
     Ok(tensors)
 }
 
+/// The texts by name in the `__metadata__` of a safetensors file; empty if it has none or is of another form.
+pub fn metadata(bytes: &[u8]) -> BTreeMap<String, String> {
+    let header = SafeTensors::read_metadata(bytes).ok();
+    let texts = header.and_then(|(_, header)| header.metadata().clone());
+    texts.into_iter().flatten().collect()
+}
+
 fn dtype(dtype: Dtype) -> Option<DType> {
     Some(match dtype {
         Dtype::F32 => DType::F32,

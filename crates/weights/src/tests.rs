@@ -375,3 +375,27 @@ fn damage(bytes: &[u8], head: usize, random: &mut Random) -> Vec<u8> {
     }
     bytes
 }
+
+#[test]
+fn written_tensors_are_read_back() {
+    let tensors = BTreeMap::from([
+        ("conv.weight".to_string(), transposed()),
+        ("labels".to_string(), Tensor::vector(vec![1i64, -2])),
+        ("mask \"x\"".to_string(), Tensor::vector(vec![true, false, true])),
+        ("scalar".to_string(), Tensor::full(Shape::scalar(), 2.5f32)),
+    ]);
+    for name in ["w.safetensors", "w.npz", "w.params"] {
+        let bytes = write(TensorForm::of(name).unwrap(), &tensors).unwrap();
+        assert_eq!(bytes, write(TensorForm::of(name).unwrap(), &tensors).unwrap(), "{name}");
+        assert_eq!(read(name, &bytes).unwrap(), tensors, "{name}");
+    }
+    assert_eq!(TensorForm::of("w.onnx"), None);
+}
+
+#[test]
+fn metadata_of_a_safetensors_file_is_kept() {
+    let texts = BTreeMap::from([("step".to_string(), "12".to_string()), ("data".to_string(), "a\nb".to_string())]);
+    let file = write_safetensors(&BTreeMap::from([("w".to_string(), transposed())]), &texts);
+    assert_eq!(metadata(&file), texts);
+    assert!(metadata(b"PK").is_empty());
+}

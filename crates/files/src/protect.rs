@@ -1,0 +1,70 @@
+//! Inputs that a program must not overwrite.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::io::{self, Error, ErrorKind};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use crate::FileError;
+
+/// Device and inode of the regular files that were read; `None` until [`protect_inputs`] is called.
+static INPUTS: Mutex<Option<BTreeSet<(u64, u64)>>> = Mutex::new(None);
+
+/// From now on, writing refuses to replace a regular file that this process has read through this crate: a model, weights
+/// or a table cannot be lost by naming it as the output. For programs; a library leaves the choice to its caller.
+///
+/// ```standalone_crate
+/// use prestow_files::{check_output, protect_inputs, read, write};
+///
+/// let path = std::env::temp_dir().join(format!("prestow-input-{}", std::process::id()));
+/// write(&path, b"weights").unwrap();
+/// protect_inputs();
+/// read(&path, types::Bytes(100)).unwrap();
+/// assert!(check_output(&path).is_err());
+/// assert!(write(&path, b"other").unwrap_err().to_string().ends_with("it is an input; name another output"));
+/// assert_eq!(std::fs::read(&path).unwrap(), b"weights");
+/// # std::fs::remove_file(path).unwrap();
+/// ```
+pub fn protect_inputs() {
+    INPUTS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+}
+
+/// Refuses an output that is one of the inputs so far, before work begins whose result cannot be written.
+///
+/// # Errors
+/// The refusal.
+pub fn check_output(path: &Path) -> Result<(), FileError> {
+    refuse_input(path).map_err(|error| FileError::new("write", path, error))
+}
+
+/// Notes a file that is being read.
+pub(crate) fn note_input(found: &Metadata) {
+    if let (Some(inputs), Some(identity)) =
+        (&mut *INPUTS.lock().unwrap_or_else(PoisonError::into_inner), identity(found))
+    {
+        inputs.insert(identity);
+    }
+}
+
+/// Refuses to write to a file that was read.
+pub(crate) fn refuse_input(path: &Path) -> io::Result<()> {
+    let inputs = INPUTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (Some(inputs), Ok(found)) = (&*inputs, fs::metadata(path)) else { return Ok(()) };
+    match identity(&found).is_some_and(|identity| inputs.contains(&identity)) {
+        true => Err(Error::new(ErrorKind::InvalidInput, "it is an input; name another output")),
+        false => Ok(()),
+    }
+}
+
+/// Device and inode of a regular file. A device or a FIFO is not lost by writing to it.
+#[cfg(unix)]
+pub(crate) fn identity(found: &Metadata) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    found.is_file().then(|| (found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn identity(_: &Metadata) -> Option<(u64, u64)> {
+    None
+}
