@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use types::{DType, Layout, Map, Role, Scope, Shape, Tensor, entity};
 
-use crate::{Op, Refusal, TensorType};
+use crate::{AxisMap, Op, Refusal, TensorType};
 
 entity!(
     /// A node of one graph.
@@ -27,6 +27,9 @@ pub struct Value {
     pub layout: Layout,
     /// The definition of the value.
     pub source: ValueDef,
+    /// The role of a node's result if it is no activation: a gradient, or the next value of a weight or state. Of other
+    /// values it is `None`.
+    pub result_role: Option<Role>,
 }
 
 impl Value {
@@ -53,7 +56,7 @@ impl Value {
             ValueDef::State { role, .. } => role,
             ValueDef::Weight(_) => Role::Weight,
             ValueDef::Constant(_) => Role::Constant,
-            ValueDef::Node { .. } => Role::Activation,
+            ValueDef::Node { .. } => self.result_role.unwrap_or(Role::Activation),
         }
     }
 }
@@ -137,8 +140,7 @@ impl Graph {
     /// Adds an input of the graph.
     pub fn add_input(&mut self, name: &str, dtype: DType, shape: Shape) -> ValueId {
         let ty = TensorType { dtype, shape };
-        let id =
-            self.values.push(Value { name: name.to_string(), ty, layout: Layout::default(), source: ValueDef::Input });
+        let id = self.add_known(name, ty, ValueDef::Input);
         self.inputs.push(id);
         id
     }
@@ -164,7 +166,7 @@ impl Graph {
     }
 
     fn add_known(&mut self, name: &str, ty: TensorType, source: ValueDef) -> ValueId {
-        self.values.push(Value { name: name.to_string(), ty, layout: Layout::default(), source })
+        self.values.push(Value { name: name.to_string(), ty, layout: Layout::default(), source, result_role: None })
     }
 
     /// Adds a node behind all others; its outputs' dtypes and shapes are inferred.
@@ -179,7 +181,7 @@ impl Graph {
             .enumerate()
             .map(|(output, ty)| {
                 let name = Graph::output_name(&scope, output);
-                self.values.push(Value { name, ty, layout: Layout::default(), source: ValueDef::Node { node, output } })
+                self.add_known(&name, ty, ValueDef::Node { node, output })
             })
             .collect();
         self.nodes.push(Node { scope, op, inputs: inputs.into(), outputs: outputs.clone() });
@@ -254,7 +256,7 @@ impl Graph {
         &self.values[id]
     }
 
-    /// One value, to rename it or to change its layout. Callers must not change its type or definition.
+    /// One value, to rename it or to change its layout or role. Callers must not change its type or definition.
     pub fn value_mut(&mut self, id: ValueId) -> &mut Value {
         &mut self.values[id]
     }
@@ -282,13 +284,14 @@ impl Graph {
 
     /// The parameter count: elements of all weights.
     pub fn parameters(&self) -> u64 {
-        let weights = self.values.values().filter(|value| value.role() == Role::Weight);
+        let is_parameter = |value: &&Value| value.role() == Role::Weight && value.producer().is_none();
+        let weights = self.values.values().filter(is_parameter);
         weights.map(|value| value.ty.shape.elements() as u64).sum()
     }
 
     /// Arithmetic operations of one run; a multiply-add counts as two.
     pub fn flops(&self) -> u64 {
-        self.nodes.values().map(|node| self.node_flops(node)).sum()
+        self.nodes.values().map(|node| self.node_flops(node)).fold(0, u64::saturating_add)
     }
 
     /// Arithmetic operations of one node.
@@ -296,6 +299,12 @@ impl Graph {
         let inputs: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&id| self.ty(id)).collect();
         let outputs: SmallVec<[&TensorType; 1]> = node.outputs.iter().map(|&id| self.ty(id)).collect();
         node.op.flops(&inputs, &outputs)
+    }
+
+    /// How the first output of a node depends on its operands.
+    pub fn node_axes(&self, node: &Node) -> AxisMap {
+        let inputs: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&id| self.ty(id)).collect();
+        node.op.axes(&inputs, self.ty(node.outputs[0]))
     }
 }
 

@@ -3,7 +3,9 @@
 //! A [`Graph`] holds [`Node`]s in topological order. A node applies one [`Op`] to [`Value`]s and yields values; a value has a
 //! dtype, a static shape and a layout. Loaders bind dynamic dimensions and parse strings, so neither exists here.
 //!
-//! - [`Op`] is a closed list, with one file for each operator under `ops/`: type inference, definition, axes, reuse, cost.
+//! - [`Op`] is a closed list, with one file for each operator under `ops/`: type inference, definition, gradient,
+//!   axes, reuse, cost.
+//! - [`Backward`] is the place where an operator adds the nodes of its gradient.
 //! - [`AxisMap`] states how an operator's output depends on the axes of its operands.
 //! - [`verify()`] returns all errors of a graph at once.
 //! - [`Physical`] is a node's op on row-major tensors with the same bytes, whatever the layouts of its values.
@@ -26,6 +28,7 @@
 
 pub mod analysis;
 mod axes;
+mod backward;
 mod graph;
 mod op;
 pub mod ops;
@@ -36,9 +39,11 @@ mod physical;
 mod rewrite;
 mod target;
 pub mod text;
+mod trainable;
 mod verify;
 
 pub use axes::{Along, AxisChange, AxisMap, OperandAxes, Tile, Window, Work};
+pub use backward::{Backward, Gradients};
 pub use dot::{dependencies, dot};
 pub use eval::{EvalError, evaluate, evaluate_run, initial_states};
 pub use graph::{Destination, Graph, Node, NodeId, Output, Value, ValueDef, ValueId};
@@ -46,4 +51,5 @@ pub use op::{Op, Operator, Refusal, Reuse, TensorType};
 pub use physical::Physical;
 pub use rewrite::{Rewrite, reorder, rewrite};
 pub use target::{Call, CallInput, Candidate, Format, Formats, NoKernel, Pack, Query, Target, UNLIMITED};
+pub use trainable::{LossForm, LossMean, LossTerm, Moving, Trainable};
 pub use verify::{VerifyError, verify};

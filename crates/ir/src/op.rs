@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
-use crate::{AxisChange, AxisMap, ops};
+use crate::ops::{Conv, ConvTranspose, Epilogue, MatMul};
+use crate::{AxisChange, AxisMap, Backward, Gradients, ValueId, ops};
 
 /// The dtype and shape of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,22 @@ impl TensorType {
     /// A type from its parts.
     pub fn new(dtype: DType, shape: impl Into<Shape>) -> TensorType {
         TensorType { dtype, shape: shape.into() }
+    }
+
+    /// Most elements of a value: 2^40, so that sizes, offsets and sums of them stay far below the range of `i64`.
+    pub const ELEMENTS_MAX: usize = 1 << 40;
+
+    /// Refuses a type with more than [`TensorType::ELEMENTS_MAX`] elements. An extent of 0 counts as 1, so that strides are
+    /// bounded as well.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn check_size(&self) -> Result<(), Refusal> {
+        let strided = self.shape.iter().fold(1, |product: usize, &extent| product.saturating_mul(extent.max(1)));
+        match strided <= TensorType::ELEMENTS_MAX {
+            true => Ok(()),
+            false => Err(Refusal(format!("a tensor must have at most 2^40 elements, got shape {}", self.shape))),
+        }
     }
 
     /// The type of a tensor.
@@ -49,13 +66,15 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
-/// The bytes that an op's first output may share with its inputs.
+/// The bytes that an op's outputs may share with its inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// No bytes: inputs are still read while the output is written.
     Never,
-    /// The bytes of any one of these inputs: each element is read before it is written.
+    /// The first output may take the bytes of any one of these inputs: each element is read before it is written.
     InPlace(SmallVec<[usize; 2]>),
+    /// Each output may take the bytes of one input: pairs of output and input number, for an op with several outputs.
+    EachInPlace(SmallVec<[[usize; 2]; 4]>),
     /// The output is the bytes of input 0 from this element on: there is no work.
     Alias {
         /// The first element.
@@ -77,6 +96,14 @@ pub trait Operator {
     /// The definition: slow and obvious. `inputs` must have types that `infer` accepts.
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]>;
 
+    /// Adds the nodes that compute the gradients of the operands from those of the outputs. `outputs` has one for each
+    /// output, `None` for zero; at least one is there. Returns one for each operand, of the operand's type; `None` for an
+    /// operand that no small change of affects the outputs, such as an index. A gradient that is not required may be `None`.
+    ///
+    /// # Errors
+    /// The reason why the operator has no gradient.
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal>;
+
     /// How the axes of the first output relate to those of the operands. Tiling, physical forms, half precision and
     /// constant folding are derived from it, so there is no default.
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap;
@@ -86,7 +113,7 @@ pub trait Operator {
     /// attributes change, and whether they can.
     fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], output: &TensorType) -> Option<Op>;
 
-    /// The bytes that the first output may share with the inputs.
+    /// The bytes that outputs may share with the inputs.
     fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {
         Reuse::Never
     }
@@ -115,17 +142,32 @@ macro_rules! operators {
                 }
             }
 
-            /// See [`Operator::infer`].
+            /// See [`Operator::infer`]. Operands and results beyond [`TensorType::ELEMENTS_MAX`] are refused here, for
+            /// all operators.
             pub fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
-                match self {
+                inputs.iter().try_for_each(|ty| ty.check_size())?;
+                let outputs = match self {
                     $(Op::$op(op) => op.infer(inputs)),*
-                }
+                }?;
+                outputs.iter().try_for_each(TensorType::check_size)?;
+                Ok(outputs)
             }
 
             /// See [`Operator::eval`].
             pub fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
                 match self {
                     $(Op::$op(op) => op.eval(inputs)),*
+                }
+            }
+
+            /// See [`Operator::gradient`].
+            pub fn gradient(
+                &self,
+                backward: &mut Backward,
+                outputs: &[Option<ValueId>],
+            ) -> Result<Gradients, Refusal> {
+                match self {
+                    $(Op::$op(op) => op.gradient(backward, outputs)),*
                 }
             }
 
@@ -168,11 +210,37 @@ macro_rules! operators {
     };
 }
 
+impl Op {
+    /// The arithmetic on each result of a product or convolution before it is stored; `None` for other operators.
+    pub fn epilogue(&self) -> Option<&Epilogue> {
+        if let Op::Conv(Conv { epilogue, .. })
+        | Op::ConvTranspose(ConvTranspose { epilogue, .. })
+        | Op::MatMul(MatMul { epilogue, .. }) = self
+        {
+            return Some(epilogue);
+        }
+        None
+    }
+
+    /// See [`Op::epilogue`].
+    pub fn epilogue_mut(&mut self) -> Option<&mut Epilogue> {
+        if let Op::Conv(Conv { epilogue, .. })
+        | Op::ConvTranspose(ConvTranspose { epilogue, .. })
+        | Op::MatMul(MatMul { epilogue, .. }) = self
+        {
+            return Some(epilogue);
+        }
+        None
+    }
+}
+
 // One row an operator, sorted.
 operators! {
     ArgExtreme,
     Attention,
     BatchNorm,
+    BatchNormGradient,
+    BatchNormTraining,
     Binary,
     Cast,
     Chain,
@@ -181,6 +249,8 @@ operators! {
     Conv,
     ConvChain,
     ConvTranspose,
+    ConvWeightGradient,
+    Dropout,
     Expand,
     Gather,
     LayerNorm,
@@ -188,14 +258,21 @@ operators! {
     MatMul,
     Pad,
     Pool,
+    PoolGradient,
     Recurrent,
+    RecurrentGradient,
     Reduce,
     Relayout,
     Reshape,
     Resize,
+    ScatterAdd,
     Select,
     Slice,
     Softmax,
+    SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyGradient,
+    StopGradient,
     Transpose,
     Unary,
+    Update,
 }

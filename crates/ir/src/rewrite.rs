@@ -1,7 +1,7 @@
 //! [`rewrite`]: copies a graph node by node and replaces some nodes. Passes are built on it.
 
 use smallvec::SmallVec;
-use types::{Map, Scope};
+use types::{EntityId, Map, Scope};
 
 use crate::{Destination, Graph, Node, NodeId, Op, Output, Refusal, ValueDef, ValueId};
 
@@ -50,8 +50,28 @@ impl Rewrite<'_> {
             let value = self.new.value_mut(new);
             value.name.clone_from(&old.name);
             value.layout = old.layout;
+            value.result_role = old.result_role;
         }
         outputs
+    }
+}
+
+impl Rewrite<'_> {
+    /// Gives the values that replace a node's results their roles, and intermediate values the role of the first result.
+    /// A value that existed before is another one's result and keeps its own.
+    fn keep_roles(&mut self, node: &Node, first_new: usize, outputs: &[ValueId]) {
+        let Some(&first) = node.outputs.first() else { return };
+        let role = self.old.value(first).result_role;
+        for value in (first_new..self.new.values().len()).map(ValueId::from_index) {
+            if self.new.value(value).producer().is_some() && !outputs.contains(&value) {
+                self.new.value_mut(value).result_role = role;
+            }
+        }
+        for (&old, &new) in node.outputs.iter().zip(outputs) {
+            if first_new <= new.index() && self.new.value(new).producer().is_some() {
+                self.new.value_mut(new).result_role = self.old.value(old).result_role;
+            }
+        }
     }
 }
 
@@ -89,7 +109,9 @@ fn rewrite_in_order(
     }
     for id in order {
         let node = old.node(id);
+        let first_new = context.new.values().len();
         let outputs = replace(&mut context, id).unwrap_or_else(|| context.copy(node));
+        context.keep_roles(node, first_new, &outputs);
         for (&old_output, new_output) in node.outputs.iter().zip(outputs) {
             context.map[old_output] = Some(new_output);
         }

@@ -107,6 +107,8 @@ pub struct Candidate {
     pub operands: SmallVec<[Format; 4]>,
     /// The format of the first result.
     pub result: Format,
+    /// The formats of the other results.
+    pub further: SmallVec<[Format; 2]>,
     /// The largest workspace of the calls.
     pub workspace: Bytes,
     /// The modelled time. Costs of one target have the same unit, and only their relations matter.
@@ -124,6 +126,7 @@ impl Candidate {
         Candidate {
             operands: node.inputs.iter().map(|&input| Format::of(graph, input)).collect(),
             result: Format::of(graph, node.outputs[0]),
+            further: node.outputs[1..].iter().map(|&output| Format::of(graph, output)).collect(),
             workspace: Bytes::ZERO,
             cost: 0,
             wants_slack: false,

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Small tensors are part of the text, large tensors of equal elements are `{0.5 ..}`, others are the hash of their bytes, which
-//! the caller of [`parse`] resolves. Attributes are the op's JSON. Names and layouts follow if they are not the default.
+//! the caller of [`parse`] resolves. Attributes are the op's JSON. Names, layouts and roles follow if they are not the default.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -85,6 +85,10 @@ pub fn print(graph: &Graph) -> String {
         let value = graph.value(node.outputs[0]);
         if value.layout != Layout::default() {
             let _ = write!(text, " layout {}", value.layout);
+        }
+        if node.outputs.iter().any(|&id| graph.value(id).result_role.is_some()) {
+            let roles: Vec<&str> = node.outputs.iter().map(|&id| graph.value(id).role().name()).collect();
+            let _ = write!(text, " role {}", roles.join(", "));
         }
         text.push('\n');
     }
@@ -276,6 +280,7 @@ fn parse_line(
                 }
             }
             parse_layout(reader, graph, ids[0])?;
+            parse_roles(reader, graph, &ids)?;
             for ((name, ty), &id) in defined.into_iter().zip(&ids) {
                 if *graph.ty(id) != ty {
                     return Err(format!("{name} must be {}, got {ty}", graph.ty(id)));
@@ -340,6 +345,19 @@ fn parse_layout(reader: &mut Reader, graph: &mut Graph, id: ValueId) -> Result<(
             ("channels_last", None) => Layout::ChannelsLast,
             _ => return Err(format!("expected a layout such as `channels_last`, got `{word}`")),
         };
+    }
+    Ok(())
+}
+
+fn parse_roles(reader: &mut Reader, graph: &mut Graph, ids: &[ValueId]) -> Result<(), String> {
+    if reader.take("role ") {
+        for (ix, &id) in ids.iter().enumerate() {
+            let word = reader.word().trim_end_matches(',');
+            let role = Role::ALL.into_iter().find(|role| role.name() == word);
+            let role =
+                role.ok_or_else(|| format!("expected {} roles such as `weight_gradient`, got {ix}", ids.len()))?;
+            graph.value_mut(id).result_role = Some(role).filter(|role| *role != Role::Activation);
+        }
     }
     Ok(())
 }

@@ -19,8 +19,12 @@ pub enum VerifyError {
     WrongType { node: NodeId, scope: String, op: &'static str, want: String, got: String },
     #[error("value {value} must be defined by node {node}, which yields it")]
     WrongSource { value: ValueId, node: NodeId },
+    #[error("value {value}: {refusal}")]
+    TooLarge { value: ValueId, refusal: String },
     #[error("value {value} must hold a tensor of its type {ty}, got {tensor}")]
     WrongTensor { value: ValueId, ty: String, tensor: String },
+    #[error("{value} must be a node's result to have the role {role} of its own")]
+    RoleOfGiven { value: ValueId, role: Role },
     #[error("output `{name}` does not exist")]
     UnknownOutput { name: String },
     #[error("input {value} must be defined as an input")]
@@ -52,6 +56,9 @@ pub fn verify(graph: &Graph) -> Result<(), Vec<VerifyError>> {
     let n_values = graph.values().len();
 
     for (value, data) in graph.values().iter() {
+        if let Err(refusal) = data.ty.check_size() {
+            errors.push(VerifyError::TooLarge { value, refusal: refusal.0 });
+        }
         let tensor = match &data.source {
             ValueDef::State { initial, .. } => Some(initial),
             _ => data.tensor(),
@@ -64,6 +71,11 @@ pub fn verify(graph: &Graph) -> Result<(), Vec<VerifyError>> {
         }
         if matches!(data.source, ValueDef::State { .. }) && !graph.states().contains(&value) {
             errors.push(VerifyError::UnlistedState { value });
+        }
+        if let Some(role) = data.result_role
+            && data.producer().is_none()
+        {
+            errors.push(VerifyError::RoleOfGiven { value, role });
         }
         if let ValueDef::Node { node, output } = data.source
             && graph.nodes().get(node).and_then(|node| node.outputs.get(output)) != Some(&value)

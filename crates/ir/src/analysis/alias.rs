@@ -57,12 +57,12 @@ pub enum AliasKind {
     InPlace,
 }
 
-/// How the kernels of a node write its first result.
+/// How the kernels of a node write its results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelReuse {
     /// Whether each kernel call copies one concat slice, and falls away if that slice is in place.
     pub by_slice: bool,
-    /// The operands that the result may overwrite.
+    /// The operands that results may overwrite.
     pub in_place: SmallVec<[usize; 2]>,
 }
 
@@ -183,8 +183,14 @@ impl AliasSets {
             }
         }
         for (id, node) in graph.nodes().iter() {
-            if let Reuse::InPlace(allowed) = graph.reuse(node) {
-                state.any_in_place(id, node, &allowed, &kernels[id].in_place);
+            match graph.reuse(node) {
+                Reuse::InPlace(allowed) => state.any_in_place(id, node, 0, &allowed, &kernels[id].in_place),
+                Reuse::EachInPlace(pairs) => {
+                    for [output, input] in pairs {
+                        state.any_in_place(id, node, output, &[input], &kernels[id].in_place);
+                    }
+                }
+                Reuse::Never | Reuse::Alias { .. } | Reuse::ConcatSlices(_) => {}
             }
         }
         for StateUpdate { copy, state: own, .. } in std::mem::take(&mut state.updates) {
@@ -400,8 +406,9 @@ impl<'a> InOrder<'a> {
         }
     }
 
-    /// Round 3: the result takes the bytes of the first operand that permits it.
-    fn any_in_place(&mut self, id: NodeId, node: &Node, allowed: &[usize], by_kernel: &[usize]) {
+    /// Round 3: a result takes the bytes of the first operand that permits it.
+    fn any_in_place(&mut self, id: NodeId, node: &Node, output: usize, allowed: &[usize], by_kernel: &[usize]) {
+        let result = node.outputs[output];
         // No other operand may have the bytes, unless it is the same value and may be overwritten too.
         let is_apart = |ix: usize| {
             (0..node.inputs.len()).filter(|&other| other != ix).all(|other| {
@@ -412,20 +419,20 @@ impl<'a> InOrder<'a> {
         let (mut candidates, others): (Vec<usize>, Vec<usize>) =
             allowed.iter().partition(|ix| by_kernel.contains(ix) && is_apart(**ix));
         // A state's bytes first: that saves the copy at the end of the run.
-        candidates.sort_by_key(|&ix| !self.replaces(node.outputs[0], node.inputs[ix]));
+        candidates.sort_by_key(|&ix| !self.replaces(result, node.inputs[ix]));
         let mut reasons: Vec<(usize, AliasObstacle)> =
             others.into_iter().map(|ix| (ix, AliasObstacle::Kernel)).collect();
         for ix in candidates {
-            match self.in_place(id, node.inputs[ix], node.outputs[0]) {
+            match self.in_place(id, node.inputs[ix], result) {
                 Ok(()) => {
-                    self.all.kind[node.outputs[0]] = AliasKind::InPlace;
+                    self.all.kind[result] = AliasKind::InPlace;
                     return;
                 }
                 Err(reason) => reasons.extend(reason.map(|reason| (ix, reason))),
             }
         }
         for (ix, reason) in reasons {
-            self.refuse_in_place(id, node.inputs[ix], node.outputs[0], reason);
+            self.refuse_in_place(id, node.inputs[ix], result, reason);
         }
     }
 

@@ -99,14 +99,18 @@ pub fn slack(graph: &Graph, alignment: Bytes) -> Map<NodeId, Bytes> {
     };
     let own = graph.nodes().iter().zip(&live).map(|((id, node), &live)| {
         let result = size(node.outputs[0]);
+        let takes = |value: ValueId, result: u64| dies_at(value, id.index()) && size(value) == result;
         let in_place = match graph.reuse(node) {
-            Reuse::InPlace(operands) => operands
+            Reuse::InPlace(operands) if operands.iter().any(|&ix| takes(node.inputs[ix], result)) => result,
+            Reuse::EachInPlace(pairs) => pairs
                 .iter()
-                .map(|&ix| node.inputs[ix])
-                .any(|value| dies_at(value, id.index()) && size(value) == result),
-            Reuse::Never | Reuse::Alias { .. } | Reuse::ConcatSlices(_) => false,
+                .map(|&[output, ix]| (node.inputs[ix], size(node.outputs[output])))
+                .filter(|&(value, result)| takes(value, result))
+                .map(|(_, result)| result)
+                .sum(),
+            Reuse::InPlace(_) | Reuse::Never | Reuse::Alias { .. } | Reuse::ConcatSlices(_) => 0,
         };
-        live - if in_place { result } else { 0 }
+        live - in_place
     });
     let own: Vec<u64> = own.collect();
     let peak = own.iter().copied().max().unwrap_or_default();

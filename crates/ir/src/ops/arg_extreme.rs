@@ -9,6 +9,7 @@ use types::{DType, Shape, Tensor};
 use super::common::{arity, axis_in, f32_only, from_f64, one};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// The index of the largest (or smallest) element along `axis`.
 ///
@@ -68,6 +69,11 @@ impl Operator for ArgExtreme {
         }
         let out = (0..items.len() / extent).map(best).collect();
         one(from_f64(shape, DType::I64, out))
+    }
+
+    fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        // An index does not change with a small change of the operand.
+        Ok(backward.none())
     }
 
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{HeadOrder, Shape, Tensor, broadcast};
 
-use super::common::{arity, broadcast_strides, f32_or_half, for_each_index, from_f64, one, position};
+use super::common::{arity, broadcast_strides, f32_or_half, for_each_index, from_f64, one, position, product};
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// `softmax(q k' * scale + mask) v` for each batch and head, the softmax over the keys.
 ///
@@ -115,6 +116,10 @@ impl Operator for Attention {
         one(from_f64(shape, inputs[0].dtype(), out))
     }
 
+    fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        backward.refuse_fused()
+    }
+
     fn axes(&self, inputs: &[&TensorType], _output: &TensorType) -> AxisMap {
         // By logical axis (batch, head, token, element): the position in a tensor of some order, and back.
         let positions = |order: HeadOrder| order.sorted([0, 1, 2, 3]);
@@ -148,7 +153,7 @@ impl Operator for Attention {
         let extents = self.extents([0, 1, 2].map(|ix| &inputs[ix].shape)).expect("infer refuses");
         // Two products, and scale, mask, maximum, exponential and sum of the scores.
         let each = 2 * extents.width + 2 * extents.value_width + 5;
-        (extents.scores().elements() * each) as u64
+        product([extents.scores().elements(), each])
     }
 }
 

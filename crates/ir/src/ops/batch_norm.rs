@@ -2,11 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
-use types::Tensor;
+use types::pointwise::{Binary as Pair, Unary as Function};
+use types::{Shape, Tensor};
 
 use super::common::{arity, f32_only, from_f64, one};
 use crate::axes::{AxisChange, AxisMap, Work, same_axes, vector_axes};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift` for each channel.
 ///
@@ -45,6 +47,47 @@ impl Operator for BatchNorm {
         };
         let out = x.to_f64().into_iter().enumerate().map(normal).collect();
         one(from_f64(x.shape().clone(), x.dtype(), out))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let [x, scale, shift, mean, variance] = [0, 1, 2, 3, 4].map(|ix| backward.operand(ix));
+        let rank = backward.ty(x).shape.rank();
+        let channels = backward.ty(shift).shape[0];
+        let along: Shape = (0..rank).map(|axis| if axis == 1 { channels } else { 1 }).collect();
+        let others = || (0..rank).filter(|&axis| axis != 1);
+        let widened = backward.unary(Function::Affine { scale: 1.0, shift: self.epsilon }, variance)?;
+        let root = backward.unary(Function::Sqrt, widened)?;
+        let inverse = backward.unary(Function::Reciprocal, root)?;
+        let slope = backward.mul(scale, inverse)?;
+        let mut gradients = backward.none();
+        if backward.needs(0) {
+            let slope = backward.reshape(slope, along.clone())?;
+            gradients[0] = Some(backward.mul(dy, slope)?);
+        }
+        let vector = |backward: &mut Backward, summand| {
+            let sum = backward.sum(summand, others())?;
+            backward.reshape(sum, Shape::from([channels]))
+        };
+        if backward.needs(2) || backward.needs(3) {
+            let sum = vector(backward, dy)?;
+            gradients[2] = Some(sum);
+            let product = backward.mul(sum, slope)?;
+            gradients[3] = Some(backward.scaled(product, -1.0)?);
+        }
+        if backward.needs(1) || backward.needs(4) {
+            let mean = backward.reshape(mean, along)?;
+            let centered = backward.binary(Pair::Sub, x, mean)?;
+            let product = backward.mul(dy, centered)?;
+            let sum = vector(backward, product)?;
+            let dscale = backward.mul(sum, inverse)?;
+            gradients[1] = Some(dscale);
+            // The derivative of `variance ^ -0.5` is `-0.5 variance ^ -1.5`.
+            let inverses = backward.mul(inverse, slope)?;
+            let product = backward.mul(dscale, inverses)?;
+            gradients[4] = Some(backward.scaled(product, -0.5)?);
+        }
+        Ok(gradients)
     }
 
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {

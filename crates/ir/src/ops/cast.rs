@@ -1,12 +1,13 @@
 //! [`Cast`]: conversion to another dtype.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{DType, Tensor};
 
 use super::common::{arity, one};
 use crate::axes::{AxisChange, AxisMap};
 use crate::op::{Op, Operator, Refusal, TensorType};
+use crate::{Backward, Gradients, ValueId};
 
 /// Converts each element: floats truncate towards zero when they become integers, integers wrap, `bool` is "not zero".
 ///
@@ -27,6 +28,16 @@ impl Operator for Cast {
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         one(inputs[0].cast(self.to))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let (Some(dy), from) = (outputs[0], backward.ty(backward.operand(0)).dtype) else {
+            return Ok(backward.none());
+        };
+        if !from.is_float() || !self.to.is_float() {
+            return Ok(backward.none());
+        }
+        Ok(smallvec![Some(if from == self.to { dy } else { backward.add(Cast { to: from }, &[dy])? })])
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -5,9 +5,12 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary, Unary};
 use types::{DType, Shape, Tensor, broadcast};
 
-use super::common::{broadcast_strides, for_each_index, from_f64, one, position, result_dtype, stored_numbers};
+use super::common::{
+    broadcast_strides, for_each_index, from_f64, one, position, product, result_dtype, stored_numbers,
+};
 use crate::axes::{AxisChange, AxisMap};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// One function of a chain. Operands are numbered: first the inputs, then the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,6 +103,10 @@ impl Operator for Chain {
         one(from_f64(shape, self.result.unwrap_or(DType::F32), out))
     }
 
+    fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        backward.refuse_fused()
+    }
+
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         AxisMap::elementwise(inputs, output)
     }
@@ -113,6 +120,6 @@ impl Operator for Chain {
     }
 
     fn flops(&self, _inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
-        (outputs[0].shape.elements() * self.steps.len()) as u64
+        product([outputs[0].shape.elements(), self.steps.len()])
     }
 }

@@ -5,9 +5,14 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::Unary;
 use types::{DType, Element, Shape, Tensor, each_data, strides};
 
-use crate::TensorType;
 use crate::axes::{OperandAxes, same_axes, vector_axes};
 use crate::op::{Refusal, refuse};
+use crate::{Backward, Gradients, TensorType, ValueId};
+
+/// A product of counts of arithmetic operations. Saturates: it is an estimate of work, and bounded by it only.
+pub(super) fn product(counts: impl IntoIterator<Item = usize>) -> u64 {
+    counts.into_iter().fold(1, |product: u64, count| product.saturating_mul(count as u64))
+}
 
 /// The list of outputs of an operator with one output.
 pub(super) fn one<T>(item: T) -> SmallVec<[T; 1]> {
@@ -260,7 +265,34 @@ impl Epilogue {
             *item += residual.as_ref().map_or(0.0, |residual| residual[at]);
             *item = self.activation.iter().fold(*item, |x, function| function.eval(x));
         }
-        one(from_f64(shape, self.result.unwrap_or(DType::F32), out))
+        // Wider operands are those of a reference: they are not rounded.
+        let wide = if inputs[0].dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        one(from_f64(shape, self.result.unwrap_or(wide), out))
+    }
+
+    /// Refuses an epilogue that passes made: only a bias has a gradient.
+    pub(super) fn has_gradient(&self) -> Result<(), Refusal> {
+        if *self != Epilogue::bias(self.bias) {
+            refuse!("an epilogue other than a bias has no gradient; differentiate before passes that fuse operators");
+        }
+        Ok(())
+    }
+
+    /// Sets the gradient of the bias, if there is one: the sum of the output's gradient over all axes but `channels`.
+    pub(super) fn bias_gradient(
+        &self,
+        backward: &mut Backward,
+        dy: ValueId,
+        channels: usize,
+        gradients: &mut Gradients,
+    ) -> Result<(), Refusal> {
+        if self.bias && backward.needs(self.bias_at()) {
+            let rank = backward.ty(dy).shape.rank();
+            let sum = backward.sum(dy, (0..rank).filter(|&axis| axis != channels))?;
+            let shape = backward.shape(backward.operand(self.bias_at()));
+            gradients[self.bias_at()] = Some(backward.reshape(sum, shape)?);
+        }
+        Ok(())
     }
 
     /// The axes of its operands, for an output of `rank` axes with its channels along `channels`.
@@ -272,8 +304,22 @@ impl Epilogue {
 
     /// Arithmetic operations for an output of `elements`.
     pub(super) fn flops(&self, elements: usize) -> u64 {
-        ((self.operands() + self.activation.len()) * elements) as u64
+        product([self.operands() + self.activation.len(), elements])
     }
+}
+
+/// Refuses a window whose attributes are beyond any tensor, so that arithmetic with them cannot overflow.
+pub(super) fn window_fits(kernel: usize, stride: usize, dilation: usize, pad: [usize; 2]) -> Result<(), Refusal> {
+    const MOST: usize = 1 << 31;
+    if kernel == 0 || stride == 0 || dilation == 0 {
+        refuse!("kernel, stride and dilation must be >= 1, got {kernel}, {stride} and {dilation}");
+    }
+    if [kernel, stride, dilation, pad[0], pad[1]].iter().any(|&count| MOST < count) {
+        refuse!(
+            "kernel, stride, dilation and padding must be at most 2^31, got {kernel}, {stride}, {dilation} and {pad:?}"
+        );
+    }
+    Ok(())
 }
 
 /// The number of positions of a window of `kernel` cells along `extent` padded cells.
@@ -284,13 +330,8 @@ pub(super) fn window_places(
     dilation: usize,
     pad: [usize; 2],
 ) -> Result<usize, Refusal> {
-    if kernel == 0 || stride == 0 || dilation == 0 {
-        refuse!("kernel, stride and dilation must be >= 1, got {kernel}, {stride} and {dilation}");
-    }
-    let reach = (kernel - 1)
-        .checked_mul(dilation)
-        .and_then(|reach| reach.checked_add(1))
-        .ok_or_else(|| Refusal(format!("the window must fit usize, got kernel {kernel} with dilation {dilation}")))?;
+    window_fits(kernel, stride, dilation, pad)?;
+    let reach = (kernel - 1) * dilation + 1;
     let padded = extent.checked_add(pad[0]).and_then(|sum| sum.checked_add(pad[1]));
     match padded.and_then(|padded| padded.checked_sub(reach)) {
         Some(slack) => Ok(slack / stride + 1),

@@ -7,6 +7,7 @@ use types::{DType, Element, Shape, Tensor, broadcast, each_data, pointwise};
 use super::common::{arity, broadcast_strides, for_each_index, one, position};
 use crate::axes::{AxisChange, AxisMap};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Compares pairs of elements, with NumPy broadcasting.
 ///
@@ -51,6 +52,11 @@ impl Operator for Compare {
         let shape = broadcast(a.shape(), b.shape()).expect("infer refuses shapes that do not broadcast");
         let (a_strides, b_strides) = (broadcast_strides(a.shape(), &shape), broadcast_strides(b.shape(), &shape));
         one(each_data!(a.data(), items => zip(items, b, [&a_strides, &b_strides], &shape, self.0)))
+    }
+
+    fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        // A flag does not change with a small change of an operand.
+        Ok(backward.none())
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -7,6 +7,7 @@ use types::{Shape, Tensor};
 use super::common::{axis_in, one};
 use crate::axes::{Along, AxisChange, AxisMap, Work, axis_with_channels_last};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Concatenates tensors along `axis`.
 ///
@@ -67,6 +68,20 @@ impl Operator for Concat {
             }
         }
         one(Tensor::from_le_bytes(inputs[0].dtype(), shape, &out).expect("the parts fill the shape"))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let mut gradients = backward.none();
+        let mut start = 0;
+        for (ix, gradient) in gradients.iter_mut().enumerate() {
+            let count = backward.ty(backward.operand(ix)).shape[self.axis];
+            if backward.needs(ix) {
+                *gradient = Some(backward.slice(dy, self.axis, start, count)?);
+            }
+            start += count;
+        }
+        Ok(gradients)
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor};
 
-use super::common::{Epilogue, for_each_index, is_zero, position, window_places, zero_fits};
+use super::common::{Epilogue, for_each_index, is_zero, position, product, window_places, zero_fits};
+use super::{ConvTranspose, ConvWeightGradient};
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Window, Work, vector_axes};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Sums of products of `weight` and the windows of `x`.
 ///
@@ -109,6 +111,33 @@ impl Operator for Conv {
         self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)
     }
 
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        self.epilogue.has_gradient()?;
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let (x, weight) = (backward.operand(0), backward.operand(1));
+        let (x_shape, kernel) = (backward.shape(x), backward.shape(weight)[2..].to_vec());
+        let (stride, dilation, pad, groups) =
+            (self.stride.clone(), self.dilation.clone(), self.pad.clone(), self.groups);
+        let mut gradients = backward.none();
+        if backward.needs(0) {
+            // Cells behind the last window.
+            let rest = |axis: usize| {
+                let reach = (kernel[axis] - 1) * dilation[axis] + 1;
+                (x_shape[axis + 2] + pad[axis][0] + pad[axis][1] - reach) % stride[axis]
+            };
+            let output_pad = (0..kernel.len()).map(rest).collect();
+            let (stride, dilation, pad) = (stride.clone(), dilation.clone(), pad.clone());
+            let op = ConvTranspose { stride, dilation, pad, output_pad, groups, epilogue: Epilogue::default() };
+            gradients[0] = Some(backward.add(op, &[dy, weight])?);
+        }
+        if backward.needs(1) {
+            let op = ConvWeightGradient { stride, dilation, pad, groups, kernel: kernel.into() };
+            gradients[1] = Some(backward.add(op, &[x, dy])?);
+        }
+        self.epilogue.bias_gradient(backward, dy, 1, &mut gradients)?;
+        Ok(gradients)
+    }
+
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         let rank = output.shape.rank();
         let (x, weight) = (&inputs[0].shape, &inputs[1].shape);
@@ -148,8 +177,8 @@ impl Operator for Conv {
     }
 
     fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
-        let taps: usize = inputs[1].shape[1..].iter().product();
+        let taps = inputs[1].shape[1..].iter().copied();
         let elements = outputs[0].shape.elements();
-        2 * (taps * elements) as u64 + self.epilogue.flops(elements)
+        product(taps.chain([2, elements])).saturating_add(self.epilogue.flops(elements))
     }
 }

@@ -10,6 +10,7 @@ use super::Conv;
 use super::common::one;
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work, same_axes};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Each convolution reads the result of the previous one. Intermediate results are not stored: a kernel computes some rows
 /// of all of them at a time.
@@ -76,6 +77,10 @@ impl Operator for ConvChain {
         one(x)
     }
 
+    fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        backward.refuse_fused()
+    }
+
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         let rank = output.shape.rank();
         let of_batch = |along: Along| -> OperandAxes {
@@ -106,6 +111,6 @@ impl Operator for ConvChain {
             operands.extend_from_slice(&inputs[own]);
             conv.flops(&operands, &[result])
         });
-        flops.sum()
+        flops.fold(0, u64::saturating_add)
     }
 }

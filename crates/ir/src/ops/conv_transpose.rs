@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor};
 
-use super::common::{Epilogue, for_each_index, position};
+use super::common::{Epilogue, for_each_index, position, product, window_fits};
+use super::{Conv, ConvWeightGradient};
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Adds each element of `x` times `weight` to a window of the output.
 ///
@@ -47,10 +49,9 @@ impl ConvTranspose {
         for axis in 0..spatial {
             let (extent, kernel) = (x[axis + 2], weight[axis + 2]);
             let (stride, dilation, [front, back]) = (self.stride[axis], self.dilation[axis], self.pad[axis]);
-            if kernel == 0 || stride == 0 || dilation == 0 || extent == 0 {
-                refuse!(
-                    "extent, kernel, stride and dilation must be >= 1, got {extent}, {kernel}, {stride} and {dilation}"
-                );
+            window_fits(kernel, stride, dilation, [front, back])?;
+            if extent == 0 {
+                refuse!("input must not be empty along spatial axis {axis}, got {x}");
             }
             let full = (extent - 1)
                 .checked_mul(stride)
@@ -111,6 +112,34 @@ impl Operator for ConvTranspose {
         self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)
     }
 
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        self.epilogue.has_gradient()?;
+        let Some(mut dy) = outputs[0] else { return Ok(backward.none()) };
+        let (x, weight) = (backward.operand(0), backward.operand(1));
+        let kernel = backward.shape(weight)[2..].to_vec();
+        let mut gradients = backward.none();
+        self.epilogue.bias_gradient(backward, dy, 1, &mut gradients)?;
+        let (stride, dilation, groups) = (self.stride.clone(), self.dilation.clone(), self.groups);
+        // Output padding first cancels the padding behind. Further cells have no products.
+        let mut pad = self.pad.clone();
+        for (axis, pad) in pad.iter_mut().enumerate() {
+            let back = self.output_pad[axis].min(pad[1]);
+            pad[1] -= back;
+            let count = backward.ty(dy).shape[axis + 2] - (self.output_pad[axis] - back);
+            dy = backward.slice(dy, axis + 2, 0, count)?;
+        }
+        if backward.needs(0) {
+            let (stride, dilation, pad) = (stride.clone(), dilation.clone(), pad.clone());
+            let op = Conv { stride, dilation, pad, groups, zero: 0, epilogue: Epilogue::default() };
+            gradients[0] = Some(backward.add(op, &[dy, weight])?);
+        }
+        if backward.needs(1) {
+            let op = ConvWeightGradient { stride, dilation, pad, groups, kernel: kernel.into() };
+            gradients[1] = Some(backward.add(op, &[dy, x])?);
+        }
+        Ok(gradients)
+    }
+
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         let rank = output.shape.rank();
         let x = (0..rank).map(|axis| if axis == 0 { Along::Same(0) } else { Along::Whole });
@@ -129,7 +158,8 @@ impl Operator for ConvTranspose {
     }
 
     fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
-        let taps: usize = inputs[1].shape[1..].iter().product();
-        2 * (taps * inputs[0].shape.elements()) as u64 + self.epilogue.flops(outputs[0].shape.elements())
+        let taps = inputs[1].shape[1..].iter().copied();
+        let products = product(taps.chain([2, inputs[0].shape.elements()]));
+        products.saturating_add(self.epilogue.flops(outputs[0].shape.elements()))
     }
 }

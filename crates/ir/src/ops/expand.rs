@@ -1,12 +1,13 @@
 //! [`Expand`]: explicit broadcasting.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor, broadcast};
 
 use super::common::{arity, broadcast_strides, one, pick, position};
 use crate::axes::{AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Repeats extents of 1, aligned on the right, until the tensor has `shape`.
 ///
@@ -32,6 +33,11 @@ impl Operator for Expand {
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let strides = broadcast_strides(inputs[0].shape(), &self.shape);
         one(pick(inputs[0], &self.shape, 0.0, |index| Some(position(index, &strides))))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        Ok(smallvec![Some(backward.sum_to(dy, 0)?)])
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -1,12 +1,14 @@
 //! [`Gather`]: slices of a table by index.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{DType, Shape, Tensor};
 
+use super::ScatterAdd;
 use super::common::{arity, axis_in, one, pick, position};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Gathers slices of `table` along `axis` at `index`.
 ///
@@ -57,6 +59,12 @@ impl Operator for Gather {
             let inner = position(&at[self.axis + rank..], &table_strides[self.axis + 1..]);
             Some(outer + row * table_strides[self.axis] + inner)
         }))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let op = ScatterAdd { axis: self.axis, extent: backward.ty(backward.operand(0)).shape[self.axis] };
+        Ok(smallvec![Some(backward.add(op, &[backward.operand(1), dy])?), None])
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

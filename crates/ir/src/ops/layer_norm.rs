@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
-use super::common::{arity, axis_in, f32_or_half, from_f64, one};
+use super::common::{arity, axis_in, f32_or_half, from_f64, one, product};
 use crate::axes::{Along, AxisChange, AxisMap, Work, broadcast_axes};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift`, mean and (biased) variance over all dimensions from `axis` on.
 ///
@@ -58,6 +59,10 @@ impl Operator for LayerNorm {
         one(from_f64(x.shape().clone(), x.dtype(), items))
     }
 
+    fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        backward.refuse_fused()
+    }
+
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         let rank = output.shape.rank();
         let x = (0..rank).map(|axis| if axis < self.axis { Along::Same(axis) } else { Along::Whole }).collect();
@@ -76,6 +81,6 @@ impl Operator for LayerNorm {
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
         // Two sums, a difference, a square, a product, and the optional scale and shift.
-        (inputs[0].shape.elements() * (4 + inputs.len())) as u64
+        product([inputs[0].shape.elements(), 4 + inputs.len()])
     }
 }

@@ -1,12 +1,15 @@
 //! [`Lrn`]: local response normalization across channels.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
-use types::{DType, Tensor};
+use smallvec::{SmallVec, smallvec};
+use types::pointwise::{Binary as Pair, Unary as Function};
+use types::{DType, Shape, Tensor};
 
-use super::common::{arity, f32_only, from_f64, one};
+use super::common::{arity, f32_only, from_f64, one, product};
+use super::{Pool, PoolKind};
 use crate::axes::{Along, AxisChange, AxisMap, Window, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// `x / (bias + alpha / size * sum of squares over the nearest size channels) ^ beta`.
 ///
@@ -51,7 +54,40 @@ impl Operator for Lrn {
             let norm = f64::from(self.bias) + f64::from(self.alpha) / self.size as f64 * squares;
             items[at] / norm.powf(f64::from(self.beta))
         });
-        one(from_f64(x.shape().clone(), DType::F32, out.collect()))
+        one(from_f64(x.shape().clone(), x.dtype(), out.collect()))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        // With the mean square `m` of a window, `n = bias + alpha m` and `y = x n ^ -beta`:
+        // dx = dy n ^ -beta - 2 alpha beta x mean(dy x n ^ (-beta - 1)), the mean over the mirrored window.
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let x = backward.operand(0);
+        let shape = backward.shape(x);
+        let columns = Shape::from([shape[0], 1, shape[1], shape[2..].iter().product()]);
+        let mean = |backward: &mut Backward, x, front: usize, back: usize| {
+            let pool = Pool {
+                kind: PoolKind::MeanWithPadding,
+                kernel: [self.size, 1].into_iter().collect(),
+                pad: [[front, back], [0, 0]].into_iter().collect(),
+                ..Pool::square(PoolKind::MeanWithPadding, 1, 1, 0)
+            };
+            let x = backward.reshape(x, columns.clone())?;
+            let means = backward.add(pool, &[x])?;
+            backward.reshape(means, shape.clone())
+        };
+        let (front, back) = ((self.size - 1) / 2, self.size / 2);
+        let square = backward.mul(x, x)?;
+        let square = mean(backward, square, front, back)?;
+        let norm = backward.unary(Function::Affine { scale: self.alpha, shift: self.bias }, square)?;
+        let exponent = backward.number(-self.beta, DType::F32);
+        let power = backward.binary(Pair::Pow, norm, exponent)?;
+        let direct = backward.mul(dy, power)?;
+        let product = backward.mul(direct, x)?;
+        let product = backward.binary(Pair::Div, product, norm)?;
+        let product = mean(backward, product, back, front)?;
+        let product = backward.mul(product, x)?;
+        let product = backward.scaled(product, 2.0 * self.alpha * self.beta)?;
+        Ok(smallvec![Some(backward.binary(Pair::Sub, direct, product)?)])
     }
 
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
@@ -68,6 +104,6 @@ impl Operator for Lrn {
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
-        (inputs[0].shape.elements() * (self.size + 3)) as u64
+        product([inputs[0].shape.elements(), self.size.saturating_add(3)])
     }
 }

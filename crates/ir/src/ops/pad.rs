@@ -1,12 +1,14 @@
 //! [`Pad`]: padding and cropping.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor};
 
+use super::ScatterAdd;
 use super::common::{arity, one, pick};
 use crate::axes::{Along, AxisChange, AxisMap, Work, with_channels_last};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// The contents of the padding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +78,9 @@ impl Operator for Pad {
                 self.pad.len()
             );
         }
+        if let Some(pad) = self.pad.iter().flatten().find(|pad| TensorType::ELEMENTS_MAX < pad.unsigned_abs()) {
+            refuse!("padding must be at most 2^40, got {pad}");
+        }
         let Some(shape) = self.output_shape(&x.shape) else {
             refuse!("padding must not remove more elements than {} has, got {:?}", x.shape, self.pad)
         };
@@ -95,6 +100,22 @@ impl Operator for Pad {
             let along = |axis| Some(self.source(axis, x.shape()[axis], index[axis])? * strides[axis]);
             (0..index.len()).map(along).sum()
         }))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(mut dy) = outputs[0] else { return Ok(backward.none()) };
+        if let PadMode::Constant(_) = self.mode {
+            let pad = self.pad.iter().map(|[front, back]| [-front, -back]).collect();
+            return Ok(smallvec![Some(backward.add(Pad { mode: PadMode::Constant(0.0), pad }, &[dy])?)]);
+        }
+        let x = backward.shape(backward.operand(0));
+        for axis in (0..x.rank()).filter(|&axis| self.pad[axis] != [0, 0]) {
+            let source = |ix| self.source(axis, x[axis], ix).expect("only a constant has no source") as i64;
+            let index = Tensor::vector((0..backward.ty(dy).shape[axis]).map(source).collect());
+            let index = backward.constant(index);
+            dy = backward.add(ScatterAdd { axis, extent: x[axis] }, &[index, dy])?;
+        }
+        Ok(smallvec![Some(dy)])
     }
 
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -1,12 +1,16 @@
 //! [`Pool`]: the maximum or the mean of windows.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor};
 
-use super::common::{arity, f32_or_half, for_each_index, from_f64, one, stored_numbers, window_places};
+use super::PoolGradient;
+use super::common::{
+    arity, f32_or_half, for_each_index, from_f64, one, product, stored_numbers, window_fits, window_places,
+};
 use crate::axes::{Along, AxisChange, AxisMap, Window, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// The function of a window's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +68,9 @@ impl Pool {
         let mut shape: Shape = x[..2].into();
         for axis in 0..spatial {
             let (extent, kernel, stride, pad) = (x[axis + 2], self.kernel[axis], self.stride[axis], self.pad[axis]);
-            let reach = kernel.saturating_sub(1).saturating_mul(self.dilation[axis]).saturating_add(1);
-            let fits_only_hanging = self.ceil && extent.saturating_add(pad[0]).saturating_add(pad[1]) < reach;
+            window_fits(kernel, stride, self.dilation[axis], pad)?;
+            let reach = (kernel - 1) * self.dilation[axis] + 1;
+            let fits_only_hanging = self.ceil && extent + pad[0] + pad[1] < reach;
             let full = match fits_only_hanging {
                 true => 1,
                 false => window_places(extent, kernel, stride, self.dilation[axis], pad)?,
@@ -87,14 +92,6 @@ impl Operator for Pool {
         match self.kind {
             PoolKind::Max => stored_numbers(inputs)?,
             PoolKind::Mean | PoolKind::MeanWithPadding => f32_or_half(inputs)?,
-        }
-        if self.kernel.iter().chain(&self.stride).chain(&self.dilation).any(|&count| count == 0) {
-            refuse!(
-                "kernel, stride and dilation must be >= 1, got {:?}, {:?} and {:?}",
-                self.kernel,
-                self.stride,
-                self.dilation
-            );
         }
         Ok(one(TensorType { dtype: inputs[0].dtype, shape: self.output_shape(&inputs[0].shape)? }))
     }
@@ -135,6 +132,14 @@ impl Operator for Pool {
         one(from_f64(shape, x.dtype(), out))
     }
 
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let (x, y) = (backward.operand(0), backward.result(0));
+        let op = PoolGradient { pool: self.clone(), extents: backward.shape(x)[2..].into() };
+        let operands: &[ValueId] = if self.kind == PoolKind::Max { &[dy, x, y] } else { &[dy] };
+        Ok(smallvec![Some(backward.add(op, operands)?)])
+    }
+
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         AxisMap::unary(Work::Arithmetic, output, |axis| match axis.checked_sub(2) {
             None => Along::Same(axis),
@@ -163,6 +168,6 @@ impl Operator for Pool {
     }
 
     fn flops(&self, _inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
-        (outputs[0].shape.elements() * self.kernel.iter().product::<usize>()) as u64
+        product(self.kernel.iter().copied().chain([outputs[0].shape.elements()]))
     }
 }

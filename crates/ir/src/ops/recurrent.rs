@@ -5,9 +5,11 @@ use smallvec::{SmallVec, smallvec};
 use types::recurrent::{Cell, Direction, Reset};
 use types::{DType, Shape, Tensor};
 
-use super::common::{arity, f32_only, from_f64};
+use super::RecurrentGradient;
+use super::common::{arity, f32_only, from_f64, product};
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Runs a cell over a sequence: LSTM, GRU or the plain recurrent network ([`Cell`] has their formulas).
 ///
@@ -31,29 +33,29 @@ pub struct Recurrent {
 }
 
 /// One row of a batch at one step of one direction.
-struct Step<'a> {
+pub(super) struct Step<'a> {
     /// The input's contribution to the gates, `[g, u]`.
-    gates: &'a [f64],
+    pub(super) gates: &'a [f64],
     /// Recurrent weights, `[g, u, u]`.
-    weight: &'a [f64],
+    pub(super) weight: &'a [f64],
     /// Peepholes or the candidate's bias.
-    extra: &'a [f64],
+    pub(super) extra: &'a [f64],
 }
 
 impl Step<'_> {
     /// `h R` of a gate's unit.
-    fn product(&self, gate: usize, unit: usize, h: &[f64]) -> f64 {
+    pub(super) fn product(&self, gate: usize, unit: usize, h: &[f64]) -> f64 {
         let row = &self.weight[(gate * h.len() + unit) * h.len()..];
         h.iter().zip(row).map(|(item, weight)| item * weight).sum()
     }
 
     /// `x + h R` of a gate's unit.
-    fn sum(&self, gate: usize, unit: usize, h: &[f64]) -> f64 {
+    pub(super) fn sum(&self, gate: usize, unit: usize, h: &[f64]) -> f64 {
         self.gates[gate * h.len() + unit] + self.product(gate, unit, h)
     }
 
     /// Replaces the state by the state after the step; `c` is used by an LSTM only.
-    fn apply(&self, cell: &Cell, h: &mut [f64], c: &mut [f64]) {
+    pub(super) fn apply(&self, cell: &Cell, h: &mut [f64], c: &mut [f64]) {
         let units = h.len();
         let old = h.to_vec();
         match cell {
@@ -154,13 +156,23 @@ impl Operator for Recurrent {
         }
         let state = inputs[2].shape();
         let mut outputs: SmallVec<[Tensor; 1]> = smallvec![
-            from_f64(Shape::from([seq, directions, batch, units]), DType::F32, y),
-            from_f64(state.clone(), DType::F32, h)
+            from_f64(Shape::from([seq, directions, batch, units]), inputs[0].dtype(), y),
+            from_f64(state.clone(), inputs[0].dtype(), h)
         ];
         if self.cell.has_memory() {
-            outputs.push(from_f64(state.clone(), DType::F32, c));
+            outputs.push(from_f64(state.clone(), inputs[0].dtype(), c));
         }
         outputs
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let mut operands: Vec<ValueId> = (0..backward.operands()).map(|ix| backward.operand(ix)).collect();
+        operands.push(backward.result(0));
+        for (ix, &gradient) in outputs.iter().enumerate() {
+            operands.push(backward.or_zeros(gradient, ix));
+        }
+        let gradients = backward.add_all(RecurrentGradient { recurrent: self.clone() }, &operands)?;
+        Ok(gradients.into_iter().map(Some).collect())
     }
 
     fn axes(&self, inputs: &[&TensorType], _output: &TensorType) -> AxisMap {
@@ -185,7 +197,7 @@ impl Operator for Recurrent {
     fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
         let (units, n_gates) = (inputs[1].shape[2], self.cell.gates());
         // Each gate of a unit: its product, an addition, a function, and about one operation to update the state.
-        (outputs[0].shape.elements() * n_gates * (2 * units + 3)) as u64
+        product([outputs[0].shape.elements(), n_gates, 2 * units + 3])
     }
 }
 

@@ -1,12 +1,16 @@
 //! [`Reduce`]: sums, means, extremes and norms over some axes.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
+use types::pointwise;
+use types::pointwise::{Binary as Pair, Unary as Function};
 use types::{DType, Shape, Tensor};
 
 use super::common::{arity, axis_in, for_each_index, from_f64, one, position};
+use super::{Cast, Compare, Select};
 use crate::axes::{Along, AxisChange, AxisMap, Work, axis_with_channels_last};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// The function that reduces a list of numbers to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +77,33 @@ impl Reduce {
     }
 }
 
+impl Reduce {
+    /// The gradient of a product: for each element the product of the others, which has no division and so no exception
+    /// for zeros.
+    fn product_gradient(&self, backward: &mut Backward, dy: ValueId) -> Result<ValueId, Refusal> {
+        let x = backward.operand(0);
+        let (shape, dtype) = (backward.shape(x), backward.ty(x).dtype);
+        let (kept, reduced): (Vec<usize>, Vec<usize>) = (0..shape.rank()).partition(|axis| !self.axes.contains(axis));
+        let order: Vec<usize> = kept.iter().chain(&reduced).copied().collect();
+        let count: usize = reduced.iter().map(|&axis| shape[axis]).product();
+        let rows: usize = kept.iter().map(|&axis| shape[axis]).product();
+        let ordered = backward.transpose(x, &order)?;
+        let ordered_shape = backward.shape(ordered);
+        let lists = backward.reshape(ordered, Shape::from([rows, 1, count]))?;
+        let own = Tensor::from_fn(Shape::from([count, count]), |at| at / count.max(1) == at % count.max(1));
+        let (own, one) = (backward.constant(own), backward.number(1.0, dtype));
+        let others = backward.add(Select {}, &[own, one, lists])?;
+        let axes = [2].into_iter().collect();
+        let products = backward.add(Reduce { kind: ReduceKind::Prod, axes, keep: false }, &[others])?;
+        let dy = backward.reshape(dy, Shape::from([rows, 1]))?;
+        let ordered = backward.mul(products, dy)?;
+        let ordered = backward.reshape(ordered, ordered_shape)?;
+        let mut inverse = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+        backward.transpose(ordered, &inverse)
+    }
+}
+
 impl Operator for Reduce {
     const NAME: &'static str = "reduce";
 
@@ -114,6 +145,62 @@ impl Operator for Reduce {
             out.push(self.kind.eval(&taken));
         });
         one(from_f64(self.output_shape(x.shape()), x.dtype(), out))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let (x, y) = (backward.operand(0), backward.result(0));
+        let (shape, dtype) = (backward.shape(x), backward.ty(x).dtype);
+        let kept: Shape =
+            (0..shape.rank()).map(|axis| if self.axes.contains(&axis) { 1 } else { shape[axis] }).collect();
+        let count: usize = self.axes.iter().map(|&axis| shape[axis]).product();
+        let dy = backward.reshape(dy, kept.clone())?;
+        let y = |backward: &mut Backward| backward.reshape(y, kept.clone());
+        let dx = match self.kind {
+            ReduceKind::Sum => backward.expand(dy, shape)?,
+            ReduceKind::Mean => {
+                let part = backward.scaled(dy, 1.0 / count as f32)?;
+                backward.expand(part, shape)?
+            }
+            ReduceKind::SumSquare => {
+                let twice = backward.scaled(dy, 2.0)?;
+                backward.mul(x, twice)?
+            }
+            ReduceKind::L1 => {
+                let sign = backward.unary(Function::Sign, x)?;
+                backward.mul(sign, dy)?
+            }
+            ReduceKind::L2 => {
+                // Elements of a list of zeros have the gradient 0.
+                let y = y(backward)?;
+                let y = backward.unary(Function::Clip { min: f32::MIN_POSITIVE, max: f32::INFINITY }, y)?;
+                let unit = backward.binary(Pair::Div, x, y)?;
+                backward.mul(unit, dy)?
+            }
+            ReduceKind::LogSum => {
+                let y = y(backward)?;
+                let sum = backward.unary(Function::Exp, y)?;
+                let part = backward.binary(Pair::Div, dy, sum)?;
+                backward.expand(part, shape)?
+            }
+            ReduceKind::LogSumExp => {
+                let y = y(backward)?;
+                let shifted = backward.binary(Pair::Sub, x, y)?;
+                let part = backward.unary(Function::Exp, shifted)?;
+                backward.mul(part, dy)?
+            }
+            ReduceKind::Max | ReduceKind::Min => {
+                // Equal extremes have equal parts of the gradient, as in `amax` of PyTorch.
+                let y = y(backward)?;
+                let is_extreme = backward.add(Compare(pointwise::Compare::Equal), &[x, y])?;
+                let ones = backward.add(Cast { to: dtype }, &[is_extreme])?;
+                let count = backward.sum(ones, self.axes.iter().copied())?;
+                let part = backward.binary(Pair::Div, dy, count)?;
+                backward.mul(ones, part)?
+            }
+            ReduceKind::Prod => self.product_gradient(backward, dy)?,
+        };
+        Ok(smallvec![Some(dx)])
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -7,6 +7,7 @@ use types::Tensor;
 use super::common::{arity, one};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, TensorType};
+use crate::{Backward, Gradients, ValueId};
 
 /// Returns its input. Only the layout changes: that of the operand and of the result are properties of their values.
 ///
@@ -24,6 +25,10 @@ impl Operator for Relayout {
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         smallvec![inputs[0].clone()]
+    }
+
+    fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        backward.refuse_fused()
     }
 
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -1,12 +1,13 @@
 //! [`Reshape`]: the same elements under another shape.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{Layout, Shape, Tensor};
 
 use super::common::{arity, one};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// The same elements, in the same order, under `shape`. Flatten, squeeze and unsqueeze are this.
 ///
@@ -37,6 +38,12 @@ impl Operator for Reshape {
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         one(inputs[0].clone().reshape(self.shape.clone()).expect("infer checked the number of elements"))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let shape = backward.shape(backward.operand(0));
+        Ok(smallvec![Some(backward.reshape(dy, shape)?)])
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

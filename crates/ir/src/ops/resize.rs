@@ -1,12 +1,14 @@
 //! [`Resize`]: another number of elements along some axes, by interpolation.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{DType, Layout, Shape, Tensor};
 
-use super::common::{arity, for_each_index, from_f64, one, pick};
+use super::MatMul;
+use super::common::{arity, for_each_index, from_f64, one, pick, product};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// How values between elements are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -273,7 +275,47 @@ impl Operator for Resize {
             });
             (items, shape) = (out, next);
         }
-        one(from_f64(shape, DType::F32, items))
+        one(from_f64(shape, x.dtype(), items))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        // The sums along each axis, transposed.
+        let Some(mut dy) = outputs[0] else { return Ok(backward.none()) };
+        let x = backward.shape(backward.operand(0));
+        for axis in (0..x.rank()).filter(|&axis| !self.keeps(axis, x[axis])) {
+            let (extent, taps, shape) = (x[axis], self.taps(axis, x[axis]), backward.shape(dy));
+            let count = shape[axis];
+            let (outer, inner) = (shape[..axis].iter().product(), shape[axis + 1..].iter().product());
+            let mut next = shape;
+            next[axis] = extent;
+            let repeats = count / extent;
+            let is_repeated = taps.per_output == 1
+                && count.is_multiple_of(extent)
+                && taps.index.iter().enumerate().all(|(ix, &at)| at as usize == ix / repeats);
+            let sums = if is_repeated {
+                let parts = backward.reshape(dy, Shape::from([outer, extent, repeats, inner]))?;
+                backward.sum(parts, [2])?
+            } else {
+                let mut matrix = vec![0.0f32; count * extent];
+                for (tap, (&at, weight)) in taps.index.iter().zip(&taps.weight).enumerate() {
+                    // Transposed unless the axis is the last.
+                    let out = tap / taps.per_output;
+                    matrix[if inner == 1 { out * extent + at as usize } else { at as usize * count + out }] += weight;
+                }
+                let dims = if inner == 1 { [count, extent] } else { [extent, count] };
+                let matrix = Tensor::new(Shape::from(dims), matrix).expect("the extents are those of the matrix");
+                let matrix = backward.constant(matrix.cast(backward.ty(dy).dtype));
+                if inner == 1 {
+                    let rows = backward.reshape(dy, Shape::from([outer, count]))?;
+                    backward.add(MatMul::default(), &[rows, matrix])?
+                } else {
+                    let planes = backward.reshape(dy, Shape::from([outer, count, inner]))?;
+                    backward.add(MatMul::default(), &[matrix, planes])?
+                }
+            };
+            dy = backward.reshape(sums, next)?;
+        }
+        Ok(smallvec![Some(dy)])
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
@@ -304,7 +346,7 @@ impl Operator for Resize {
             ResizeMode::Linear => 8,
             ResizeMode::Cubic { .. } => 32,
         };
-        (outputs[0].shape.elements() * per_element) as u64
+        product([outputs[0].shape.elements(), per_element])
     }
 }
 

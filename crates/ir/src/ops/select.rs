@@ -7,6 +7,7 @@ use types::{DType, Element, Shape, Tensor, broadcast, each_data};
 use super::common::{arity, broadcast_strides, for_each_index, one, position};
 use crate::axes::{AxisChange, AxisMap};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Takes elements from `a` where `condition` holds, else from `b`, with NumPy broadcasting.
 ///
@@ -52,6 +53,21 @@ impl Operator for Select {
         let condition: &[bool] = inputs[0].as_slice().expect("infer refuses other dtypes");
         let strides = [&strides[0][..], &strides[1], &strides[2]];
         one(each_data!(inputs[1].data(), items => run(items, inputs[2], condition, strides, &shape)))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let condition = backward.operand(0);
+        let zero = backward.constant(Tensor::scalar(0.0f32).cast(backward.ty(dy).dtype));
+        let mut gradients = backward.none();
+        for ix in [1, 2] {
+            if backward.needs(ix) {
+                let (a, b) = if ix == 1 { (dy, zero) } else { (zero, dy) };
+                let taken = backward.add(Select {}, &[condition, a, b])?;
+                gradients[ix] = Some(backward.sum_to(taken, ix)?);
+            }
+        }
+        Ok(gradients)
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -1,12 +1,14 @@
 //! [`Slice`]: a strided part of a tensor.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{Layout, Shape, Tensor};
 
 use super::common::{arity, one, pick};
+use super::{Pad, PadMode};
 use crate::axes::{Along, AxisChange, AxisMap, Work, with_channels_last};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Elements `start + i * step` for `i` below `count`, along every axis. A negative step reverses.
 ///
@@ -57,7 +59,7 @@ impl Operator for Slice {
             let last =
                 count.checked_sub(1).map(|steps| (start as i128) + (step as i128) * (steps as i128)).unwrap_or(0);
             let inside = |ix: i128| (0..x.shape[axis] as i128).contains(&ix);
-            if step == 0 || (count > 0 && !(inside(start as i128) && inside(last))) {
+            if step == 0 || x.shape[axis] < start || (count > 0 && !(inside(start as i128) && inside(last))) {
                 refuse!(
                     "a slice must stay inside the tensor with a step other than 0, got {count} elements from {start} by {step} \
                      along axis {axis} of {}",
@@ -74,6 +76,44 @@ impl Operator for Slice {
             let along = |axis: usize| (self.start[axis] as isize + index[axis] as isize * self.step[axis]) as usize;
             Some((0..index.len()).map(|axis| along(axis) * strides[axis]).sum())
         }))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(mut dy) = outputs[0] else { return Ok(backward.none()) };
+        let x = backward.shape(backward.operand(0));
+        let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::new();
+        for axis in 0..x.rank() {
+            let (count, extent) = (self.count[axis], x[axis] as isize);
+            if count == 0 {
+                pad.push([0, extent]);
+                continue;
+            }
+            let step = if count == 1 { 1 } else { self.step[axis] };
+            let first = self.start[axis] as isize + (count - 1) as isize * step.min(0);
+            if step < 0 {
+                let mut reversed = Slice::whole(&backward.shape(dy));
+                (reversed.start[axis], reversed.step[axis]) = (count - 1, -1);
+                dy = backward.add(reversed, &[dy])?;
+            }
+            let step = step.unsigned_abs();
+            if 1 < step {
+                // Zeros behind each element.
+                let mut apart = backward.shape(dy);
+                apart.insert(axis + 1, 1);
+                let mut zeros: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0, 0], apart.rank());
+                zeros[axis + 1][1] = step as isize - 1;
+                let mut together = backward.shape(dy);
+                together[axis] = count * step;
+                dy = backward.reshape(dy, apart)?;
+                dy = backward.add(Pad { mode: PadMode::Constant(0.0), pad: zeros }, &[dy])?;
+                dy = backward.reshape(dy, together)?;
+            }
+            pad.push([first, extent - first - (count * step) as isize]);
+        }
+        if pad.iter().any(|pad| *pad != [0, 0]) {
+            dy = backward.add(Pad { mode: PadMode::Constant(0.0), pad }, &[dy])?;
+        }
+        Ok(smallvec![Some(dy)])
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -1,12 +1,14 @@
 //! [`Softmax`]: softmax and log-softmax along an axis.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::Tensor;
+use types::pointwise::{Binary as Pair, Unary as Function};
 
 use super::common::{arity, axis_in, f32_only, from_f64, one};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, TensorType};
+use crate::{Backward, Gradients, ValueId};
 
 /// `exp(x - max) / sum(exp(x - max))` along `axis`, or its logarithm.
 ///
@@ -43,6 +45,23 @@ impl Operator for Softmax {
             }
         }
         one(from_f64(x.shape().clone(), x.dtype(), items))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let y = backward.result(0);
+        let dx = if self.log {
+            let part = backward.unary(Function::Exp, y)?;
+            let sum = backward.sum(dy, [self.axis])?;
+            let product = backward.mul(part, sum)?;
+            backward.binary(Pair::Sub, dy, product)?
+        } else {
+            let product = backward.mul(dy, y)?;
+            let sum = backward.sum(product, [self.axis])?;
+            let centered = backward.binary(Pair::Sub, dy, sum)?;
+            backward.mul(centered, y)?
+        };
+        Ok(smallvec![Some(dx)])
     }
 
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -1,12 +1,13 @@
 //! [`Transpose`]: a permutation of axes.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor};
 
 use super::common::{arity, one, pick};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Axis `i` of the result is axis `order[i]` of `x`.
 ///
@@ -43,6 +44,13 @@ impl Operator for Transpose {
         one(pick(x, &self.output_shape(x.shape()), 0.0, |index| {
             Some(index.iter().zip(&self.order).map(|(ix, &axis)| ix * strides[axis]).sum())
         }))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let mut inverse: SmallVec<[usize; 6]> = SmallVec::from_elem(0, self.order.len());
+        self.order.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+        Ok(smallvec![Some(backward.transpose(dy, &inverse)?)])
     }
 
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -7,6 +7,7 @@ use types::{DType, Element, Tensor, each_data, pointwise};
 use super::common::{arity, one};
 use crate::axes::{AxisChange, AxisMap};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
+use crate::{Backward, Gradients, ValueId};
 
 /// Applies a function to each element.
 ///
@@ -52,6 +53,11 @@ impl Operator for Unary {
         }
         let shape = x.shape().clone();
         one(each_data!(x.data(), items => Tensor::new(shape, map(items, self.0))).expect("one result an element"))
+    }
+
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let (Some(dy), Some(term)) = (outputs[0], self.0.derivative()) else { return Ok(backward.none()) };
+        Ok(smallvec![Some(backward.times(dy, &term)?)])
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
