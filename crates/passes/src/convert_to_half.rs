@@ -6,13 +6,10 @@
 
 use ir::ops::{Binary, Cast, Chain, ChainStep, Unary};
 use ir::{
-    Candidate, Formats, Graph, Node, NodeId, Op, Output, Query, Rewrite, Target, TensorType, ValueDef, ValueId, Work,
-    rewrite,
+    Candidate, Formats, Graph, Node, NodeId, Op, Output, Query, Rewrite, Target, ValueDef, ValueId, Work, rewrite,
 };
 use smallvec::SmallVec;
 use types::{DType, Map, Scope};
-
-use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
 
 /// How the kernels of a node support half precision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,9 +90,7 @@ fn wanted(graph: &Graph, kinds: &Map<NodeId, HalfSupport>) -> Map<ValueId, bool>
 
 /// The operands that the result of a node is stored like.
 fn followed(graph: &Graph, node: &Node) -> SmallVec<[usize; 4]> {
-    let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
-    let elementwise = node.op.axes(&types, graph.ty(node.outputs[0])).work == Work::Elementwise;
-    if elementwise || matches!(node.op, Op::Concat(_)) {
+    if graph.node_axes(node).work == Work::Elementwise || matches!(node.op, Op::Concat(_)) {
         return (0..node.inputs.len()).collect();
     }
     // A mask keeps its dtype.
@@ -104,7 +99,7 @@ fn followed(graph: &Graph, node: &Node) -> SmallVec<[usize; 4]> {
 }
 
 fn residual(node: &Node) -> Option<usize> {
-    epilogue_of(&node.op).filter(|epilogue| epilogue.residual).map(|_| node.inputs.len() - 1)
+    node.op.epilogue().filter(|epilogue| epilogue.residual).map(|_| node.inputs.len() - 1)
 }
 
 struct Writer<'a> {
@@ -157,7 +152,7 @@ impl Writer<'_> {
     /// A node's op with a result of halves.
     fn to_half(&self, node: &Node) -> Op {
         let mut op = node.op.clone();
-        if let Some(epilogue) = epilogue_mut(&mut op) {
+        if let Some(epilogue) = op.epilogue_mut() {
             epilogue.result = Some(self.dtype);
         }
         op

@@ -8,7 +8,7 @@
 //! cheapest assignment is found and not only a good one.
 
 use ir::ops::Relayout;
-use ir::{Candidate, Formats, Graph, NodeId, Output, Query, Rewrite, Target, ValueId, rewrite};
+use ir::{Candidate, Formats, Graph, NodeId, Output, Query, Rewrite, Target, ValueDef, ValueId, rewrite};
 use smallvec::SmallVec;
 use types::{Layout, Map, Scope};
 
@@ -22,6 +22,8 @@ struct LayoutCosts {
     cost: Map<NodeId, [Option<u64>; 2]>,
     /// By node: the operands that it reads in the other layout if its result has that.
     reads_blocked: Map<NodeId, SmallVec<[bool; 4]>>,
+    /// By node: the results that it writes in the other layout if it works on that.
+    writes_blocked: Map<NodeId, SmallVec<[bool; 4]>>,
     /// By value the cost of converting it.
     relayout: Map<ValueId, u64>,
 }
@@ -32,6 +34,7 @@ impl LayoutCosts {
             blocked,
             cost: Map::new(),
             reads_blocked: Map::new(),
+            writes_blocked: Map::new(),
             relayout: graph.values().keys().map(|value| target.relayout_cost(graph, value)).collect(),
         };
         for id in graph.nodes().keys() {
@@ -42,8 +45,13 @@ impl LayoutCosts {
             let other = best(blocked);
             let reads =
                 |candidate: &Candidate| candidate.operands.iter().map(|operand| operand.layout == blocked).collect();
-            let none = || graph.node(id).inputs.iter().map(|_| false).collect();
-            costs.reads_blocked.push(other.as_ref().map_or_else(none, reads));
+            let none = |values: &[ValueId]| values.iter().map(|_| false).collect();
+            costs.reads_blocked.push(other.as_ref().map_or_else(|| none(&graph.node(id).inputs), reads));
+            let writes = |candidate: &Candidate| {
+                let results = [&candidate.result].into_iter().chain(&candidate.further);
+                results.map(|result| result.layout == blocked).collect()
+            };
+            costs.writes_blocked.push(other.as_ref().map_or_else(|| none(&graph.node(id).outputs), writes));
             costs.cost.push([best(Layout::RowMajor), other].map(|candidate| candidate.map(|candidate| candidate.cost)));
         }
         costs
@@ -52,6 +60,16 @@ impl LayoutCosts {
 
 /// Channels that may be looked at while the best assignment is sought: far more than networks need.
 const BUDGET: u64 = 2_000_000_000;
+
+impl LayoutCosts {
+    /// Whether a value is blocked if its node works on blocked values.
+    fn may_be_blocked(&self, graph: &Graph, value: ValueId) -> bool {
+        match graph.value(value).source {
+            ValueDef::Node { node, output } => self.writes_blocked[node][output],
+            _ => false,
+        }
+    }
+}
 
 /// Gives values their layouts, at the least time, and adds the relayouts that it takes. Inputs and results of the graph
 /// stay row-major.
@@ -82,8 +100,8 @@ fn cheapest(graph: &Graph, costs: &LayoutCosts) -> Map<NodeId, bool> {
     }
     for (value, readers) in readers(graph, costs, &points).iter() {
         let maker = match graph.value(value).producer() {
-            Some(node) => points[node],
-            None => SOURCE,
+            Some(node) if costs.may_be_blocked(graph, value) => points[node],
+            _ => SOURCE,
         };
         let time = costs.relayout[value];
         if graph.value(value).tensor().is_some() || readers.is_empty() || time == 0 {
@@ -143,7 +161,7 @@ impl Writer<'_> {
         let outputs = context.new.add(node.op.clone(), &inputs, node.scope.clone()).expect("the types stay");
         for (&old, &new) in node.outputs.iter().zip(&outputs) {
             context.new.value_mut(new).name.clone_from(&self.graph.value(old).name);
-            if self.blocked[id] {
+            if self.blocked[id] && self.costs.may_be_blocked(self.graph, old) {
                 context.new.value_mut(new).layout = self.costs.blocked;
                 if self.graph.is_output(old) {
                     self.twin[old] = Some(relayout(context, new, &node.scope, Layout::RowMajor));
@@ -156,7 +174,8 @@ impl Writer<'_> {
     /// A value as a reader wants it.
     fn read(&mut self, context: &mut Rewrite, old: ValueId, blocked: bool) -> ValueId {
         let value = self.graph.value(old);
-        let is_blocked = value.producer().is_some_and(|node| self.blocked[node]);
+        let is_blocked =
+            value.producer().is_some_and(|node| self.blocked[node]) && self.costs.may_be_blocked(self.graph, old);
         if value.tensor().is_some() || is_blocked == blocked {
             return context.value(old);
         }
@@ -226,6 +245,7 @@ mod tests {
                     let candidate = |cost| {
                         let mut candidate = Candidate { cost, ..Candidate::given(graph, nodes[0]) };
                         candidate.operands.iter_mut().for_each(|operand| operand.layout = layout);
+                        candidate.result.layout = layout;
                         if nodes[0].index() == stem {
                             candidate.operands[0].layout = Layout::RowMajor;
                         }

@@ -6,7 +6,7 @@
 //! Passes of [`Stage::General`] are independent of the target. Later passes query its kernels through [`ir::Target`]: int8 and
 //! half precision, layouts as a minimum cut, fused convolutions. [`schedule`] orders nodes for the least peak of live bytes
 //! ([`order`] finds the order and its lower bound, on tasks and blocks instead of a graph). [`stripes`] goes below that peak:
-//! it tiles regions of the graph under a memory budget.
+//! it tiles regions of the graph under a memory budget. [`training`] runs before all of them.
 //!
 //! ```
 //! use ir::{Graph, Op, ops::Unary};
@@ -30,11 +30,13 @@ mod max_flow;
 pub mod order;
 mod patterns;
 mod quantize;
+mod recompute;
 mod schedule;
 mod simplify;
 pub mod stripes;
 #[cfg(test)]
 mod test_target;
+pub mod training;
 mod uses;
 
 use ir::{Graph, Target, VerifyError, verify};
@@ -43,11 +45,13 @@ pub use convert_to_half::convert_to_half;
 pub use fuse::conv_chains::fuse_conv_chains;
 pub use fuse::epilogues::fuse_epilogues;
 pub use fuse::pointwise::fuse_pointwise;
+pub use fuse::transposes::fuse_transposes;
 pub use layout::assign_layouts;
 pub use patterns::activations::match_activations;
 pub use patterns::attention::match_attention;
 pub use patterns::layer_norm::match_layer_norm;
 pub use quantize::{lower_quantized, match_qdq};
+pub use recompute::recompute;
 pub use schedule::{Counted, MemoryModel, Ordered, Scheduled, live_bytes, schedule, tasks};
 pub use simplify::canonicalize::canonicalize;
 pub use simplify::conv3d_to_conv2d::conv3d_to_conv2d;
@@ -112,10 +116,12 @@ pub const PIPELINE: &[Pass] = &[
     general("decompose_batch_norm", decompose_batch_norm),
     general("fold_batch_norm", fold_batch_norm),
     general("conv3d_to_conv2d", conv3d_to_conv2d),
+    general("recompute", recompute),
     general("fuse_epilogues", fuse_epilogues),
     general("fuse_pointwise", fuse_pointwise),
     for_target("lower_quantized", Stage::Precision, lower_quantized),
     for_target("convert_to_half", Stage::Precision, convert_to_half),
+    for_target("fuse_transposes", Stage::Layout, fuse_transposes),
     for_target("assign_layouts", Stage::Layout, assign_layouts),
     for_target("fuse_conv_chains", Stage::Layout, fuse_conv_chains),
     Pass { name: "schedule", stage: Stage::Order, run: Run::Schedule },

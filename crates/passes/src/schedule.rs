@@ -3,12 +3,13 @@
 //! Nodes become tasks, values become blocks. Values share bytes as in lowering: a view has the blocks of its operand; a result
 //! may take the bytes of operands that die with its node; a concatenation has the blocks of its concat slices, and a block of
 //! its own for each other operand. Constants have none. This is the least memory that lowering can reach, and lower bounds
-//! refer to it ([`Counted::ByPart`]). A buffer is live as a whole from its first slice on ([`Counted::Whole`]), so the best
+//! refer to it ([`Counted::ByPart`]). A state that a node replaces in its own bytes has no second block, and all other readers
+//! of the old value come first: so an optimizer's update runs as soon as its gradient is complete. A buffer is live as a whole from its first slice on ([`Counted::Whole`]), so the best
 //! order by parts may not be the best order of buffers.
 
 use ir::analysis::alias::{AliasSets, Location, concat_starts};
 use ir::analysis::value_size;
-use ir::{Graph, Node, NodeId, Query, Reuse, Target, ValueId, reorder};
+use ir::{Graph, Node, NodeId, Query, Reuse, Target, ValueDef, ValueId, reorder};
 use types::{Bytes, Certificate, EntityId, Map};
 
 use crate::order::{BlockId, Limits, TaskId, Tasks, least_peak, peak};
@@ -81,7 +82,7 @@ pub fn live_bytes(graph: &Graph, memory: &MemoryModel) -> Vec<Bytes> {
 
 /// Orders nodes for the least peak of live bytes, concatenations counted by part. An order that is already the best stays.
 pub fn schedule(graph: &Graph, memory: &MemoryModel) -> Scheduled {
-    let limits = Limits::default();
+    let limits = Limits::for_tasks(graph.nodes().len());
     let sets = AliasSets::optimistic(graph);
     let by_part = least_peak(&tasks_of(graph, &sets, memory, Counted::ByPart), limits);
     let whole = tasks_of(graph, &sets, memory, Counted::Whole);
@@ -138,6 +139,9 @@ fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignmen
             joint[root] = Some(tasks.add_given(size(root).align_up(alignment)));
         }
     }
+    let updates = Updates::of(graph, sets);
+    // By node the blocks of no bytes that order it behind the other readers of the states that it replaces.
+    let mut behind: Map<NodeId, Vec<BlockId>> = Map::filled(graph.nodes().len(), Vec::new());
     let joint_of = |value: ValueId| root_of(value).and_then(|root| joint[root]);
     let mut blocks: Map<ValueId, Vec<BlockId>> = Map::filled(graph.values().len(), Vec::new());
     for &input in graph.inputs() {
@@ -148,7 +152,8 @@ fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignmen
         tasks.keep(blocks[state][0]);
     }
     for (id, node) in graph.nodes().iter() {
-        let reads: Vec<BlockId> = node.inputs.iter().flat_map(|&input| blocks[input].iter().copied()).collect();
+        let mut reads: Vec<BlockId> = node.inputs.iter().flat_map(|&input| blocks[input].iter().copied()).collect();
+        reads.append(&mut behind[id]);
         let reuse = graph.reuse(node);
         let mut shared = Vec::new();
         // A view makes no bytes, but its readers must come after it: a block of no bytes expresses that.
@@ -171,11 +176,17 @@ fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignmen
                 }
             }
             _ => {
-                let own = |output| if joint_of(output).is_some() { Bytes(0) } else { bytes(output) };
+                let has_bytes = |output: ValueId| joint_of(output).is_some() || updates.in_place[output];
+                let own = |output| if has_bytes(output) { Bytes(0) } else { bytes(output) };
                 makes = node.outputs.iter().map(|&output| own(output)).collect();
             }
         }
+        let updaters = updates.behind(graph, sets, id);
+        makes.extend((!updaters.is_empty()).then_some(Bytes(0)));
         let task = tasks.add(&reads, &makes);
+        if let Some(&last) = tasks.tasks()[task].makes.last() {
+            updaters.into_iter().for_each(|updater| behind[updater].push(last));
+        }
         if !matches!(reuse, Reuse::Alias { .. }) {
             tasks.set_workspace(task, memory.workspaces[id].align_up(memory.alignment));
         }
@@ -204,6 +215,59 @@ fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignmen
     }
     graph.outputs().iter().flat_map(|output| &blocks[output.value]).for_each(|&block| tasks.keep(block));
     tasks
+}
+
+/// States whose next value is written in their own bytes.
+struct Updates {
+    /// By state the node that replaces it.
+    updater: Map<ValueId, Option<NodeId>>,
+    /// By value whether it takes the bytes of the state that it replaces.
+    in_place: Map<ValueId, bool>,
+}
+
+impl Updates {
+    /// The updates of nodes that replace several states at once ([`Reuse::EachInPlace`]), each behind all other readers of
+    /// the old value.
+    fn of(graph: &Graph, sets: &AliasSets) -> Updates {
+        let values = graph.values().len();
+        let mut updates = Updates { updater: Map::filled(values, None), in_place: Map::filled(values, false) };
+        let mut last_reader: Map<ValueId, Option<NodeId>> = Map::filled(values, None);
+        for (id, node) in graph.nodes().iter() {
+            for &input in &node.inputs {
+                if let Location::Buffer { root, .. } = sets.location(input) {
+                    last_reader[root] = Some(id);
+                }
+            }
+        }
+        for output in graph.outputs() {
+            let (Some(state), ValueDef::Node { node: id, output: number }) =
+                (output.state(), &graph.value(output.value).source)
+            else {
+                continue;
+            };
+            let node = graph.node(*id);
+            let Reuse::EachInPlace(pairs) = graph.reuse(node) else { continue };
+            let replaces = pairs.iter().any(|&[result, operand]| result == *number && node.inputs[operand] == state);
+            if replaces && last_reader[state] == Some(*id) {
+                updates.updater[state] = Some(*id);
+                updates.in_place[output.value] = true;
+            }
+        }
+        updates
+    }
+
+    /// The nodes that replace states that a node reads.
+    fn behind(&self, graph: &Graph, sets: &AliasSets, id: NodeId) -> Vec<NodeId> {
+        let node = graph.node(id);
+        let updater = |&input: &ValueId| match sets.location(input) {
+            Location::Buffer { root, .. } => self.updater[root].filter(|&updater| updater != id),
+            Location::Constant { .. } => None,
+        };
+        let mut updaters: Vec<NodeId> = node.inputs.iter().filter_map(updater).collect();
+        updaters.sort_unstable();
+        updaters.dedup();
+        updaters
+    }
 }
 
 /// Whether a node writes anything: views write nothing, and neither do concatenations whose operands are all in place.

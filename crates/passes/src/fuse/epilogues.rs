@@ -1,6 +1,6 @@
 //! [`fuse_epilogues`]: elementwise nodes behind a convolution or matrix product become its epilogue.
 
-use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, MatMul, Unary};
+use ir::ops::{Binary, Epilogue, Unary};
 use ir::{Graph, Node, NodeId, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
@@ -20,7 +20,7 @@ pub fn fuse_epilogues(graph: &Graph) -> Graph {
     let mut fusions = Vec::new();
     // Of two products that meet in a sum, the later takes it: its own result is not needed earlier.
     for (id, node) in graph.nodes().iter().rev() {
-        let Some(epilogue) = epilogue_of(&node.op) else { continue };
+        let Some(epilogue) = node.op.epilogue() else { continue };
         let Some(fusion) = follow(&uses, id, epilogue, &part) else { continue };
         part[id] = Part::Drop;
         fusion.absorbed.iter().for_each(|&node| part[node] = Part::Drop);
@@ -36,7 +36,7 @@ pub fn fuse_epilogues(graph: &Graph) -> Graph {
         let (product, fusion) = &fusions[ix];
         let node = graph.node(*product);
         let mut op = node.op.clone();
-        *epilogue_mut(&mut op).expect("only products are fused") = fusion.epilogue.clone();
+        *op.epilogue_mut().expect("only products are fused") = fusion.epilogue.clone();
         let operands = node.inputs.iter().chain(&fusion.residual);
         let inputs: SmallVec<[ValueId; 4]> = operands.map(|&old| context.value(old)).collect();
         Some(smallvec![context.add(op, &inputs, &node.scope).expect("types are as they were")])
@@ -55,26 +55,6 @@ struct Fusion {
     residual: Option<ValueId>,
     absorbed: Vec<NodeId>,
     last: NodeId,
-}
-
-pub(crate) fn epilogue_of(op: &Op) -> Option<&Epilogue> {
-    let (Op::Conv(Conv { epilogue, .. })
-    | Op::ConvTranspose(ConvTranspose { epilogue, .. })
-    | Op::MatMul(MatMul { epilogue, .. })) = op
-    else {
-        return None;
-    };
-    Some(epilogue)
-}
-
-pub(crate) fn epilogue_mut(op: &mut Op) -> Option<&mut Epilogue> {
-    let (Op::Conv(Conv { epilogue, .. })
-    | Op::ConvTranspose(ConvTranspose { epilogue, .. })
-    | Op::MatMul(MatMul { epilogue, .. })) = op
-    else {
-        return None;
-    };
-    Some(epilogue)
 }
 
 fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> Option<Fusion> {

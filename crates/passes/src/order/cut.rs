@@ -85,7 +85,7 @@ impl Cut {
                 always += self.connect(from, block.bytes, &block.last, block.kept);
             }
             // Readers of the block need its maker.
-            if 2 <= from && !block.is_shared() {
+            if 2 <= from && !block.is_shared {
                 for &reader in &block.last {
                     if 2 <= self.point[reader] {
                         self.flow.channel(self.point[reader], from, ENDLESS);

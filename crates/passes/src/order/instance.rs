@@ -42,6 +42,8 @@ pub(crate) struct Span {
     pub(crate) bytes: u64,
     /// Its makers: the first starts its life. Empty if it is given.
     pub(crate) makers: Vec<Position>,
+    /// Whether several tasks make it.
+    pub(crate) is_shared: bool,
     /// The tasks of which the last ends its life: its readers, and its makers if there are several.
     pub(crate) last: Vec<Position>,
     pub(crate) kept: bool,
@@ -65,18 +67,18 @@ impl Instance {
             let readers = block.readers.iter().map(|reader| reader.index());
             let several = if 1 < makers.len() { &makers[..] } else { &[] };
             let last = sorted(readers.chain(several.iter().copied()));
-            Span { bytes: block.bytes.0, makers, last, kept: block.kept }
+            Span { bytes: block.bytes.0, is_shared: 1 < makers.len(), makers, last, kept: block.kept }
         });
         let blocks: Vec<Span> = blocks.collect();
         let mut tasks = Vec::with_capacity(problem.tasks().len());
         for task in problem.tasks().values() {
             let reads: Vec<usize> = task.reads.iter().map(|block| block.index()).collect();
             let makes = task.makes.iter().map(|block| block.index());
-            let (shares, makes): (Vec<usize>, Vec<usize>) = makes.partition(|&block| blocks[block].is_shared());
-            let alone = reads.iter().filter(|&&block| !blocks[block].is_shared());
+            let (shares, makes): (Vec<usize>, Vec<usize>) = makes.partition(|&block| blocks[block].is_shared);
+            let alone = reads.iter().filter(|&&block| !blocks[block].is_shared);
             let sum = |some: &mut dyn Iterator<Item = &usize>| some.map(|&block| blocks[block].bytes).sum::<u64>();
             let viable = |over: &&Vec<_>| over.iter().all(|block: &super::BlockId| !blocks[block.index()].kept);
-            let is_alone = task.makes.first().is_some_and(|block| !blocks[block.index()].is_shared());
+            let is_alone = task.makes.first().is_some_and(|block| !blocks[block.index()].is_shared);
             let in_place = task.in_place.iter().filter(|_| is_alone).filter(viable);
             tasks.push(Work {
                 needs: sorted(alone.flat_map(|&block| blocks[block].makers.iter().copied())),
@@ -159,11 +161,6 @@ impl Instance {
 impl Span {
     fn outlives_its_maker(&self) -> bool {
         self.kept || !self.last.is_empty()
-    }
-
-    /// Whether several tasks make it.
-    pub(crate) fn is_shared(&self) -> bool {
-        1 < self.makers.len()
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `cut`, `bound` | the lower bound over all orders |
 //! | `walk`, `search` | the exact search, and why it is exact |
 //! | `beam` | good orders without a proof |
+//! | `window` | improvement of an order, part by part |
 
 mod beam;
 mod bound;
@@ -17,6 +18,7 @@ mod instance;
 mod problem;
 mod search;
 mod walk;
+mod window;
 
 use types::{Bytes, Certificate, EntityId};
 
@@ -56,13 +58,30 @@ pub struct Limits {
     pub words: usize,
     /// Task effects that the search, and each beam, may evaluate.
     pub search_work: u64,
+    /// Tasks that the improvement by windows may look at.
+    pub window_work: u64,
     /// Blocks and channels that minimum cuts, in the bound and in the search, may look at.
     pub bound_work: u64,
 }
 
+impl Limits {
+    /// Limits that grow in proportion to the number of tasks, so that the time of large problems does.
+    pub fn for_tasks(count: usize) -> Limits {
+        let each = |work: u64, least: u64, most: u64| (work * count as u64).clamp(least, most);
+        Limits {
+            states: 1 << 15,
+            words: 1 << 23,
+            search_work: 10_000_000,
+            window_work: each(5_000, 4_000_000, 100_000_000),
+            bound_work: each(8_000, 4_000_000, 200_000_000),
+        }
+    }
+}
+
 impl Default for Limits {
+    /// Those of a thousand tasks.
     fn default() -> Limits {
-        Limits { states: 1 << 18, words: 1 << 23, search_work: 10_000_000, bound_work: 40_000_000 }
+        Limits::for_tasks(1000)
     }
 }
 
@@ -80,10 +99,15 @@ pub fn least_peak(tasks: &Tasks, limits: Limits) -> Order {
     let mut effort = Effort::default();
     for width in [1, 16] {
         if lower_bound < best.peak
-            && let Some(order) = beam::beam(&instance, width, best.peak, lower_bound, limits.search_work)
+            && let Some(order) = beam::beam(&instance, width, best.peak, lower_bound, &mut limits.search_work.clone())
         {
             best.offer(&instance, &order);
         }
+    }
+    if lower_bound < best.peak {
+        let mut order = best.order.clone();
+        window::improve(&instance, &mut order, lower_bound, limits.window_work);
+        best.offer(&instance, &order);
     }
     if lower_bound < best.peak {
         let budget = Budget { states: limits.states, words: limits.words, work: limits.search_work };

@@ -2,6 +2,20 @@
 
 use super::instance::{Effect, Instance, Position, has, insert, remove};
 
+/// A task that can run, with its effect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    pub(crate) task: Position,
+    pub(crate) effect: Effect,
+}
+
+impl Ready {
+    /// The change of live bytes once it has run.
+    pub(crate) fn growth(self) -> i64 {
+        self.effect.born as i64 - self.effect.dying as i64
+    }
+}
+
 /// A down-set with its ready tasks, moved forward task by task.
 pub(crate) struct Walk<'a> {
     instance: &'a Instance,
@@ -14,7 +28,7 @@ pub(crate) struct Walk<'a> {
     /// The most bytes alive so far.
     pub(crate) peak: u64,
     /// Tasks that can run, ascending.
-    pub(crate) ready: Vec<Position>,
+    pub(crate) ready: Vec<Ready>,
     /// The tasks run since the walk was placed.
     pub(crate) moves: Vec<Position>,
     chain: Vec<Position>,
@@ -44,7 +58,8 @@ impl<'a> Walk<'a> {
                 let task = ix * 64 + open.trailing_zeros() as usize;
                 open &= open - 1;
                 if task < self.instance.len() && self.instance.is_ready(&self.done, task) {
-                    self.ready.push(task);
+                    self.work += 1;
+                    self.ready.push(Ready { task, effect: self.instance.effect(&self.done, task) });
                 }
             }
         }
@@ -59,28 +74,39 @@ impl<'a> Walk<'a> {
         self.ready.clone_from(&other.ready);
     }
 
-    /// The effect of a ready task.
-    fn effect(&mut self, task: Position) -> Effect {
-        self.work += 1;
-        self.instance.effect(&self.done, task)
+    /// Puts the walk at a down-set whose ready tasks are known.
+    pub(crate) fn place_ready(&mut self, done: &[u64], ready: &[Ready], count: usize, live: u64, peak: u64) {
+        self.done.copy_from_slice(done);
+        (self.count, self.live, self.peak) = (count, live, peak);
+        self.moves.clear();
+        self.ready.clear();
+        self.ready.extend_from_slice(ready);
     }
 
     /// Runs a ready task.
     pub(crate) fn run(&mut self, task: Position) {
-        let effect = self.effect(task);
+        let at = self.ready.binary_search_by_key(&task, |ready| ready.task).expect("the task is ready");
+        let Ready { effect, .. } = self.ready.remove(at);
         self.peak = self.peak.max(self.live + effect.during);
         self.live = self.live + effect.born - effect.dying;
         insert(&mut self.done, task);
         self.count += 1;
         self.moves.push(task);
-        if let Ok(at) = self.ready.binary_search(&task) {
-            self.ready.remove(at);
+        let instance = self.instance;
+        for &block in &instance.tasks[task].touches {
+            for &other in &instance.blocks[block].last {
+                if let Ok(at) = self.ready.binary_search_by_key(&other, |ready| ready.task) {
+                    self.work += 1;
+                    self.ready[at].effect = instance.effect(&self.done, other);
+                }
+            }
         }
-        for &fed in &self.instance.tasks[task].feeds {
-            if self.instance.is_ready(&self.done, fed)
-                && let Err(at) = self.ready.binary_search(&fed)
+        for &fed in &instance.tasks[task].feeds {
+            if instance.is_ready(&self.done, fed)
+                && let Err(at) = self.ready.binary_search_by_key(&fed, |ready| ready.task)
             {
-                self.ready.insert(at, fed);
+                self.work += 1;
+                self.ready.insert(at, Ready { task: fed, effect: instance.effect(&self.done, fed) });
             }
         }
     }
@@ -88,8 +114,7 @@ impl<'a> Walk<'a> {
     /// Runs everything that fits into `limit` and, by the rule in the head of `search`, may run at once.
     pub(crate) fn close(&mut self, limit: u64) {
         let mut from = 0;
-        while let Some(&task) = self.ready.get(from) {
-            let effect = self.effect(task);
+        while let Some(&Ready { task, effect }) = self.ready.get(from) {
             let fits = self.live + effect.during <= limit;
             if fits && effect.born <= effect.dying {
                 self.run(task);
@@ -109,8 +134,8 @@ impl<'a> Walk<'a> {
     /// tasks. `child` holds each of them.
     pub(crate) fn each_next(&mut self, child: &mut Walk, known: u64, mut show: impl FnMut(&Walk)) {
         for ix in 0..self.ready.len() {
-            let task = self.ready[ix];
-            let peak = self.peak.max(self.live + self.effect(task).during);
+            let Ready { task, effect } = self.ready[ix];
+            let peak = self.peak.max(self.live + effect.during);
             if known <= peak {
                 continue;
             }

@@ -65,7 +65,7 @@ pub(super) fn product_of_bytes(
     let scales: Vec<f32> = scales.iter().map(|scale| x_scale * scale).collect();
 
     let mut op = node.op.clone();
-    let (Op::Conv(Conv { zero: own, epilogue, .. }) | Op::MatMul(MatMul { zero: own, epilogue })) = &mut op else {
+    let (Op::Conv(Conv { zero: own, epilogue, .. }) | Op::MatMul(MatMul { zero: own, epilogue, .. })) = &mut op else {
         return None;
     };
     (*own, epilogue.scale) = (zero as i32, true);

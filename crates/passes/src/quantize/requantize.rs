@@ -8,7 +8,6 @@ use types::{DType, Map, Tensor};
 
 use super::simplify_chains::affine_of;
 use super::{has_kernel, is_byte};
-use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
 use crate::uses::Uses;
 
 /// A product and the functions behind it.
@@ -21,7 +20,7 @@ pub(super) fn fused(graph: &Graph, target: &dyn Target) -> Graph {
     let mut takes: Map<NodeId, Option<Taken>> = Map::filled(graph.nodes().len(), None);
     let mut taken: Map<NodeId, bool> = Map::filled(graph.nodes().len(), false);
     for (id, node) in graph.nodes().iter() {
-        let Some(epilogue) = epilogue_of(&node.op) else { continue };
+        let Some(epilogue) = node.op.epilogue() else { continue };
         let Some(reader) = uses.only_reader(node.outputs[0]) else { continue };
         let Some(functions) = quantizing_functions(graph, reader) else { continue };
         let is_product =
@@ -39,7 +38,7 @@ pub(super) fn fused(graph: &Graph, target: &dyn Target) -> Graph {
         let (product, functions) = takes[id].as_ref()?;
         let (chain, node) = (graph.node(id), graph.node(*product));
         let mut op = node.op.clone();
-        let epilogue = epilogue_mut(&mut op).expect("it is a product");
+        let epilogue = op.epilogue_mut().expect("it is a product");
         epilogue.result = Some(graph.ty(chain.outputs[0]).dtype);
         let mut functions: SmallVec<[Function; 2]> = epilogue.activation.iter().chain(functions).copied().collect();
         let operand = |ix: usize| graph.value(node.inputs[ix]).tensor().map(|tensor| tensor.to_f64());

@@ -8,7 +8,7 @@ use types::pointwise::Binary as Function;
 use crate::uses::scalar_constant;
 
 /// Removes identities (a cast to the same dtype, a reshape or expansion to the same shape, a transpose in order, a pad by 0, a
-/// slice of all elements, a concatenation of one), merges adjacent reshapes and adjacent transposes, moves zero padding into
+/// slice of all elements, a concatenation of one, a sum with 0, a product with 1), merges adjacent reshapes and adjacent transposes, moves zero padding into
 /// the convolution behind it, and writes squares as products.
 pub fn canonicalize(graph: &Graph) -> Graph {
     rewrite(graph, |context, id| {
@@ -18,6 +18,9 @@ pub fn canonicalize(graph: &Graph) -> Graph {
         let same_type = graph.ty(first) == graph.ty(node.outputs[0]);
         if same_type && is_identity(node) {
             return Some(smallvec![input]);
+        }
+        if let Some(kept) = neutral(graph, node) {
+            return Some(smallvec![context.value(kept)]);
         }
         if is_square(graph, node) && same_type {
             let product = Binary(Function::Mul);
@@ -33,34 +36,61 @@ pub fn canonicalize(graph: &Graph) -> Graph {
 /// Whether a node whose result has the type of its operand returns that operand.
 fn is_identity(node: &Node) -> bool {
     match &node.op {
-        Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => true,
+        Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) | Op::StopGradient(_) => true,
         Op::Slice(slice) => slice.step.iter().zip(&slice.count[..]).all(|(&step, &n)| step == 1 || n < 2),
         Op::Transpose(transpose) => transpose.order.iter().copied().eq(0..transpose.order.len()),
         Op::Pad(pad) => pad.pad.iter().all(|pad| *pad == [0, 0]),
         Op::Concat(_) => node.inputs.len() == 1,
         // A relayout changes the layout, which is no part of the type.
         Op::Relayout(_) => false,
+        Op::Dropout(dropout) => dropout.rate == 0.0,
         Op::ArgExtreme(_)
         | Op::Attention(_)
         | Op::BatchNorm(_)
+        | Op::BatchNormGradient(_)
+        | Op::BatchNormTraining(_)
         | Op::Binary(_)
         | Op::Chain(_)
         | Op::Compare(_)
         | Op::Conv(_)
         | Op::ConvChain(_)
         | Op::ConvTranspose(_)
+        | Op::ConvWeightGradient(_)
         | Op::Gather(_)
         | Op::LayerNorm(_)
         | Op::Lrn(_)
         | Op::MatMul(_)
         | Op::Pool(_)
+        | Op::PoolGradient(_)
         | Op::Recurrent(_)
+        | Op::RecurrentGradient(_)
         | Op::Reduce(_)
         | Op::Resize(_)
+        | Op::ScatterAdd(_)
         | Op::Select(_)
         | Op::Softmax(_)
-        | Op::Unary(_) => false,
+        | Op::SoftmaxCrossEntropy(_)
+        | Op::SoftmaxCrossEntropyGradient(_)
+        | Op::Unary(_)
+        | Op::Update(_) => false,
     }
+}
+
+/// The operand that a sum with 0, or a product with 1, returns: gradients begin with 1.
+fn neutral(graph: &Graph, node: &Node) -> Option<ValueId> {
+    let Op::Binary(Binary(function)) = node.op else { return None };
+    let [a, b] = node.inputs[..] else { return None };
+    let number = match function {
+        Function::Add | Function::Sub => 0.0,
+        Function::Mul | Function::Div => 1.0,
+        _ => return None,
+    };
+    let is_commutative = matches!(function, Function::Add | Function::Mul);
+    let pairs = [(a, b), (b, a)];
+    let found = pairs[..1 + usize::from(is_commutative)].iter().find(|(kept, other)| {
+        graph.ty(*kept) == graph.ty(node.outputs[0]) && scalar_constant(graph, *other) == Some(number)
+    })?;
+    Some(found.0)
 }
 
 /// Whether a node is `x` to the power of two. A power has no fast kernel.
@@ -72,15 +102,16 @@ fn is_square(graph: &Graph, node: &Node) -> bool {
 fn join(context: &Rewrite, op: &Op, input: ValueId) -> Option<(Op, ValueId)> {
     let before = context.new.node(context.new.value(input).producer()?);
     let source = *before.inputs.first()?;
-    match (op, &before.op) {
-        (Op::Reshape(Reshape { shape }), Op::Reshape(_)) => Some((Reshape { shape: shape.clone() }.into(), source)),
-        (Op::Transpose(second), Op::Transpose(first)) => {
-            let order = second.order.iter().map(|&axis| first.order[axis]).collect();
-            Some((Transpose { order }.into(), source))
-        }
-        (Op::Conv(conv), Op::Pad(pad)) => Some((pad_into(conv, pad)?.into(), source)),
-        _ => None,
-    }
+    let op: Op = if let (Op::Reshape(Reshape { shape }), Op::Reshape(_)) = (op, &before.op) {
+        Reshape { shape: shape.clone() }.into()
+    } else if let (Op::Transpose(second), Op::Transpose(first)) = (op, &before.op) {
+        Transpose { order: second.order.iter().map(|&axis| first.order[axis]).collect() }.into()
+    } else if let (Op::Conv(conv), Op::Pad(pad)) = (op, &before.op) {
+        pad_into(conv, pad)?.into()
+    } else {
+        return None;
+    };
+    Some((op, source))
 }
 
 fn pad_into(conv: &Conv, pad: &Pad) -> Option<Conv> {
@@ -95,4 +126,27 @@ fn pad_into(conv: &Conv, pad: &Pad) -> Option<Conv> {
         }
     }
     Some(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{DType, Scope, Shape, Tensor};
+
+    use super::*;
+
+    #[test]
+    fn sums_with_zero_and_products_with_one_are_removed() {
+        let mut graph = Graph::new("neutral");
+        let x = graph.add_input("x", DType::F32, Shape::from([2, 3]));
+        let [zero, one] = [0.0f32, 1.0].map(|number| graph.add_constant("number", Tensor::scalar(number)));
+        let mut add = |function, a, b| graph.add1(Binary(function).into(), &[a, b], Scope::new("node")).unwrap();
+        let (a, b) = (add(Function::Add, x, zero), add(Function::Mul, one, x));
+        let c = add(Function::Div, a, one);
+        let kept = [add(Function::Div, one, x), add(Function::Sub, zero, x), add(Function::Max, x, zero)];
+        let named = [b, c].into_iter().chain(kept).enumerate().map(|(ix, value)| (format!("y{ix}"), value)).collect();
+        graph.set_outputs(named);
+        let short = canonicalize(&graph);
+        assert_eq!(short.nodes().len(), kept.len());
+        assert!(short.outputs()[..2].iter().all(|output| output.value == short.inputs()[0]));
+    }
 }

@@ -17,7 +17,6 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
 use types::{DType, Scope, Shape, Tensor};
 
-use crate::fuse::epilogues::epilogue_of;
 use crate::uses::Uses;
 
 /// Replaces convolutions, transposed ones and pools that slide over more than two dimensions.
@@ -34,7 +33,7 @@ pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
         if let Op::Pool(op) = &node.op {
             return Some(smallvec![builder.pool(x, op)]);
         }
-        if !epilogue_of(&node.op).is_some_and(is_plain) || !of_numbers(graph, node) {
+        if !node.op.epilogue().is_some_and(is_plain) || !of_numbers(graph, node) {
             return None;
         }
         if let Op::Conv(op) = &node.op {

@@ -6,7 +6,6 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
 use types::{Map, Tensor};
 
-use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
 use crate::uses::{Uses, per_channel};
 
 /// The constant scale and shift per output channel behind a convolution or product.
@@ -49,7 +48,7 @@ enum Fold {
 fn product_axis(graph: &Graph, id: NodeId) -> Option<(usize, &Epilogue)> {
     let node = graph.node(id);
     let rank = graph.ty(*node.outputs.first()?).shape.rank();
-    let epilogue = epilogue_of(&node.op)?;
+    let epilogue = node.op.epilogue()?;
     match matches!(node.op, Op::MatMul(_)) {
         true => (graph.ty(node.inputs[1]).shape.rank() == 2).then(|| (rank - 1, epilogue)),
         false => Some((1, epilogue)),
@@ -134,7 +133,7 @@ fn emit(context: &mut Rewrite, uses: &Uses, id: NodeId, scaled: &Scaled) -> Valu
         .collect();
 
     let mut op = node.op.clone();
-    epilogue_mut(&mut op).expect("followed from a product").bias = has_bias;
+    op.epilogue_mut().expect("followed from a product").bias = has_bias;
     let x = context.value(node.inputs[0]);
     let weight_name = &graph.value(node.inputs[1]).name;
     let mut inputs: SmallVec<[ValueId; 3]> = smallvec![x, context.new.add_weight(weight_name, new_weight)];

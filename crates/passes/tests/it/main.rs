@@ -7,3 +7,4 @@ mod nets;
 mod networks;
 mod small;
 mod text;
+mod training;

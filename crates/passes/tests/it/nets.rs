@@ -1,9 +1,9 @@
 //! Builders of tasks as networks have them, for inference and for training. Sizes follow from channels and extents; what
 //! is computed does not matter.
 
-use types::Bytes;
+use types::{Bytes, EntityId};
 
-use crate::passes::order::{BlockId, Tasks};
+use crate::passes::order::{BlockId, TaskId, Tasks};
 
 /// A forward value: channels, and the extent of both sides.
 pub(crate) type Value = usize;
@@ -181,6 +181,78 @@ impl Net {
             }
         });
     }
+}
+
+/// A random graph: each task reads up to three of the last `window` blocks, and half of them work in place. What nobody
+/// reads is joined at the end.
+pub(crate) fn random_dag(count: usize, window: usize, seed: u64) -> Tasks {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut tasks = Tasks::new();
+    let mut blocks = vec![tasks.add_given(Bytes(4096))];
+    for _ in 0..count {
+        let first = blocks.len() - window.min(blocks.len());
+        let mut reads: Vec<BlockId> = (0..1 + random.below(3))
+            .map(|_| blocks[first + random.below((blocks.len() - first) as u64) as usize])
+            .collect();
+        reads.sort_unstable();
+        reads.dedup();
+        let is_elementwise = random.below(2) == 0;
+        let bytes = if is_elementwise { tasks.blocks()[reads[0]].bytes } else { Bytes(256 << random.below(7)) };
+        let task = tasks.add(&reads, &[bytes]);
+        if is_elementwise {
+            tasks.allow_in_place(task, &reads[..1]);
+        }
+        blocks.push(tasks.tasks()[task].makes[0]);
+    }
+    let mut open: Vec<BlockId> =
+        tasks.blocks().iter().filter(|(_, block)| block.readers.is_empty()).map(|(id, _)| id).collect();
+    while 1 < open.len() {
+        open = open.chunks(2).map(|pair| tasks.add1(pair, Bytes(1024))).collect();
+    }
+    tasks.keep(open[0]);
+    tasks
+}
+
+/// The least peak of orders by a list scheduler: the ready task with the least growth runs next, with noise that grows
+/// from restart to restart.
+pub(crate) fn list_scheduled(tasks: &Tasks, restarts: u64) -> Bytes {
+    let mut random = Random(7);
+    let orders = (0..restarts).map(|restart| list_order(tasks, restart * 500, &mut random));
+    orders
+        .map(|order| tasks.peak(&order).expect("each task runs after its operands"))
+        .min()
+        .expect("there are restarts")
+}
+
+fn list_order(tasks: &Tasks, noise: u64, random: &mut Random) -> Vec<TaskId> {
+    let is_made = |block: &BlockId| !tasks.blocks()[*block].makers.is_empty();
+    let mut missing: Vec<usize> =
+        tasks.tasks().values().map(|task| task.reads.iter().filter(|block| is_made(block)).count()).collect();
+    let mut readers: Vec<usize> = tasks.blocks().values().map(|block| block.readers.len()).collect();
+    let mut ready: Vec<TaskId> = tasks.tasks().keys().filter(|task| missing[task.index()] == 0).collect();
+    let mut order = Vec::new();
+    while !ready.is_empty() {
+        let growth = |task: &TaskId, noise: i64| {
+            let task = &tasks.tasks()[*task];
+            let made: u64 = task.makes.iter().map(|&block| tasks.blocks()[block].bytes.0).sum();
+            let dying = task.reads.iter().filter(|block| readers[block.index()] == 1 && !tasks.blocks()[**block].kept);
+            made as i64 - dying.map(|&block| tasks.blocks()[block].bytes.0 as i64).sum::<i64>() + noise
+        };
+        let noises: Vec<i64> = ready.iter().map(|_| random.below(noise + 1) as i64 - noise as i64 / 2).collect();
+        let next = (0..ready.len()).min_by_key(|&ix| growth(&ready[ix], noises[ix])).expect("tasks are ready");
+        let task = ready.swap_remove(next);
+        order.push(task);
+        tasks.tasks()[task].reads.iter().for_each(|block| readers[block.index()] -= 1);
+        for &block in &tasks.tasks()[task].makes {
+            for &reader in &tasks.blocks()[block].readers {
+                missing[reader.index()] -= 1;
+                if missing[reader.index()] == 0 {
+                    ready.push(reader);
+                }
+            }
+        }
+    }
+    order
 }
 
 /// Stages of random wiring: Watts-Strogatz graphs over 32 points, 4 neighbours, rewired with 3/4 probability.

@@ -1,6 +1,6 @@
 //! Networks: what is proved about their orders, and that it stays within the work allowed.
 
-use crate::nets::{Net, inception, nasnet, randwire, resnet};
+use crate::nets::{Net, inception, list_scheduled, nasnet, random_dag, randwire, resnet};
 use crate::passes::order::{Limits, Order, Tasks, least_peak};
 use types::Proof;
 
@@ -49,6 +49,18 @@ fn thousands_of_tasks_end_near_the_bound() {
 }
 
 #[test]
+fn random_dags_need_no_more_than_a_list_scheduler_with_restarts() {
+    for (count, window) in [(60, 10), (200, 20), (200, 1000), (500, 50), (1000, 100)] {
+        for seed in 1..4 {
+            let tasks = random_dag(count, window, seed);
+            let value = order(&tasks).certificate.value;
+            let peer = list_scheduled(&tasks, 12);
+            assert!(value <= peer, "{count} tasks, window {window}, seed {seed}: {value} > {peer}");
+        }
+    }
+}
+
+#[test]
 fn kept_gradients_may_leave_a_gap_but_no_untruth() {
     let mut net = inception(3);
     net.keeps_gradients = true;
@@ -57,4 +69,36 @@ fn kept_gradients_may_leave_a_gap_but_no_untruth() {
     let found = least_peak(&tasks, Limits { search_work: 1_000_000, ..Limits::default() });
     assert_eq!(tasks.peak(&found.order), Some(found.certificate.value));
     assert!(found.certificate.lower_bound <= found.certificate.value && found.certificate.value <= given);
+}
+
+/// Peaks, bounds and CPU seconds of random graphs, in Markdown.
+#[test]
+#[ignore = "a measurement: prints a table"]
+fn table_of_random_dags() {
+    println!("| tasks | window | as given | list, 12 restarts | ours | of the list | bound | s |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    for count in [200, 1000, 2000, 5000, 20_000] {
+        for window in [10, 50, 300] {
+            let tasks = random_dag(count, window, 1);
+            let given = tasks.peak(&tasks.given_order()).expect("it is an order").0;
+            let start = cpu_seconds();
+            let certificate = least_peak(&tasks, Limits::for_tasks(tasks.tasks().len())).certificate;
+            let seconds = cpu_seconds() - start;
+            let peer = list_scheduled(&tasks, 12).0;
+            println!(
+                "| {} | {window} | {given} | {peer} | {} | {:.2} | {} | {seconds:.2} |",
+                tasks.tasks().len(),
+                certificate.value.0,
+                certificate.value.0 as f64 / peer as f64,
+                certificate.lower_bound.0,
+            );
+        }
+    }
+}
+
+/// The CPU seconds of this thread, as Linux reports them.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux reports times of threads");
+    let nanoseconds = text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
+    nanoseconds.expect("the first word is a number") / 1e9
 }

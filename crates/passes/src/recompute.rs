@@ -1,0 +1,331 @@
+//! [`recompute`]: cheap values are computed again for the backward pass instead of being saved.
+//!
+//! The backward pass reads values of the forward pass, which are alive in between: they are most of a training step's memory.
+//! Many of them follow from others that are saved anyway by functions of each element: a normalized and rectified
+//! value from the result of the convolution in front of it. Such a value gets a second node, in front of its first reader of
+//! the backward pass, and is alive for two short times instead of a long one.
+//!
+//! ```text
+//!   conv -> x -> normalize -> relu -> r -> conv ...           saved: x, r
+//!           |                         r .... weight gradient
+//!           x .... gradient of normalize
+//!
+//!   conv -> x -> normalize -> relu -> r -> conv ...           saved: x
+//!           x .... normalize -> relu -> r' -> weight gradient
+//! ```
+//!
+//! Values in which the backward pass looks for equal elements stay saved: a second copy may be rounded in another way. A
+//! value may depend on others that are computed again, up to [`LINKS_MAX`] of them in a row: all of them are alive at once
+//! when the first is needed.
+
+use ir::ops::{Binary, Conv, Epilogue, Reshape, Unary};
+use ir::{Graph, Node, NodeId, Op, Refusal, Reuse, Rewrite, ValueDef, ValueId, rewrite};
+use smallvec::SmallVec;
+use types::pointwise::{Binary as Function2, Unary as Function};
+use types::{DType, EntityId, Map, Role, Scope};
+
+use crate::uses::Uses;
+
+/// The most values in a row that are computed from one another.
+const LINKS_MAX: u32 = 4;
+/// The least bytes of a value that is worth computing again.
+const BYTES_MIN: u64 = 1 << 12;
+
+/// Computes values again that the backward pass reads and that follow elementwise from values that are saved anyway.
+/// Graphs without trained weights stay as they are.
+pub fn recompute(graph: &Graph) -> Graph {
+    let is_trained = |&state: &ValueId| graph.value(state).role() == Role::Weight;
+    if !graph.states().iter().any(is_trained) {
+        return graph.clone();
+    }
+    let plan = RecomputePlan::of(graph);
+    let mut clones: Map<ValueId, Option<ValueId>> = Map::filled(graph.values().len(), None);
+    let mut again: Vec<std::ops::Range<usize>> = Vec::new();
+    let mut new = rewrite(graph, |context, id| {
+        let node = graph.node(id);
+        let reads_clone = node.inputs.iter().any(|&input| plan.is_recomputed[input]);
+        if !plan.is_backward[id] || !reads_clone {
+            return None;
+        }
+        let first = context.new.values().len();
+        let inputs: SmallVec<[ValueId; 4]> = node
+            .inputs
+            .iter()
+            .map(|&input| match plan.is_recomputed[input] {
+                true => plan.again(context, &mut clones, input),
+                false => context.value(input),
+            })
+            .collect();
+        again.push(first..context.new.values().len());
+        let outputs = context.new.add(node.op.clone(), &inputs, node.scope.clone()).expect("the types stay");
+        for (&old, &new) in node.outputs.iter().zip(&outputs) {
+            context.new.value_mut(new).name.clone_from(&graph.value(old).name);
+        }
+        Some(outputs)
+    });
+    // They are activations like the values that they replace, not gradients like the results of their readers.
+    again.into_iter().flatten().for_each(|ix| new.value_mut(ValueId::from_index(ix)).result_role = None);
+    new
+}
+
+/// The values that are saved and those that are computed again.
+struct RecomputePlan<'a> {
+    graph: &'a Graph,
+    is_backward: Map<NodeId, bool>,
+    /// By value whether the backward pass reads a second copy.
+    is_recomputed: Map<ValueId, bool>,
+    /// By value whether it is there during the backward pass.
+    is_saved: Map<ValueId, bool>,
+    /// By value how many recomputed values in a row it takes; `None` if it cannot be computed from saved values.
+    links: Map<ValueId, Option<u32>>,
+}
+
+impl RecomputePlan<'_> {
+    fn of(graph: &Graph) -> RecomputePlan<'_> {
+        let uses = Uses::new(graph);
+        let is_backward = backward_nodes(graph, &uses);
+        let values = graph.values().len();
+        let is_compared = compared(graph, &is_backward);
+        let is_given = graph.values().values().map(|value| value.producer().is_none()).collect();
+        let (is_recomputed, links) = (Map::filled(values, false), Map::filled(values, None));
+        let mut plan = RecomputePlan { graph, is_backward, is_recomputed, is_saved: is_given, links };
+        for id in graph.values().keys().filter(|&id| plan.is_saved[id]) {
+            plan.links[id] = Some(0);
+        }
+        let nodes: Vec<NodeId> = graph.nodes().keys().filter(|&id| !plan.is_backward[id]).collect();
+        for id in nodes {
+            let node = graph.node(id);
+            let derived = plan.derived(node);
+            for (number, &output) in node.outputs.iter().enumerate() {
+                let is_read = uses.readers(output).iter().any(|&reader| plan.is_backward[reader]);
+                let derived = derived.filter(|_| number == 0 && !is_compared[output]);
+                let size = graph.ty(output).dtype.size().0 * graph.ty(output).shape.elements() as u64;
+                let pays = is_read && BYTES_MIN <= size && !graph.is_output(output);
+                match derived {
+                    Some(links) if is_view(graph, node) => {
+                        plan.is_recomputed[output] = is_read && 0 < links;
+                        plan.links[output] = Some(links);
+                    }
+                    Some(links) if pays && links < LINKS_MAX => {
+                        plan.is_recomputed[output] = true;
+                        plan.links[output] = Some(links + 1);
+                    }
+                    _ if is_read || graph.is_output(output) => {
+                        plan.is_saved[output] = true;
+                        plan.links[output] = Some(0);
+                    }
+                    derived => plan.links[output] = derived,
+                }
+            }
+        }
+        plan
+    }
+
+    /// The recomputed values in a row that a node's first result takes; `None` if it is not cheap to compute.
+    fn derived(&self, node: &Node) -> Option<u32> {
+        // Statistics are small: saving them is cheaper than computing them again.
+        let operands = if let Op::BatchNormTraining(_) = node.op { &node.inputs[..1] } else { &node.inputs[..] };
+        let is_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| self.graph.ty(value).dtype == DType::F32);
+        // Normalization is computed again by a convolution, over one or two spatial axes.
+        let is_spatial = |value: ValueId| (3..=4).contains(&self.graph.ty(value).shape.rank());
+        let norm_fits = !matches!(node.op, Op::BatchNormTraining(_)) || is_spatial(node.inputs[0]);
+        if !is_f32 || !norm_fits || !(is_cheap(&node.op) || is_view(self.graph, node)) {
+            return None;
+        }
+        operands.iter().map(|&operand| self.links[operand]).try_fold(0, |most: u32, links| Some(most.max(links?)))
+    }
+
+    /// A value of the copy for the backward pass.
+    fn again(&self, context: &mut Rewrite, clones: &mut Map<ValueId, Option<ValueId>>, old: ValueId) -> ValueId {
+        if let Some(clone) = clones[old] {
+            return clone;
+        }
+        let ValueDef::Node { node: id, .. } = self.graph.value(old).source else { return context.value(old) };
+        if self.is_saved[old] {
+            return context.value(old);
+        }
+        let node = self.graph.node(id);
+        let scope = node.scope.child("again");
+        let clone = if let Op::BatchNormTraining(norm) = &node.op {
+            let x = self.again(context, clones, node.inputs[0]);
+            let known = [node.inputs[1], node.inputs[2], node.outputs[1], node.outputs[2]];
+            let known = known.map(|value| context.value(value));
+            normalized(context, x, known, norm.epsilon, &scope)
+        } else {
+            let operands: SmallVec<[ValueId; 4]> =
+                node.inputs.iter().map(|&input| self.again(context, clones, input)).collect();
+            context.add(node.op.clone(), &operands, &scope)
+        };
+        let clone = clone.expect("the types stay");
+        clones[old] = Some(clone);
+        clone
+    }
+}
+
+/// Normalization by known statistics, as a convolution of each channel by one weight: its kernels take vectors that are
+/// computed in the same run, and fuse the functions behind it.
+fn normalized(
+    context: &mut Rewrite,
+    x: ValueId,
+    [scale, shift, mean, variance]: [ValueId; 4],
+    epsilon: f32,
+    scope: &Scope,
+) -> Result<ValueId, Refusal> {
+    let shape = context.new.ty(x).shape.clone();
+    let (channels, spatial) = (shape[1], shape.rank() - 2);
+    let shifted = context.add(Unary(Function::Affine { scale: 1.0, shift: epsilon }), &[variance], scope)?;
+    let deviation = context.add(Unary(Function::Sqrt), &[shifted], scope)?;
+    let factor = context.add(Binary(Function2::Div), &[scale, deviation], scope)?;
+    let moved = context.add(Binary(Function2::Mul), &[mean, factor], scope)?;
+    let bias = context.add(Binary(Function2::Sub), &[shift, moved], scope)?;
+    let weight = [channels, 1].into_iter().chain(std::iter::repeat_n(1, spatial)).collect();
+    let weight = context.add(Reshape { shape: weight }, &[factor], scope)?;
+    let conv = Conv {
+        stride: std::iter::repeat_n(1, spatial).collect(),
+        dilation: std::iter::repeat_n(1, spatial).collect(),
+        pad: std::iter::repeat_n([0, 0], spatial).collect(),
+        groups: channels,
+        zero: 0,
+        epilogue: Epilogue { bias: true, ..Epilogue::default() },
+    };
+    context.add(conv, &[x, weight, bias], scope)
+}
+
+/// By value whether the backward pass looks for equal elements in it, as the gradient of a maximum does: a copy that is
+/// rounded in another way has none.
+fn compared(graph: &Graph, is_backward: &Map<NodeId, bool>) -> Map<ValueId, bool> {
+    let mut is_compared = Map::filled(graph.values().len(), false);
+    for (id, node) in graph.nodes().iter().rev() {
+        let compares = is_backward[id] && matches!(node.op, Op::PoolGradient(_) | Op::Compare(_) | Op::ArgExtreme(_));
+        let views = is_view(graph, node) && is_compared[node.outputs[0]];
+        if compares || views {
+            node.inputs.iter().for_each(|&input| is_compared[input] = true);
+        }
+    }
+    is_compared
+}
+
+fn is_view(graph: &Graph, node: &Node) -> bool {
+    matches!(graph.reuse(node), Reuse::Alias { .. })
+}
+
+/// Functions of each element that take few processor instructions.
+fn is_cheap(op: &Op) -> bool {
+    if let Op::Unary(Unary(function)) = op {
+        return matches!(
+            function,
+            Function::Relu
+                | Function::Clip { .. }
+                | Function::LeakyRelu { .. }
+                | Function::Affine { .. }
+                | Function::Neg
+                | Function::Abs
+                | Function::HardSigmoid { .. }
+                | Function::HardSwish
+        );
+    }
+    if let Op::Binary(Binary(function)) = op {
+        return matches!(function, Function2::Add | Function2::Sub | Function2::Mul);
+    }
+    matches!(op, Op::BatchNormTraining(_))
+}
+
+/// The nodes behind the loss: those that yield gradients or updates, and those that only they read.
+fn backward_nodes(graph: &Graph, uses: &Uses) -> Map<NodeId, bool> {
+    let is_gradient =
+        |&value: &ValueId| matches!(graph.value(value).role(), Role::ActivationGradient | Role::WeightGradient);
+    let yields = |node: &Node| matches!(node.op, Op::Update(_)) || node.outputs.iter().any(is_gradient);
+    let mut is_backward: Map<NodeId, bool> = graph.nodes().values().map(yields).collect();
+    for (id, node) in graph.nodes().iter().rev() {
+        let mut readers = node.outputs.iter().flat_map(|&output| uses.readers(output)).peekable();
+        let only_they = readers.peek().is_some() && readers.all(|&reader| is_backward[reader]);
+        let is_result = node.outputs.iter().any(|&output| graph.is_output(output));
+        is_backward[id] |= only_they && !is_result;
+    }
+    is_backward
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::ops::{BatchNormTraining, ConvWeightGradient};
+    use types::{Random, Shape, Tensor};
+
+    use super::*;
+
+    fn tensor(random: &mut Random, shape: &Shape) -> Tensor {
+        Tensor::from_fn(shape.clone(), |_| random.uniform(-1.0, 1.0))
+    }
+
+    /// Two blocks of normalization, ReLU and a sum with the value in front, whose results a backward pass reads.
+    fn trained(random: &mut Random) -> (Graph, Vec<ValueId>) {
+        let mut graph = Graph::new("trained");
+        let shape = Shape::from([2, 16, 8, 8]);
+        let mut value = graph.add_input("x", DType::F32, shape.clone());
+        let mut rectified = Vec::new();
+        for block in 0..2 {
+            let scope = Scope::new(&format!("block{block}"));
+            let mut state = |graph: &mut Graph, name: &str, shape: &[usize]| {
+                let initial = tensor(random, &shape.into());
+                graph.add_state(&format!("{name}{block}"), initial, Role::Weight)
+            };
+            let weight = state(&mut graph, "weight", &[16, 16, 3, 3]);
+            let (scale, shift) = (state(&mut graph, "scale", &[16]), state(&mut graph, "shift", &[16]));
+            let conv = graph.add1(Conv::square(1, 1).into(), &[value, weight], scope.child("conv")).unwrap();
+            let norm = BatchNormTraining { epsilon: 1e-3 };
+            let norm = graph.add(norm.into(), &[conv, scale, shift], scope.child("norm")).unwrap();
+            let sum = graph.add1(Binary(Function2::Add).into(), &[norm[0], value], scope.child("sum")).unwrap();
+            value = graph.add1(Unary(Function::Relu).into(), &[sum], scope.child("relu")).unwrap();
+            rectified.push(value);
+            // The gradient of the normalization reads its operand.
+            let dy = graph.add_input(&format!("dy{block}"), DType::F32, shape.clone());
+            let slope = graph.add1(Binary(Function2::Mul).into(), &[dy, conv], scope.child("gradient")).unwrap();
+            graph.value_mut(slope).result_role = Some(Role::ActivationGradient);
+            rectified.push(slope);
+        }
+        let (first, slopes) = (rectified[0], [rectified[1], rectified[3]]);
+        let op = ConvWeightGradient {
+            stride: SmallVec::from_slice(&[1, 1]),
+            dilation: SmallVec::from_slice(&[1, 1]),
+            pad: SmallVec::from_slice(&[[1, 1]; 2]),
+            groups: 1,
+            kernel: SmallVec::from_slice(&[3, 3]),
+        };
+        let dw = graph.add1(op.into(), &[first, slopes[1]], Scope::new("weight/gradient")).unwrap();
+        graph.value_mut(dw).result_role = Some(Role::WeightGradient);
+        graph.set_outputs(vec![("y".into(), value), ("dw".into(), dw), ("slope".into(), slopes[0])]);
+        (graph, vec![first, dw])
+    }
+
+    #[test]
+    fn rectified_values_are_computed_again_for_the_backward_pass() {
+        let mut random = Random::new(3);
+        let (graph, values) = trained(&mut random);
+        let new = recompute(&graph);
+        ir::verify(&new).unwrap();
+        let gradient = new.nodes().values().find(|node| matches!(node.op, Op::ConvWeightGradient(_))).unwrap();
+        let read = new.node(new.value(gradient.inputs[0]).producer().unwrap());
+        assert!(read.scope.to_string().ends_with("again"), "{} is read", read.scope);
+        let forward = graph.node(graph.value(values[0]).producer().unwrap());
+        assert_eq!(read.op, forward.op);
+
+        let inputs: Vec<Tensor> =
+            graph.inputs().iter().map(|&input| tensor(&mut random, &graph.ty(input).shape)).collect();
+        let run = |graph: &Graph| ir::evaluate_run(graph, &inputs, &mut ir::initial_states(graph)).unwrap();
+        for (want, got) in run(&graph).iter().zip(run(&new)) {
+            for (want, got) in want.to_f64().into_iter().zip(got.to_f64()) {
+                assert!((want - got).abs() <= 1e-3 * (1.0 + want.abs()), "{got} is not {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn graphs_without_trained_weights_stay() {
+        let mut graph = Graph::new("plain");
+        let x = graph.add_input("x", DType::F32, Shape::from([4, 2000]));
+        let y = graph.add1(Unary(Function::Relu).into(), &[x], Scope::new("relu")).unwrap();
+        let g = graph.add1(Binary(Function2::Mul).into(), &[y, x], Scope::new("gradient")).unwrap();
+        graph.value_mut(g).result_role = Some(Role::ActivationGradient);
+        graph.set_outputs(vec![("y".into(), y), ("g".into(), g)]);
+        assert_eq!(recompute(&graph), graph);
+    }
+}

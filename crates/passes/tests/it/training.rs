@@ -1,0 +1,246 @@
+//! Training graphs by the evaluator: MXNet's losses and a recorded training, accumulation, clipping, frozen weights.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ir::{Graph, Trainable};
+use load::mxnet;
+use prestow_passes::training::{Recipe, TrainingGraphs, build};
+use serde_json::Value as Json;
+use types::{Shape, Tensor};
+use weights::npy;
+
+/// A file that MXNet wrote.
+fn recorded(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/mxnet").join(name)
+}
+
+fn bytes(name: &str) -> Vec<u8> {
+    std::fs::read(recorded(name)).expect("it is in the repository")
+}
+
+/// The first difference of more than `relative` times the expected value plus `absolute`.
+fn difference(got: &Tensor, want: &Tensor, relative: f64, absolute: f64) -> Option<String> {
+    assert_eq!(got.shape(), want.shape());
+    let mut pairs = got.to_f64().into_iter().zip(want.to_f64());
+    let wrong = pairs.find(|(got, want)| (absolute + relative * want.abs() < (got - want).abs()) || got.is_nan());
+    wrong.map(|(got, want)| format!("{got}, not {want}"))
+}
+
+/// A graph that is run step by step.
+struct Run {
+    graph: Graph,
+    states: Vec<Tensor>,
+}
+
+impl Run {
+    fn new(graph: Graph) -> Run {
+        assert_eq!(ir::verify(&graph), Ok(()));
+        Run { states: ir::initial_states(&graph), graph }
+    }
+
+    /// Runs once with inputs by name, and returns the results by name.
+    fn run(&mut self, inputs: &dyn Fn(&str, Shape) -> Tensor) -> BTreeMap<String, Tensor> {
+        let given: Vec<Tensor> = self
+            .graph
+            .inputs()
+            .iter()
+            .map(|&input| {
+                let value = self.graph.value(input);
+                inputs(&value.name, value.ty.shape.clone()).cast(value.ty.dtype)
+            })
+            .collect();
+        let outputs = ir::evaluate_run(&self.graph, &given, &mut self.states).expect("the inputs fit");
+        self.graph.results().map(|result| result.name.clone()).zip(outputs).collect()
+    }
+
+    fn states(&self) -> BTreeMap<String, Tensor> {
+        let names = self.graph.states().iter().map(|&state| self.graph.value(state).name.clone());
+        names.zip(self.states.iter().cloned()).collect()
+    }
+
+    /// Takes the states of the same names.
+    fn copy_states(&mut self, from: &Run) {
+        let other = from.states();
+        for (&state, tensor) in self.graph.states().iter().zip(&mut self.states) {
+            *tensor = other[&self.graph.value(state).name].clone();
+        }
+    }
+}
+
+fn recipe(optimizer: &str) -> Recipe {
+    Recipe { optimizer: optimizer.parse().expect("an optimizer"), ..Recipe::default() }
+}
+
+fn mnist(batch: usize) -> Trainable {
+    let arrays = weights::read("mnist_cnn-0000.params", &bytes("mnist_cnn-0000.params")).expect("it is whole");
+    let shapes = BTreeMap::from([("data".to_string(), Shape::from([batch, 1, 28, 28]))]);
+    let options = mxnet::Options { shapes, ..mxnet::Options::default() };
+    mxnet::load_trainable(&bytes("mnist_cnn-symbol.json"), arrays, &options).expect("the symbol is supported")
+}
+
+fn built(model: Trainable, recipe: &Recipe) -> TrainingGraphs {
+    build(model, recipe).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn with_loss(optimizer: &str) -> Recipe {
+    Recipe { loss: "softmax_cross_entropy".parse().ok(), ..recipe(optimizer) }
+}
+
+#[test]
+fn mnist_cnn_trains_step_by_step_as_in_mxnet() {
+    let graphs = built(mnist(4), &with_loss("adam:epsilon_hat"));
+    assert_eq!((&graphs.labels[..], graphs.prediction.is_some()), (&["label".to_string()][..], true));
+    let (mut step, mut evaluation) = (Run::new(graphs.step), Run::new(graphs.evaluation));
+    let reference: Json = serde_json::from_slice(&bytes("mnist_cnn_train_ref.json")).expect("JSON");
+    let numbers =
+        |list: &Json| list.as_array().unwrap().iter().map(|item| item.as_f64().unwrap()).collect::<Vec<f64>>();
+    let label = Tensor::vector(numbers(&reference["label"]));
+    let data = npy::read(&bytes("mnist_cnn_input.npy")).expect("an npy file");
+    for (number, want) in (1i64..).zip(reference["loss_per_sample_by_step"].as_array().unwrap()) {
+        let inputs = |name: &str, _: Shape| match name {
+            "data" => data.clone(),
+            "label" => label.clone(),
+            "learning_rate" => Tensor::scalar(1e-3f32),
+            "step" => Tensor::scalar(number),
+            other => panic!("an input `{other}`"),
+        };
+        evaluation.copy_states(&step);
+        let want = Tensor::vector(numbers(want));
+        assert_eq!(
+            difference(&evaluation.run(&inputs)["loss"], &want, 1e-4, 1e-5),
+            None,
+            "losses before step {number}"
+        );
+        let mean = want.to_f64().iter().sum::<f64>() / 4.0;
+        let loss = step.run(&inputs)["loss"].to_f64()[0];
+        assert!((loss - mean).abs() < 1e-4 * mean, "step {number}: {loss}, not {mean}");
+    }
+}
+
+/// The weights after a step on synthetic data.
+fn after_a_step(model: Trainable, recipe: &Recipe) -> BTreeMap<String, Tensor> {
+    let mut step = Run::new(built(model, recipe).step);
+    step.run(&|name, shape| match name {
+        "learning_rate" => Tensor::scalar(0.1f32),
+        "step" => Tensor::scalar(1i64),
+        "label" => Tensor::from_fn(shape, |at| (at * 3 % 10) as f32),
+        _ => Tensor::from_fn(shape, |at| (at * 7919 % 97) as f32 / 97.0),
+    });
+    step.states()
+}
+
+#[test]
+fn accumulated_gradients_are_those_of_one_large_batch() {
+    let whole = after_a_step(mnist(4), &with_loss("sgd"));
+    let parts = after_a_step(mnist(2), &Recipe { accumulate: 2, ..with_loss("sgd") });
+    for (name, want) in &whole {
+        assert_eq!(difference(&parts[name], want, 1e-5, 1e-7), None, "{name}");
+    }
+}
+
+#[test]
+fn clipped_gradients_have_the_norm() {
+    let start = Run::new(built(mnist(2), &with_loss("sgd")).step).states();
+    let after = after_a_step(mnist(2), &Recipe { clip_norm: Some(0.5), ..with_loss("sgd") });
+    let square = |(name, old): (&String, &Tensor)| {
+        old.to_f64().iter().zip(after[name].to_f64()).map(|(old, new)| ((old - new) / 0.1).powi(2)).sum::<f64>()
+    };
+    let norm = start.iter().map(square).sum::<f64>().sqrt();
+    assert!((norm - 0.5).abs() < 1e-3, "{norm}");
+}
+
+#[test]
+fn frozen_weights_stay_and_have_no_moments() {
+    let freeze = vec!["conv*".to_string(), "dense0_bias".to_string()];
+    let start = Run::new(built(mnist(2), &with_loss("sgd")).step).states();
+    let after = after_a_step(mnist(2), &Recipe { freeze, ..with_loss("adam") });
+    for (name, old) in &start {
+        let is_frozen = name.starts_with("conv") || name == "dense0_bias";
+        assert_eq!(after[name] == *old, is_frozen, "{name}");
+        assert_eq!(after.contains_key(&format!("{name}/first_moment")), !is_frozen, "{name}");
+    }
+    let error = build(mnist(2), &Recipe { freeze: vec!["fc*".into()], ..with_loss("sgd") }).unwrap_err().to_string();
+    assert!(error.starts_with("--freeze `fc*` matches no weight; the weights are `conv0_weight`"), "{error}");
+    let error = build(mnist(2), &Recipe { freeze: vec!["*".into()], ..with_loss("sgd") }).unwrap_err().to_string();
+    assert!(error.contains("no weight that is trained"), "{error}");
+    let error = build(mnist(2), &recipe("sgd")).unwrap_err().to_string();
+    assert!(error.contains("states no loss"), "{error}");
+}
+
+#[test]
+fn every_optimizer_lowers_the_loss() {
+    for optimizer in ["sgd:momentum=0.9,nesterov", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "lamb", "lion"] {
+        let recipe = with_loss(optimizer);
+        // The first steps of rmsprop are large: its mean square begins at 0.
+        let rate = match optimizer {
+            "adadelta" => 1.0,
+            "rmsprop" => 2e-4,
+            _ => 2e-3f32,
+        };
+        let mut step = Run::new(built(mnist(2), &recipe).step);
+        let mut losses = Vec::new();
+        for number in 1..=4i64 {
+            let results = step.run(&|name, shape| match name {
+                "learning_rate" => Tensor::scalar(rate),
+                "step" => Tensor::scalar(number),
+                "label" => Tensor::from_fn(shape, |at| at as f32),
+                _ => Tensor::from_fn(shape, |at| (at * 7919 % 97) as f32 / 97.0),
+            });
+            losses.push(results["loss"].to_f64()[0]);
+        }
+        assert!(losses[3] < losses[0], "{optimizer}: {losses:?}");
+    }
+}
+
+/// MXNet's gradients of its losses, recorded for the gradient of `data` alone. `Module` divides them by the batch, unless the
+/// loss does.
+#[test]
+fn losses_of_symbols_have_the_gradients_of_mxnet() {
+    let cases: Vec<Json> = serde_json::from_slice(&bytes("op_cases.json")).expect("JSON");
+    let arrays = weights::read("op_cases.npz", &bytes("op_cases.npz")).expect("it is whole");
+    let mut checked = 0;
+    for case in &cases {
+        let (name, op) = (case["case"].as_str().expect("a name"), case["op"].as_str().expect("an operator"));
+        const LOSSES: [&str; 5] =
+            ["SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput", "MakeLoss"];
+        if !LOSSES.contains(&op) {
+            continue;
+        }
+        let inputs: Vec<&str> =
+            case["inputs"].as_array().unwrap().iter().map(|input| input.as_str().unwrap()).collect();
+        let variables = inputs.iter().map(|input| serde_json::json!({"op": "null", "name": input, "inputs": []}));
+        let entries: Vec<Json> = (0..inputs.len()).map(|ix| serde_json::json!([ix, 0, 0])).collect();
+        let head = serde_json::json!({"op": op, "name": "head", "attrs": case["attrs"], "inputs": entries});
+        let nodes: Vec<Json> = variables.chain([head]).collect();
+        let symbol = serde_json::json!({
+            "nodes": nodes, "arg_nodes": [], "heads": [[inputs.len(), 0, 0]], "attrs": {"mxnet_version": ["int", 10901]},
+        });
+        let data = arrays[&format!("{name}/in/{}", inputs[0])].clone();
+        let trained = BTreeMap::from([(inputs[0].to_string(), data.clone())]);
+        let options = mxnet::Options::default();
+        let model = mxnet::load_trainable(symbol.to_string().as_bytes(), trained, &options);
+        if case["attrs"]["out_grad"] == "True" {
+            assert!(model.is_err(), "{name}: a gradient from outside is not known");
+            continue;
+        }
+        let model = model.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut step = Run::new(built(model, &recipe("sgd")).step);
+        step.run(&|input, shape| match input {
+            "learning_rate" => Tensor::scalar(1.0f32),
+            label => {
+                let label = &arrays[&format!("{name}/in/{label}")];
+                Tensor::from_le_bytes(label.dtype(), shape, &label.to_le_bytes()).expect("a label")
+            }
+        });
+        let averages = matches!(case["attrs"]["normalization"].as_str(), Some("batch" | "valid"));
+        let factor = if averages { 1.0 } else { data.shape()[0] as f64 };
+        let gradient =
+            data.to_f64().into_iter().zip(step.states[0].to_f64()).map(|(old, new)| ((old - new) * factor) as f32);
+        let gradient = Tensor::new(data.shape().clone(), gradient.collect::<Vec<f32>>()).expect("one element each");
+        let want = &arrays[&format!("{name}/grad/{}", inputs[0])];
+        assert_eq!(difference(&gradient, want, 1e-4, 2e-6), None, "{name}");
+        checked += 1;
+    }
+    assert!(6 <= checked, "only {checked} cases are recorded");
+}
