@@ -191,6 +191,12 @@ impl Made<'_> {
                 inputs.push(self.constant(zero));
                 self.push_all("MatMulInteger", inputs, vec![]);
             }
+            Op::MatMul(op) if op.transposed => {
+                let rank = types[1].shape.rank();
+                let order = (0..rank - 2).chain([rank - 1, rank - 2]);
+                inputs[1] = self.push("Transpose", [inputs[1].clone()], vec![Attribute::ints("perm", order)]);
+                self.matmul(&op.epilogue, inputs, types, out);
+            }
             Op::MatMul(op) => self.matmul(&op.epilogue, inputs, types, out),
             Op::Pad(op) => self.pad(op, first(), dtype),
             Op::Pool(op) => self.pool(op, first()),
@@ -208,6 +214,7 @@ impl Made<'_> {
                 let kind = if op.log { "LogSoftmax" } else { "Softmax" };
                 self.push(kind, [first()], vec![Attribute::int("axis", op.axis as i64)]);
             }
+            Op::StopGradient(_) => drop(self.push("Identity", [first()], vec![])),
             Op::Transpose(op) => {
                 self.push("Transpose", [first()], vec![Attribute::ints("perm", op.order.iter().copied())]);
             }
@@ -215,6 +222,16 @@ impl Made<'_> {
             Op::Attention(_) | Op::Chain(_) | Op::ConvChain(_) | Op::Relayout(_) => {
                 return Err(format!("`{}`, which only passes make,", op.name()));
             }
+            Op::BatchNormGradient(_)
+            | Op::BatchNormTraining(_)
+            | Op::ConvWeightGradient(_)
+            | Op::Dropout(_)
+            | Op::PoolGradient(_)
+            | Op::RecurrentGradient(_)
+            | Op::ScatterAdd(_)
+            | Op::SoftmaxCrossEntropy(_)
+            | Op::SoftmaxCrossEntropyGradient(_)
+            | Op::Update(_) => return Err(format!("`{}`, which only a training step has,", op.name())),
         }
         Ok(())
     }

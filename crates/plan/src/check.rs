@@ -1,8 +1,11 @@
 //! [`check`]: whether a plan can be run. Runs when a plan is written and again when it is read.
 
-use types::{Bytes, Certificate};
+use types::{Bytes, Certificate, DType};
 
-use crate::{Buffer, BufferIx, ConstantIx, Initial, Operand, Persistence, Place, Plan, Port, StatePort, ValueSpan};
+use crate::{
+    Buffer, BufferIx, ConstantIx, Initial, Operand, Persistence, Phase, Place, Plan, Port, StatePort, Training,
+    ValueSpan,
+};
 
 /// One reason why a plan cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +41,8 @@ pub enum PlanError {
     NoState { buffer: u32 },
     #[error("input `{name}` must not be in a buffer that is kept between runs, got buffer {buffer}")]
     InputInState { name: String, buffer: u32 },
+    #[error("a plan for training must have an {kind} `{name}`{}", .ty.map(|ty| format!(" of `{ty}`")).unwrap_or_default())]
+    TrainingPort { kind: &'static str, name: String, ty: Option<&'static str> },
     #[error("constant {constant} must end within the section of {size}")]
     ConstantOutside { constant: u32, size: Bytes },
     #[error("the placement is wrong: {0}")]
@@ -83,6 +88,7 @@ pub fn check(plan: &Plan) -> Result<(), Vec<PlanError>> {
         }
     }
     check_states(plan, &mut errors);
+    check_phase(plan, &mut errors);
     for ix in 0..plan.steps.len() {
         check_step(plan, ix as u32, &mut errors);
     }
@@ -186,6 +192,30 @@ fn check_states(plan: &Plan, errors: &mut Vec<PlanError>) {
         if let Some((buffer, Buffer { persistence: Persistence::Session, .. })) = buffer_of(port) {
             errors.push(PlanError::InputInState { name: port.name.clone(), buffer });
         }
+    }
+}
+
+/// The ports that the loop of a training uses.
+fn check_phase(plan: &Plan, errors: &mut Vec<PlanError>) {
+    let Some(training) = plan.phase.training() else { return };
+    let mut require = |ports: &[Port], kind, name: &str, scalar: Option<(DType, &'static str)>| {
+        let fits = |port: &&Port| scalar.is_none_or(|(dtype, _)| port.dtype == dtype && port.shape.rank() == 0);
+        if !ports.iter().any(|port| port.name == name && fits(&port)) {
+            let ty = scalar.map(|(_, ty)| ty);
+            errors.push(PlanError::TrainingPort { kind, name: name.to_string(), ty });
+        }
+    };
+    if let Phase::Training(_) = plan.phase {
+        require(&plan.inputs, "input", Training::LEARNING_RATE, Some((DType::F32, "f32[]")));
+        require(&plan.outputs, "output", Training::LOSS, Some((DType::F32, "f32[]")));
+    } else {
+        require(&plan.outputs, "output", Training::LOSS, None);
+    }
+    for label in &training.labels {
+        require(&plan.inputs, "input", label, None);
+    }
+    if let Some(prediction) = &training.prediction {
+        require(&plan.outputs, "output", prediction, None);
     }
 }
 

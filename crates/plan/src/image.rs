@@ -14,10 +14,10 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Plan, PlanError, check};
+use crate::{Phase, Plan, PlanError, StatePort, check};
 
 /// Version of the image and of everything in it. It grows by one with every change; other versions are refused.
-pub const FORMAT_VERSION: u32 = 7;
+pub const FORMAT_VERSION: u32 = 8;
 
 /// Sections start at multiples of this many bytes.
 pub const PAGE: u64 = 4096;
@@ -44,7 +44,7 @@ pub enum ImageError {
 /// An image that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
-    /// The plans of one model, one for each batch; at least one.
+    /// The plans of one model, at least one: one for each batch, or a step of training and its evaluation.
     pub plans: Vec<Plan>,
     /// The range of the constants in the file.
     pub constants: Range<usize>,
@@ -57,17 +57,37 @@ fn check_together(plans: &[Plan]) -> Result<(), String> {
         if (&plan.model, &plan.target) != (&first.model, &first.target) {
             return Err(format!("`{}` for {} and `{}` for {}", first.model, first.target, plan.model, plan.target));
         }
-        if 1 < plans.len() && !plan.states.is_empty() {
+        if 1 < plans.len() && plan.phase == Phase::Inference && !plan.states.is_empty() {
             return Err(format!("a model with state must have one plan, got {}", plans.len()));
         }
-        if plans[..ix].iter().any(|other| other.batch == plan.batch) {
+        if plans[..ix].iter().any(|other| other.phase == plan.phase && other.batch == plan.batch) {
             return Err(format!("two plans are for batch {}", plan.batch));
+        }
+    }
+    match plans {
+        [Plan { phase: Phase::Training(_), .. }] => Ok(()),
+        [step @ Plan { phase: Phase::Training(_), .. }, evaluation @ Plan { phase: Phase::Evaluation(_), .. }] => {
+            check_states(step, evaluation)
+        }
+        _ if plans.iter().all(|plan| plan.phase == Phase::Inference) => Ok(()),
+        _ => Err("a plan for a step of training must be the first, and one for evaluation may follow it".into()),
+    }
+}
+
+/// Checks that an evaluation reads the weights of the step: its states are states of the step, with their types.
+fn check_states(step: &Plan, evaluation: &Plan) -> Result<(), String> {
+    for StatePort { port, .. } in &evaluation.states {
+        let is_same = |own: &&StatePort| {
+            own.port.name == port.name && (own.port.dtype, &own.port.shape) == (port.dtype, &port.shape)
+        };
+        if !step.states.iter().any(|own| is_same(&own)) {
+            return Err(format!("the evaluation reads the state `{}`, which the step does not train", port.name));
         }
     }
     Ok(())
 }
 
-/// Writes a runner, plans (one for each batch), and the constants that they share.
+/// Writes a runner, plans (one for each batch, or a step of training and its evaluation), and the constants that they share.
 ///
 /// # Errors
 /// Those of `out`; `InvalidData` for a plan that [`check`] refuses, and for plans that are not of one model.
@@ -117,51 +137,100 @@ pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u
     out.write_all(&trailer)
 }
 
+/// The end of an image: where its sections are, and their checksums.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// The range of the plans in the file.
+    pub plans: Range<u64>,
+    /// XXH3-64 of the plans.
+    pub plans_checksum: u64,
+    /// The range of the constants in the file.
+    pub constants: Range<u64>,
+    /// XXH3-64 of the constants.
+    pub constants_checksum: u64,
+}
+
+impl Trailer {
+    /// The size of a trailer; it ends with the file.
+    pub const SIZE: usize = TRAILER;
+
+    /// Reads the last bytes of a file of `length` bytes, at least [`Trailer::SIZE`] of them.
+    ///
+    /// # Errors
+    /// No trailer, another version, a wrong checksum, sections outside the file.
+    pub fn read(end: &[u8], length: u64) -> Result<Trailer, ImageError> {
+        let damaged = |reason: &str| ImageError::Damaged { reason: reason.to_string() };
+        let trailer = &end[end.len().checked_sub(TRAILER).ok_or(ImageError::NoTrailer)?..];
+        if !trailer.starts_with(MAGIC) {
+            return Err(ImageError::NoTrailer);
+        }
+        let number = |at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("a range of 8 bytes"));
+        let version = u32::from_le_bytes(trailer[8..12].try_into().expect("a range of 4 bytes"));
+        if version != FORMAT_VERSION {
+            return Err(ImageError::Version { found: version });
+        }
+        if xxh3_64(&trailer[..TRAILER - 8]) != number(TRAILER - 8) {
+            return Err(damaged("the trailer's checksum is wrong"));
+        }
+        if number(64) != length {
+            return Err(damaged("its length is wrong"));
+        }
+        let section = |at: usize| -> Option<Range<u64>> {
+            let end = number(at).checked_add(number(at + 8))?;
+            (end <= length.checked_sub(TRAILER as u64)?).then_some(number(at)..end)
+        };
+        Ok(Trailer {
+            plans: section(16).ok_or_else(|| damaged("the plan is outside the file"))?,
+            plans_checksum: number(32),
+            constants: section(40).ok_or_else(|| damaged("the constants are outside the file"))?,
+            constants_checksum: number(56),
+        })
+    }
+
+    /// Decodes and checks the plans, given the bytes of their section.
+    ///
+    /// # Errors
+    /// A wrong checksum, plans that do not decode, are not of one model, or are invalid.
+    pub fn plans(&self, section: &[u8]) -> Result<Vec<Plan>, ImageError> {
+        let damaged = |reason: &str| ImageError::Damaged { reason: reason.to_string() };
+        if xxh3_64(section) != self.plans_checksum {
+            return Err(damaged("the plan's checksum is wrong"));
+        }
+        let plans: Vec<Plan> = postcard::from_bytes(section).map_err(|error| damaged(&format!("the plan: {error}")))?;
+        check_together(&plans).map_err(|reason| ImageError::Plans { reason })?;
+        for plan in &plans {
+            if plan.constants_size.0 != self.constants.end - self.constants.start {
+                return Err(damaged("the constants have the wrong size"));
+            }
+            if let Err(errors) = check(plan) {
+                return Err(ImageError::Invalid { count: errors.len(), first: errors[0].clone() });
+            }
+        }
+        Ok(plans)
+    }
+
+    /// Checks the bytes of the constants' section.
+    ///
+    /// # Errors
+    /// A wrong checksum.
+    pub fn check_constants(&self, section: &[u8]) -> Result<(), ImageError> {
+        match xxh3_64(section) == self.constants_checksum {
+            true => Ok(()),
+            false => Err(ImageError::Damaged { reason: "the constants' checksum is wrong".to_string() }),
+        }
+    }
+}
+
 /// Reads the image at the end of a file and checks all of it: version, length, checksums, plans.
 ///
 /// # Errors
 /// The first check that fails. Never panics, whatever the bytes.
 pub fn read(file: &[u8]) -> Result<Image, ImageError> {
-    let damaged = |reason: &str| ImageError::Damaged { reason: reason.to_string() };
-    let start = file.len().checked_sub(TRAILER).ok_or(ImageError::NoTrailer)?;
-    let trailer = &file[start..];
-    if !trailer.starts_with(MAGIC) {
-        return Err(ImageError::NoTrailer);
-    }
-    let number = |at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("a range of 8 bytes"));
-    let version = u32::from_le_bytes(trailer[8..12].try_into().expect("a range of 4 bytes"));
-    if version != FORMAT_VERSION {
-        return Err(ImageError::Version { found: version });
-    }
-    if xxh3_64(&trailer[..TRAILER - 8]) != number(TRAILER - 8) {
-        return Err(damaged("the trailer's checksum is wrong"));
-    }
-    if number(64) != file.len() as u64 {
-        return Err(damaged("its length is wrong"));
-    }
-    let section = |at: usize| -> Option<Range<usize>> {
-        let from = usize::try_from(number(at)).ok()?;
-        let to = from.checked_add(usize::try_from(number(at + 8)).ok()?)?;
-        (to <= start).then_some(from..to)
-    };
-    let plan_range = section(16).ok_or_else(|| damaged("the plan is outside the file"))?;
-    let constants = section(40).ok_or_else(|| damaged("the constants are outside the file"))?;
-    if xxh3_64(&file[plan_range.clone()]) != number(32) {
-        return Err(damaged("the plan's checksum is wrong"));
-    }
-    if xxh3_64(&file[constants.clone()]) != number(56) {
-        return Err(damaged("the constants' checksum is wrong"));
-    }
-    let plans: Vec<Plan> =
-        postcard::from_bytes(&file[plan_range]).map_err(|error| damaged(&format!("the plan: {error}")))?;
-    check_together(&plans).map_err(|reason| ImageError::Plans { reason })?;
-    for plan in &plans {
-        if plan.constants_size.0 != constants.len() as u64 {
-            return Err(damaged("the constants have the wrong size"));
-        }
-        if let Err(errors) = check(plan) {
-            return Err(ImageError::Invalid { count: errors.len(), first: errors[0].clone() });
-        }
-    }
+    let trailer = Trailer::read(file, file.len() as u64)?;
+    // Ranges of a file that is in memory fit into `usize`.
+    let range = |range: &Range<u64>| range.start as usize..range.end as usize;
+    let constants = range(&trailer.constants);
+    let plans = trailer.plans(&file[range(&trailer.plans)])?;
+    trailer.check_constants(&file[constants.clone()])?;
     Ok(Image { plans, constants })
 }

@@ -27,6 +27,6 @@ mod model;
 pub use check::{PlanError, check};
 pub use dump::dump;
 pub use model::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, DeviceCode, Initial, Operand, Persistence, Place, Plan, Port,
-    RefusedReason, RefusedSharing, Sharing, StatePort, Step, ValueSpan,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, DeviceCode, Initial, Operand, Persistence, Phase, Place, Plan, Port,
+    RefusedReason, RefusedSharing, Sharing, StatePort, Step, Training, ValueSpan,
 };

@@ -10,6 +10,8 @@ pub struct Plan {
     pub model: String,
     /// The target, as in `cpu:x86-64-v4`; after a `+` the precision of values between kernels, if it is not `f32`.
     pub target: String,
+    /// The purpose of a run.
+    pub phase: Phase,
     /// The first extent of the inputs.
     pub batch: u64,
     /// Elements of the model's learned weights, before any are folded.
@@ -40,6 +42,66 @@ pub struct Plan {
     pub preprocess: Option<Preprocess>,
     /// The names of the classes that the first output scores; may be empty.
     pub labels: Vec<String>,
+}
+
+/// The purpose of a run of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Phase {
+    /// The model's outputs.
+    #[default]
+    Inference,
+    /// One step of training: forward, backward and update of its states. The scalar output [`Training::LOSS`] is the loss.
+    Training(Training),
+    /// The outputs of a model that is trained, and its loss by sample, from states of the same names as those of the step.
+    Evaluation(Training),
+}
+
+impl Phase {
+    /// The facts of training, unless the plan is for inference.
+    pub fn training(&self) -> Option<&Training> {
+        match self {
+            Phase::Inference => None,
+            Phase::Training(training) | Phase::Evaluation(training) => Some(training),
+        }
+    }
+}
+
+/// A training step's inputs and the recipe that it was compiled from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Training {
+    /// The loss, for people.
+    pub loss: String,
+    /// The optimizer, as the compiler's command line has it.
+    pub optimizer: String,
+    /// The learning rate if the caller chooses none.
+    pub learning_rate: f32,
+    /// The inputs that are labels; the other inputs of samples are the model's.
+    pub labels: Vec<String>,
+    /// The states that are matrices which files of weights hold with rows and columns exchanged.
+    pub transposed: Vec<String>,
+    /// The output that labels are compared with, if the loss has one.
+    pub prediction: Option<String>,
+    /// The label of samples that count for nothing.
+    pub ignored_label: Option<i64>,
+    /// The batches whose gradients one step adds up.
+    pub accumulate: u32,
+}
+
+impl Training {
+    /// The input `f32[]` of the learning rate.
+    pub const LEARNING_RATE: &'static str = "learning_rate";
+    /// The input `i64[]` of the step's number, which counts from 1, if the optimizer depends on it.
+    pub const STEP: &'static str = "step";
+    /// The input `i64[2]` of seed and step, from which dropout draws, if the model has any.
+    pub const KEY: &'static str = "key";
+    /// The output of the loss: `f32[]` of a step; `f32[batch]`, or `f32[]` if the loss has no value per sample, of an
+    /// evaluation.
+    pub const LOSS: &'static str = "loss";
+
+    /// Whether an input is a sample's, and not one of the step's scalars.
+    pub fn is_of_samples(name: &str) -> bool {
+        ![Training::LEARNING_RATE, Training::STEP, Training::KEY].contains(&name)
+    }
 }
 
 /// Machine code for a device.

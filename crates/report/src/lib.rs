@@ -29,6 +29,7 @@ mod export;
 mod import;
 mod model;
 mod page;
+mod printable;
 mod request;
 mod run;
 mod view;
@@ -36,12 +37,13 @@ mod view;
 pub use export::StepTime;
 pub use import::{ImportError, import};
 pub use model::{
-    Actual, AtPeak, BoundsRow, BufferActual, BufferRow, ConstantRow, FORMAT, FreeRange, Measured, Origin, Outside,
-    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, StepRow, Touch, UnavailableItem, Unnamed,
-    VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
+    Actual, AtPeak, BoundsRow, BufferActual, BufferRow, ConstantRow, FORMAT, FreeRange, Measured, Opportunity,
+    OpportunityKind, Origin, Outside, PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, StepRow,
+    Touch, UnavailableItem, Unnamed, VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
 };
 pub use page::Page;
-pub use request::{Flag, Form, Request};
+pub use printable::printable;
+pub use request::{Flag, Form, GROUPS_MAX, PROFILE_MAX, Request};
 pub use run::{BenchReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
 pub use view::{
     Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Groups, GroupsError, Largest, Measure, MovedBuffer, Options,

@@ -7,7 +7,13 @@ use std::path::{Path, PathBuf};
 use types::Bytes;
 
 use crate::view::{Depth, Fit, Groups, Measure, Options, View};
-use crate::{Page, Report};
+use crate::{Origin, Page, Report};
+
+/// The largest file of groups.
+pub const GROUPS_MAX: Bytes = Bytes(1 << 26);
+
+/// The largest profile or report that is read.
+pub const PROFILE_MAX: Bytes = Bytes(1 << 30);
 
 /// A request for views and files of a report.
 #[derive(Clone, Debug, Default)]
@@ -75,13 +81,15 @@ const FORMS: [(&str, Form); 9] = [
 ];
 
 /// The views that are printed by default.
-const SCREEN: [View; 4] = [View::Headline, View::Bars, View::Top, View::Timeline];
+const SCREEN: [View; 5] = [View::Headline, View::Bars, View::Top, View::Opportunities, View::Timeline];
+/// Those of an imported profile.
+const SCREEN_IMPORTED: [View; 3] = [View::Headline, View::Bars, View::Top];
 
 impl Request {
     /// Every flag, in the order of help texts. Each takes a value.
     pub const FLAGS: [Flag; 17] = [
         flag("fits", "BYTES", "exit with code 1 if the plan does not fit, as 8GiB"),
-        flag("view", "NAME[,NAME...]", "headline, bars, top, timeline, map, flame, actual or all"),
+        flag("view", "NAME[,NAME...]", "headline, bars, top, opportunities, timeline, map, flame, actual or all"),
         flag("top", "K", "rows of tables (default 10)"),
         flag("depth", "N", "parts of a scope that make a layer (default: few layers)"),
         flag("groups", "FILE.toml", "categories by keywords instead of layers: [layer], [data_structure]"),
@@ -157,6 +165,7 @@ impl Request {
     pub fn text(&self, report: &Report) -> String {
         let fit = self.fit(report);
         let views = match (&self.views[..], self.files.is_empty() && fit.is_none()) {
+            ([], true) if report.origin != Origin::Plan => &SCREEN_IMPORTED[..],
             ([], true) => &SCREEN[..],
             ([], false) => &[View::Headline],
             (views, _) => views,

@@ -1,8 +1,8 @@
 //! Each rule of [`check`]: a valid plan with one thing wrong is refused for that reason and no other.
 
 use prestow_plan::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Place, Plan, PlanError, Port,
-    Sharing, StatePort, Step, ValueSpan, check, dump, image,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Phase, Place, Plan, PlanError, Port,
+    Sharing, StatePort, Step, Training, ValueSpan, check, dump, image,
 };
 use types::{Bytes, Certificate, DType, Layout, Role, Scope, Shape, Tag};
 
@@ -327,4 +327,53 @@ fn image_refuses_what_check_refuses_and_several_plans_with_state() {
     let mut invalid = valid();
     invalid.states.clear();
     assert!(written(&[invalid]).is_err());
+}
+
+/// The valid plan as a step of training: its output is the loss, its input the learning rate.
+fn step_of_training() -> Plan {
+    let scalar = |name: &str, place| {
+        let operand = Operand { size: Bytes(4), ..in_buffer(place) };
+        Port { name: name.into(), shape: Shape::scalar(), operand, ..port(name, in_buffer(place)) }
+    };
+    let mut plan = valid();
+    plan.inputs.push(scalar(Training::LEARNING_RATE, 0));
+    plan.outputs.push(scalar(Training::LOSS, 2));
+    plan.phase =
+        Phase::Training(Training { labels: vec!["x".into()], prediction: Some("y".into()), ..Training::default() });
+    plan
+}
+
+#[test]
+fn step_of_training_needs_its_ports() {
+    assert_eq!(check(&step_of_training()), Ok(()));
+    let messages = |change: fn(&mut Plan)| {
+        let mut plan = step_of_training();
+        change(&mut plan);
+        let errors = check(&plan).expect_err("a port is missing");
+        errors.iter().map(PlanError::to_string).collect::<Vec<String>>()
+    };
+    let rate = "a plan for training must have an input `learning_rate` of `f32[]`";
+    let loss = "a plan for training must have an output `loss` of `f32[]`";
+    let named = ["a plan for training must have an input `x`", "a plan for training must have an output `y`"];
+    assert_eq!(messages(|plan| drop(plan.inputs.pop())), [rate]);
+    assert_eq!(messages(|plan| plan.outputs[1].name = "cost".into()), [loss]);
+    assert_eq!(messages(|plan| plan.inputs[0].name = "z".into()), [named[0]]);
+    assert_eq!(messages(|plan| plan.outputs[0].name = "z".into()), [named[1]]);
+}
+
+#[test]
+fn image_has_a_step_and_its_evaluation() {
+    let written = |plans: &[Plan]| image::write(&mut Vec::new(), b"runner", plans, &[0; 32]).map_err(|e| e.to_string());
+    let (step, mut evaluation) = (step_of_training(), step_of_training());
+    evaluation.phase = Phase::Evaluation(step.phase.training().expect("it is a step").clone());
+    assert_eq!(written(&[step.clone()]), Ok(()));
+    assert_eq!(written(&[step.clone(), evaluation.clone()]), Ok(()));
+    let refused = |plans: &[Plan], reason: &str| {
+        let error = written(plans).expect_err("the plans do not belong together");
+        assert!(error.contains(reason), "{error}");
+    };
+    refused(&[evaluation.clone(), step.clone()], "a plan for a step of training must be the first");
+    refused(&[evaluation.clone()], "a plan for a step of training must be the first");
+    evaluation.states[0].port.name = "other".into();
+    refused(&[step, evaluation], "the evaluation reads the state `other`, which the step does not train");
 }

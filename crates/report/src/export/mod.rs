@@ -10,7 +10,7 @@ mod pprof;
 mod snapshot;
 pub(crate) mod tbd;
 mod trace;
-mod two_column;
+pub(crate) mod two_column;
 
 pub use trace::StepTime;
 

@@ -18,7 +18,7 @@ pub(crate) fn tag(item: &Item) -> String {
     let scope = item.scope.replace('/', ":");
     let name = &item.name;
     match (item.kind, &item.role[..]) {
-        (ItemKind::Free, _) => "<unk>:hole".into(),
+        (ItemKind::Free, _) => "<unk>:free".into(),
         (ItemKind::OtherBatches, _) => "<unk>:constants_of_other_batches".into(),
         (_, "weight") => format!("{scope}:in_arg:{name}"),
         (_, "constant") => format!("{scope}:constant:{name}"),

@@ -30,7 +30,11 @@ pub(crate) fn profile(report: &Report) -> Vec<u8> {
     let mut frames = Strings::default();
     for (path, values) in &samples {
         let mut sample = Message::default();
-        sample.packed(1, path.iter().rev().map(|frame| frames.ix(frame) + 1));
+        // Viewers merge frames by name, so a scope's frame has its whole path: `0` of two layers are two frames. The leaf
+        // is the role, whose bytes are to be merged.
+        let scopes = (1..path.len()).map(|depth| path[..depth].join("/"));
+        let names: Vec<String> = scopes.chain(path.last().cloned()).collect();
+        sample.packed(1, names.iter().rev().map(|frame| frames.ix(frame) + 1));
         sample.packed(2, values.iter().map(|value| *value as u64));
         if let Some(role) = path.last() {
             let mut label = Message::default();

@@ -5,10 +5,12 @@ use serde_json::{Map, Value, json};
 use crate::Report;
 use crate::model::{Item, ItemKind, items};
 
-/// The keywords of TBD's script, in its order, with its names for them. The first keyword in a tag counts.
-const KEYWORDS: [(&str, &str); 35] = [
+/// The keywords of TBD's scripts with their names, in the order of the analysis, then those that only the plot script
+/// names. The first keyword in a tag counts.
+const KEYWORDS: [(&str, &str); 46] = [
     ("in_arg", "Weights"),
     ("arg_grad", "Weight Gradients"),
+    ("aux_state", "Auxiliary State"),
     ("optimizer", "Optimizer State"),
     ("workspace", "Workspace"),
     ("rnn", "RNN Layer"),
@@ -41,11 +43,26 @@ const KEYWORDS: [(&str, &str); 35] = [
     ("(source)", "Source"),
     ("(target)", "Target"),
     ("(target_label)", "Target Label"),
+    ("(data)", "Data"),
+    ("split", "Split Op"),
+    ("dropout", "Dropout"),
+    ("relu", "Relu"),
+    ("conv", "Convolutional Unit"),
+    ("pool", "Pooling"),
+    ("bn", "Batch Norm"),
+    (":id", "Id"),
+    (":fc", "Fully Connected"),
+    ("_sc", "SC unit"),
     ("untagged", "Unknown"),
 ];
 
 /// The keyword that counts tags without another keyword.
 const UNCLEAR: &str = "warning!,ctx_source_unclear";
+
+/// The key of results of the forward pass without a keyword, "Activation" in the plot.
+const FORWARD: &str = "activation";
+/// The key of other tags without a keyword, "Unknown" in the plot.
+const UNKNOWN_TAG: &str = "untagged";
 
 /// The keyword that counts a tag in brackets, and its name; `None` for a tag unknown to the script.
 pub(crate) fn keyword(tag: &str) -> Option<(&'static str, &'static str)> {
@@ -57,8 +74,12 @@ pub(crate) fn keyword(tag: &str) -> Option<(&'static str, &'static str)> {
 pub(crate) fn analysis(report: &Report) -> String {
     let mut rows: Vec<(String, f64, Vec<String>)> = Vec::new();
     for (tag, bytes) in tags(report) {
-        // The script only warns about unknown tags; here their bytes are kept.
-        let word = keyword(&tag).map_or("forward_features", |(word, _)| word);
+        // The script only warns about unknown tags; here their bytes are kept, under a key that the plot script has.
+        let word = match keyword(&tag) {
+            Some((word, _)) => word,
+            None if tag.starts_with("(forward_features:") => FORWARD,
+            None => UNKNOWN_TAG,
+        };
         let tag = format!("{tag}.\n");
         match rows.iter_mut().find(|(known, ..)| known == word) {
             Some((_, total, tags)) => {

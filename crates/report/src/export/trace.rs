@@ -49,6 +49,10 @@ pub(crate) fn trace(report: &Report, times: Option<&[StepTime]>) -> String {
     for step in 0..steps as u32 {
         // All keys at each time: a counter keeps its value until its next event.
         let live = |(role, live): (&String, &Vec<u64>)| (role.clone(), json!(live[step as usize]));
+        let total = planned.steps.get(step as usize).map_or(planned.arena_bytes, |row| row.live_bytes);
+        events.push(json!({
+            "ph": "C", "pid": LIVE, "ts": start(step), "name": "total", "args": { "bytes": total },
+        }));
         for (role, bytes) in planned.timeline.iter().map(live) {
             events.push(json!({
                 "ph": "C", "pid": LIVE, "ts": start(step), "name": role, "args": { "bytes": bytes },

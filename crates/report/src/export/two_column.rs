@@ -17,14 +17,14 @@ pub(crate) fn csv(report: &Report) -> String {
 }
 
 /// The tag of an item in the older grammar.
-fn tag(item: &Item) -> String {
+pub(crate) fn tag(item: &Item) -> String {
     let plain = |text: &str| text.replace([',', '\n', '\r'], "_");
     if let Some(foreign) = &item.foreign {
         return plain(foreign);
     }
     let name = plain(&item.name);
     match (item.kind, &item.role[..]) {
-        (ItemKind::Free, _) => "unknown:hole".into(),
+        (ItemKind::Free, _) => "unknown:free".into(),
         (ItemKind::OtherBatches, _) => "unknown:constants_of_other_batches".into(),
         (_, "weight" | "constant") => format!("in_arg:{name}"),
         (_, "weight_gradient") => format!("arg_grad:{name}"),

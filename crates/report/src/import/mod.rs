@@ -112,7 +112,7 @@ fn report(
         kernel: "allocate".into(),
         label: Bytes(buffer.padded_bytes).to_string(),
         flops: 0,
-        live_bytes: end - timeline[Role::Hole.name()][ix],
+        live_bytes: end - timeline[Role::Free.name()][ix],
     };
     let step_rows = if kind == Kind::Sequence { buffers.iter().enumerate().map(step).collect() } else { Vec::new() };
     let mut planned = Planned {
@@ -128,8 +128,9 @@ fn report(
         constants_padding_bytes: 0,
         constants_other_bytes: 0,
         by_role: Default::default(),
-        holes_at_peak: Vec::new(),
+        free_at_peak: Vec::new(),
         alive_at_peak: Vec::new(),
+        opportunities: Vec::new(),
         steps: step_rows,
         timeline,
         buffers,
@@ -137,7 +138,7 @@ fn report(
     };
     finish(&mut planned);
     let unknown_end = |row: &mut AtPeak| {
-        row.why.kind = WhyKind::NotTold;
+        row.why.kind = WhyKind::Unknown;
         row.why.step = None;
         row.why.text = "it was allocated; the profile has no end of its lifetime".into();
     };

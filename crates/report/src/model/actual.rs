@@ -51,7 +51,7 @@ pub struct Actual {
     pub device_processes: Vec<ProcessItem>,
     /// Figures that the device's management library does not report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub device_untold: Vec<UnavailableItem>,
+    pub device_unavailable: Vec<UnavailableItem>,
 }
 
 /// A figure that is unavailable, and why.
@@ -175,7 +175,7 @@ impl Report {
         let device = memory.device.iter().map(item).collect();
         let device_processes = memory.device_usage.items.iter().map(item).collect();
         let unavailable = memory.device_usage.unavailable.iter();
-        let device_untold =
+        let device_unavailable =
             unavailable.map(|item| UnavailableItem { what: item.what.clone(), why: item.why.clone() }).collect();
         let (planned_resident, residual) = items.partition(|item| PLANNED_MAPPINGS.contains(&item.what.as_str()));
         let actual = Actual {
@@ -193,7 +193,7 @@ impl Report {
             residual,
             device,
             device_processes,
-            device_untold,
+            device_unavailable,
         };
         self.measured = Some(Measured { actual, verdict });
         self

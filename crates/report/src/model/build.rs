@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use plan::{Buffer, Operand, Place, Plan, RefusedReason, RefusedSharing, Sharing, ValueSpan};
+use plan::{Buffer, BufferIx, Operand, Place, Plan, RefusedReason, RefusedSharing, Sharing, ValueSpan};
 use types::{Bytes, Layout, Role};
 
 use super::{
     AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Origin, Planned, RefusedRow, Report, StepRow, Touch, VERSION,
-    ValueRow, Why,
+    ValueRow, Why, lives, opportunity, spans,
 };
 
 impl Report {
@@ -19,7 +19,7 @@ impl Report {
         let buffers: Vec<BufferRow> =
             plan.buffers.iter().enumerate().map(|(ix, buffer)| row(plan, ix, buffer, &touches)).collect();
         let timeline = timeline(&buffers, plan.step_count(), arena.size().0);
-        let live = |step: usize| arena.size().0 - timeline[Role::Hole.name()][step];
+        let live = |step: usize| arena.size().0 - timeline[Role::Free.name()][step];
         let steps = plan.steps.iter().enumerate().map(|(ix, step)| StepRow {
             scope: step.scope.to_string(),
             kernel: step.kernel.clone(),
@@ -41,14 +41,16 @@ impl Report {
             constants_padding_bytes: section.padding,
             constants_other_bytes: section.other,
             by_role: BTreeMap::new(),
-            holes_at_peak: Vec::new(),
+            free_at_peak: Vec::new(),
             alive_at_peak: Vec::new(),
+            opportunities: Vec::new(),
             steps: steps.collect(),
             timeline,
             buffers,
             constants: section.rows,
         };
         finish(&mut planned);
+        planned.opportunities = opportunity::find(&planned);
         Report {
             format: FORMAT.into(),
             version: VERSION,
@@ -72,7 +74,7 @@ pub(crate) fn finish(planned: &mut Planned) {
         *by_role.entry(constant.role.clone()).or_default() += constant.own_bytes;
     }
     planned.by_role = by_role;
-    planned.holes_at_peak = holes(planned, step);
+    planned.free_at_peak = free_ranges(planned, step);
     let alive = planned.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_alive(step));
     let mut alive: Vec<AtPeak> = alive
         .map(|(ix, buffer)| AtPeak {
@@ -88,7 +90,7 @@ pub(crate) fn finish(planned: &mut Planned) {
 }
 
 /// Ranges of the arena that no buffer covers at a step.
-fn holes(planned: &Planned, step: u32) -> Vec<FreeRange> {
+fn free_ranges(planned: &Planned, step: u32) -> Vec<FreeRange> {
     let mut live: Vec<(u64, u64)> = planned
         .buffers
         .iter()
@@ -98,28 +100,31 @@ fn holes(planned: &Planned, step: u32) -> Vec<FreeRange> {
     live.sort_unstable();
     live.push((planned.arena_bytes, planned.arena_bytes));
     let mut end = 0;
-    let mut holes = Vec::new();
+    let mut ranges = Vec::new();
     for (start, next) in live {
         if end < start {
-            holes.push(FreeRange { offset: end, bytes: start - end });
+            ranges.push(FreeRange { offset: end, bytes: start - end });
         }
         end = end.max(next);
     }
-    holes
+    ranges
 }
 
 /// For each role the live bytes at each step, padding and free bytes included.
 pub(crate) fn timeline(buffers: &[BufferRow], steps: u32, arena_bytes: u64) -> BTreeMap<String, Vec<u64>> {
     let mut changes: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for buffer in buffers {
-        let padding = buffer.padded_bytes - buffer.bytes;
-        for (role, bytes) in [(&buffer.role[..], buffer.bytes), (Role::Padding.name(), padding)] {
+        let mut add = |role, bytes: u64, first: u32, last: u32| {
             let changes = changes.entry(role).or_insert_with(|| vec![0; steps as usize + 1]);
-            changes[buffer.first_step as usize] += bytes as i64;
-            changes[buffer.last_step as usize + 1] -= bytes as i64;
+            changes[first as usize] += bytes as i64;
+            changes[last as usize + 1] -= bytes as i64;
+        };
+        for span in spans(buffer) {
+            add(buffer.role_of(span.value), span.bytes, span.first_step, span.last_step);
         }
+        add(Role::Padding.name(), buffer.padded_bytes - buffer.bytes, buffer.first_step, buffer.last_step);
     }
-    let mut hole = vec![arena_bytes; steps as usize];
+    let mut free = vec![arena_bytes; steps as usize];
     let mut timeline = BTreeMap::new();
     for (role, changes) in changes {
         let mut live = 0i64;
@@ -128,10 +133,10 @@ pub(crate) fn timeline(buffers: &[BufferRow], steps: u32, arena_bytes: u64) -> B
             live as u64
         });
         let sums: Vec<u64> = sums.collect();
-        hole.iter_mut().zip(&sums).for_each(|(hole, live)| *hole -= live);
+        free.iter_mut().zip(&sums).for_each(|(free, live)| *free -= live);
         timeline.insert(role.to_string(), sums);
     }
-    timeline.insert(Role::Hole.name().to_string(), hole);
+    timeline.insert(Role::Free.name().to_string(), free);
     timeline
 }
 
@@ -184,9 +189,11 @@ fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow 
         bytes: held.size().0,
         first_step: held.first_step,
         last_step: held.last_step,
+        held_until: held.last_step,
+        role: buffer.tag.role.name().into(),
         sharing: sharing(held.sharing).into(),
     };
-    BufferRow {
+    let mut row = BufferRow {
         tag: buffer.tag.to_string(),
         scope: buffer.tag.scope.to_string(),
         role: buffer.tag.role.name().into(),
@@ -201,7 +208,16 @@ fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow 
         last_reader: touch(touches.reader[ix]),
         refused: buffer.refused.iter().map(refused).collect(),
         actual: None,
-    }
+    };
+    lives::resolve(&mut row, &results_in(plan, ix));
+    row
+}
+
+/// The ranges of a buffer that are results of the model.
+fn results_in(plan: &Plan, ix: usize) -> Vec<(u64, u64)> {
+    let operands = plan.outputs.iter().map(|port| &port.operand);
+    let own = operands.filter(|operand| operand.place == Place::Buffer(BufferIx(ix as u32)));
+    own.map(|operand| (operand.offset.0, operand.offset.0 + operand.size.0)).collect()
 }
 
 fn sharing(sharing: Sharing) -> &'static str {

@@ -57,9 +57,9 @@ pub(crate) fn items(report: &Report) -> Vec<Item> {
             padded_bytes: constant.own_bytes + constant.padding_bytes,
         });
     }
-    let holes: u64 = planned.holes_at_peak.iter().map(|hole| hole.bytes).sum();
+    let free: u64 = planned.free_at_peak.iter().map(|range| range.bytes).sum();
     for (kind, scope, role, bytes) in [
-        (ItemKind::Free, "", "hole", holes),
+        (ItemKind::Free, "", "free", free),
         (ItemKind::OtherBatches, "(other batches)", "constant", planned.constants_other_bytes),
     ] {
         if 0 < bytes {
@@ -87,7 +87,7 @@ fn of_buffer(ix: usize, buffer: &BufferRow, step: u32) -> Vec<Item> {
             kind: ItemKind::Buffer(ix),
             scope: value.map_or_else(|| buffer.scope.clone(), |value| value.name.clone()),
             name: value.map_or_else(|| buffer.scope.clone(), |value| value.name.clone()),
-            role: buffer.role.clone(),
+            role: buffer.role_of(span.value).to_string(),
             foreign: None,
             type_text: value.map(super::ValueRow::type_text).unwrap_or_default(),
             bytes: span.bytes,

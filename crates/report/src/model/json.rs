@@ -68,7 +68,8 @@ fn check(report: &Report) -> Result<(), ReadError> {
         for value in &buffer.values {
             let lives = buffer.first_step <= value.first_step
                 && value.first_step <= value.last_step
-                && value.last_step <= buffer.last_step;
+                && value.last_step <= value.held_until
+                && value.held_until <= buffer.last_step;
             if !lives || !in_bounds(value.offset, value.bytes, buffer.bytes) {
                 return Err(ReadError::Inconsistent("a value is outside its buffer"));
             }

@@ -1,13 +1,15 @@
 //! [`Report`]: the memory report as exact numbers. Every view and every export is a function of it.
 //!
 //! `build` makes one from a plan, `actual` adds measurements of a run, `span` attributes bytes of a buffer to values
-//! over time. `item` divides the bytes at the peak into items that add up to the plan's bytes. `json` reads and writes
+//! over time, `lives` extends values by their views. `item` divides the bytes at the peak into items that add up to the plan's bytes. `json` reads and writes
 //! the versioned form that `docs/reference/memory-report.md` describes.
 
 mod actual;
 mod build;
 mod item;
 mod json;
+mod lives;
+mod opportunity;
 mod span;
 mod why;
 
@@ -22,13 +24,14 @@ pub use build::placement_csv;
 pub(crate) use build::{finish, timeline};
 pub(crate) use item::{Item, ItemKind, items};
 pub use json::{ReadError, read};
+pub use opportunity::{Opportunity, OpportunityKind};
 pub(crate) use span::{Span, spans};
 pub use why::{Why, WhyKind};
 
 /// The `format` of a report's JSON.
 pub const FORMAT: &str = "prestow-memory-report";
 /// The version of the report's JSON. It grows by one with every change that readers of older versions would misread.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Planned memory, and used memory if it was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,22 +102,24 @@ pub struct Planned {
     pub order: BoundsRow,
     /// A step at which the lower bound is reached.
     pub peak_step: u32,
-    /// The constants' section of the image.
+    /// The constants' section of the executable.
     pub weights_bytes: u64,
     /// Bytes of the section between one constant and the next.
     pub constants_padding_bytes: u64,
     /// Bytes of the section that only plans for other batches read.
     pub constants_other_bytes: u64,
-    /// Bytes by role: buffers alive at the peak step, with `padding` and `hole`, which add up to the arena; then
-    /// `weight` and `constant` from the image.
+    /// Bytes by role: buffers alive at the peak step, with `padding` and `free`, which add up to the arena; then
+    /// `weight` and `constant` from the executable.
     pub by_role: BTreeMap<String, u64>,
     /// Ranges of the arena that no buffer covers at the peak step.
-    pub holes_at_peak: Vec<FreeRange>,
+    pub free_at_peak: Vec<FreeRange>,
     /// The buffers that are alive at the peak step, the largest first, and why.
     pub alive_at_peak: Vec<AtPeak>,
+    /// Changes that would need less memory, the largest saving first.
+    pub opportunities: Vec<Opportunity>,
     /// The kernel calls.
     pub steps: Vec<StepRow>,
-    /// For each role the bytes alive at each step; with `padding` and `hole` they add up to the arena at each.
+    /// For each role the bytes alive at each step; with `padding` and `free` they add up to the arena at each.
     pub timeline: BTreeMap<String, Vec<u64>>,
     /// Every buffer.
     pub buffers: Vec<BufferRow>,
@@ -251,6 +256,11 @@ fn is_run(persistence: &Persistence) -> bool {
 }
 
 impl BufferRow {
+    /// The role of the bytes of a value, or of bytes that no value has.
+    pub(crate) fn role_of(&self, value: Option<usize>) -> &str {
+        value.map_or(&self.role, |value| &self.values[value].role)
+    }
+
     /// Whether it is alive at a step.
     pub fn is_alive(&self, step: u32) -> bool {
         (self.first_step..=self.last_step).contains(&step)
@@ -281,6 +291,10 @@ pub struct ValueRow {
     pub first_step: u32,
     /// The last step that touches it, inclusive.
     pub last_step: u32,
+    /// The last step that reads its bytes, also through a view of them, inclusive.
+    pub held_until: u32,
+    /// The purpose of its bytes. It differs from the buffer's role if the buffer holds a result later.
+    pub role: String,
     /// `own`, `view`, `part` or `in_place`.
     pub sharing: String,
 }
@@ -316,7 +330,7 @@ pub struct RefusedRow {
     pub text: String,
 }
 
-/// A constant of the image.
+/// A constant of the executable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConstantRow {
     /// Its name and role.
@@ -344,7 +358,7 @@ pub struct ConstantRow {
 }
 
 impl Report {
-    /// The bytes of the arena and of the image's constants.
+    /// The bytes of the arena and of the executable's constants.
     pub fn planned_bytes(&self) -> u64 {
         self.planned.arena_bytes + self.planned.weights_bytes
     }

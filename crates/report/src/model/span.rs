@@ -22,7 +22,7 @@ pub(crate) struct Span {
 pub(crate) fn spans(buffer: &BufferRow) -> Vec<Span> {
     let mut times: Vec<u32> = vec![buffer.first_step, buffer.last_step + 1];
     for value in &buffer.values {
-        times.extend([value.first_step, value.last_step + 1]);
+        times.extend([value.first_step, value.held_until + 1]);
     }
     times.sort_unstable();
     times.dedup();
@@ -35,7 +35,7 @@ pub(crate) fn spans(buffer: &BufferRow) -> Vec<Span> {
         let (first_step, last_step) = (time[0], time[1] - 1);
         let is_alive = |ix: &&usize| {
             let value = &buffer.values[**ix];
-            value.first_step <= first_step && last_step <= value.last_step
+            value.first_step <= first_step && last_step <= value.held_until
         };
         let alive: Vec<usize> = by_birth.iter().filter(is_alive).copied().collect();
         let now = tile(buffer, &alive).into_iter().map(|(value, offset, bytes)| Span {

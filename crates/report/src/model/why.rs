@@ -2,6 +2,7 @@
 
 use plan::Persistence;
 use serde::{Deserialize, Serialize};
+use types::Role;
 
 use super::{BufferRow, Planned, ValueRow};
 
@@ -38,7 +39,7 @@ pub enum WhyKind {
     /// It holds no value at the step: a slice of it is yet to be written.
     Waits,
     /// Unknown, for an imported profile.
-    NotTold,
+    Unknown,
 }
 
 impl Why {
@@ -51,32 +52,34 @@ impl Why {
         if buffer.role == "workspace" && buffer.last_reader.is_none() {
             return why(WhyKind::Scratch, Some(step), "scratch of this step".into());
         }
-        let is_now = |value: &&ValueRow| (value.first_step..=value.last_step).contains(&step);
-        // If several values are alive, the one that lives longest keeps the buffer alive.
-        let holds = buffer.values.iter().filter(is_now).max_by_key(|value| (value.last_step, value.first_step));
+        let is_now = |value: &&ValueRow| (value.first_step..=value.held_until).contains(&step);
+        // If several values are alive, the one that is held longest keeps the buffer alive.
+        let holds = buffer.values.iter().filter(is_now).max_by_key(|value| (value.held_until, value.first_step));
         let next = buffer.values.iter().filter(|value| step < value.first_step).min_by_key(|value| value.first_step);
         if let (None, Some(next)) = (holds, next) {
-            let text = format!("it waits for `{}`, from {} on", next.name, next.first_step);
+            let text = format!("no value yet: `{}` is written at step {}", next.name, next.first_step);
             return why(WhyKind::Waits, Some(next.first_step), text);
         }
-        let last = holds.map(|value| value.last_step);
-        if buffer.role == "output" && last.is_none_or(|last| last == buffer.last_step) {
+        let is_result = holds.map_or(&buffer.role, |value| &value.role) == Role::Output.name();
+        let last = holds.map(|value| value.held_until);
+        if is_result && last.is_none_or(|last| last == buffer.last_step) {
             return why(WhyKind::Output, None, "a result: the caller reads it after the run".into());
         }
         let reader = buffer.last_reader.as_ref().map(|reader| reader.step);
         let Some(at) = last.filter(|last| Some(*last) != reader && *last < buffer.last_step).or(reader) else {
             return match planned.steps.is_empty() {
-                true => why(WhyKind::NotTold, None, "it was allocated; the end of its lifetime is unknown".into()),
+                true => why(WhyKind::Unknown, None, "it was allocated; the end of its lifetime is unknown".into()),
                 false => why(WhyKind::NeverRead, None, "it is written and never read".into()),
             };
         };
-        if at <= step {
-            return why(WhyKind::ReadNow, Some(at), "this step reads it, the last to do so".into());
-        }
         let scope = planned.steps.get(at as usize).map_or("", |row| &row.scope);
+        let read = format!("last read at step {at} by `{scope}`");
+        if at <= step {
+            return why(WhyKind::ReadNow, Some(at), read);
+        }
         match !is_gradient(&buffer.role) && writes_gradient(planned, at) {
-            true => why(WhyKind::SavedForBackward, Some(at), format!("saved for backward: `{scope}` reads it at {at}")),
-            false => why(WhyKind::ReadLater, Some(at), format!("`{scope}` reads it last, at {at}")),
+            true => why(WhyKind::SavedForBackward, Some(at), format!("saved for backward: {read}")),
+            false => why(WhyKind::ReadLater, Some(at), read),
         }
     }
 }

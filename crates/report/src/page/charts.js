@@ -2,8 +2,9 @@
 
 function bars(target, title, rows, total, isLayer) {
   const style = (row, ix) =>
-    LOOKS.get(row.name.toLowerCase()) ||
-    (isLayer || !RANK.has(row.name) ? look(LAYERS[ix % LAYERS.length]) : look(row.name));
+    isLayer && !["free", "padding", "residual", "Untrackable"].includes(row.name)
+      ? layerLook(ix)
+      : LOOKS.get(row.name.toLowerCase()) || layerLook(ix);
   const most = Math.max(1, ...rows.map(row => row.bytes));
   const positive = rows.reduce((sum, row) => sum + Math.max(0, row.bytes), 0);
   const strip = el(
@@ -50,7 +51,7 @@ function bars(target, title, rows, total, isLayer) {
   const foot = el(
     "tr",
     {},
-    el("th", {}, "together"),
+    el("th", {}, "total"),
     el("th", { class: "n", title: exact(total) }, bytes(total)),
     el("th", { class: "n" }, "100.0 %"),
     el("th"),
@@ -67,7 +68,7 @@ function bars(target, title, rows, total, isLayer) {
 }
 
 const TIMED = Object.keys(P.timeline)
-  .filter(role => role !== "hole" && P.timeline[role].some(n => 0 < n))
+  .filter(role => role !== "free" && P.timeline[role].some(n => 0 < n))
   .sort((a, b) => rank(a) - rank(b));
 const WRITTEN = R.actual && R.actual.live_written_bytes.length === P.steps.length ? R.actual.live_written_bytes : null;
 const liveAt = step => TIMED.reduce((sum, role) => sum + P.timeline[role][step], 0);

@@ -38,8 +38,9 @@ const LOOKS = new Map(D.styles.map(style => [style.name, style]));
 const look = role => LOOKS.get(role.toLowerCase()) || LOOKS.get("unknown");
 const RANK = new Map(D.styles.map((style, ix) => [style.name, ix]));
 const rank = role => (RANK.has(role) ? RANK.get(role) : 99);
-// Looks that neighbouring layers take in turn; their names always stand beside.
-const LAYERS = ["activation", "input", "weight", "workspace", "output", "state"];
+// Layers and scopes have colors of their own, which no role has; their names always stand beside.
+const layerLook = ix => ({ color: D.layers[ix % D.layers.length], pattern: "plain" });
+const IS_PLAN = R.origin === "plan";
 
 function swatch(style) {
   return el("span", {
@@ -100,10 +101,13 @@ function pattern(context, name, color) {
   }
   return PATTERNS.get(key);
 }
+// Text on a role's color.
+const inkOn = style => (style.color === "#0072b2" ? "#fff" : "#111");
 function fill(context, style, x, y, width, height) {
   context.fillStyle = style.color;
   context.fillRect(x, y, width, height);
-  const marks = 3 <= width && 3 <= height ? pattern(context, style.pattern, "rgba(0,0,0,.45)") : null;
+  // In a thin shape a pattern would hide the color.
+  const marks = 12 <= width && 12 <= height ? pattern(context, style.pattern, "rgba(0,0,0,.45)") : null;
   if (marks) {
     context.fillStyle = marks;
     context.fillRect(x, y, width, height);
@@ -144,19 +148,30 @@ const isAlive = (buffer, step) => buffer.first_step <= step && step <= buffer.la
 const stepName = step => (P.steps[step] ? P.steps[step].scope + " (" + P.steps[step].kernel + ")" : "");
 const typeText = value => value.dtype + "[" + value.shape.join(",") + "]";
 
+// The values whose bytes a buffer holds at a step, those included that are read later through a view.
+const valuesAt = (buffer, step) =>
+  buffer.values.filter(value => value.first_step <= step && step <= value.held_until);
+
+// The role of a buffer's bytes at a step.
+function roleAt(ix, step) {
+  const now = valuesAt(BUFFERS[ix], step);
+  return now.length ? now[now.length - 1].role : BUFFERS[ix].role;
+}
+
 // Why a buffer is alive at a step; at the peak the report has said it.
 const WHY_AT_PEAK = new Map(P.alive_at_peak.map(row => [row.buffer, row.why.text]));
 function why(ix, step) {
   if (step === P.peak_step && WHY_AT_PEAK.has(ix)) return WHY_AT_PEAK.get(ix);
   const buffer = BUFFERS[ix];
+  if (buffer.persistence === "session") return "state: the next run reads it";
   if (buffer.role === "workspace" && !buffer.last_reader) return "scratch of this step";
-  const held = buffer.values.filter(value => isAlive(value, step)).map(value => value.last_step);
+  const held = valuesAt(buffer, step).sort((a, b) => b.held_until - a.held_until || b.first_step - a.first_step)[0];
   const next = buffer.values.filter(value => step < value.first_step).sort((a, b) => a.first_step - b.first_step)[0];
-  if (!held.length && next) return "it waits for `" + next.name + "`, from " + next.first_step + " on";
-  const last = held.length ? Math.max(...held) : buffer.last_step;
-  if (buffer.role === "output" && last === buffer.last_step) return "a result: the caller reads it after the run";
+  if (!held && next) return "no value yet: `" + next.name + "` is written at step " + next.first_step;
+  const last = held ? held.held_until : buffer.last_step;
+  if ((held || buffer).role === "output" && last === buffer.last_step)
+    return "a result: the caller reads it after the run";
   const at = last < buffer.last_step ? last : buffer.last_reader ? buffer.last_reader.step : -1;
-  if (at < 0) return R.origin === "plan" ? "it is written and never read" : "it was allocated";
-  if (at <= step) return "this step reads it, the last to do so";
-  return "`" + (P.steps[at] ? P.steps[at].scope : "") + "` reads it last, at " + at;
+  if (at < 0) return IS_PLAN ? "it is written and never read" : "it was allocated";
+  return "last read at step " + at + " by `" + (P.steps[at] ? P.steps[at].scope : "") + "`";
 }

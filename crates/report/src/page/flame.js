@@ -21,7 +21,7 @@ function drawFlame() {
   flame.boxes = [];
   const box = (name, node, x, wide, level, path, isLeaf) => {
     if (wide < 0.7) return;
-    const style = isLeaf ? look(name) : look(LAYERS[level % 2]);
+    const style = isLeaf ? look(name) : layerLook(level % 2);
     fill(
       context,
       { color: style.color, pattern: isLeaf ? style.pattern : "plain" },
@@ -30,7 +30,7 @@ function drawFlame() {
       wide - 0.7,
       row - 1.5,
     );
-    context.fillStyle = "#111";
+    context.fillStyle = isLeaf ? inkOn(style) : "#111";
     context.textAlign = "left";
     if (26 < wide) context.fillText(fitted(context, name, wide - 6), x + 3, row * level + 17);
     flame.boxes.push({ name, total: node.total, x, y: row * level + 3, wide, path });
@@ -99,7 +99,7 @@ function flameEvents() {
   document.querySelectorAll("input[name=measure]").forEach(input =>
     input.addEventListener("change", () => {
       flame.tree = input.value === "peak" ? D.flame_peak : D.flame_held;
-      Object.assign(flame, { unit: input.value === "peak" ? "" : " x steps", path: [], at: -1 });
+      Object.assign(flame, { unit: input.value === "peak" ? "" : " steps", path: [], at: -1 });
       drawFlame();
     }),
   );

@@ -21,6 +21,13 @@ function mapScale(width, height) {
   };
 }
 
+// For buffers whose bytes change their role: the spans with another one.
+const ROLES = new Map();
+for (const row of D.roles) {
+  if (!ROLES.has(row[0])) ROLES.set(row[0], []);
+  ROLES.get(row[0]).push(row);
+}
+
 let mapQueued = false;
 function queueMap() {
   if (mapQueued) return;
@@ -38,9 +45,7 @@ function drawMap() {
   context.beginPath();
   context.rect(s.left, s.top, s.wide, s.high);
   context.clip();
-  context.fillStyle = css("--hole");
-  context.fillRect(s.left, s.top, s.wide, s.high);
-  context.fillStyle = pattern(context, "crossed", css("--holeline"));
+  context.fillStyle = css("--free");
   context.fillRect(s.left, s.top, s.wide, s.high);
   const edge = css("--mark");
   context.textAlign = "left";
@@ -61,13 +66,18 @@ function drawMap() {
     if (1 <= padding) fill(context, look("padding"), x, y - padding, wide, padding);
     context.globalAlpha = state.matches && !state.matches.has(ix) ? 0.18 : 1;
     fill(context, look(buffer.role), x, y, wide, high);
-    if (3 <= wide && 3 <= high) {
+    for (const [, first, last, offset, size, role] of ROLES.get(ix) || []) {
+      const from = s.x(first),
+        up = s.y(buffer.offset + offset + size);
+      fill(context, look(role), from, up, s.x(last + 1) - from, s.y(buffer.offset + offset) - up);
+    }
+    if (6 <= wide && 6 <= high) {
       context.strokeStyle = edge;
       context.lineWidth = 0.6;
       context.strokeRect(x + 0.3, y + 0.3, wide - 0.6, high - 0.6);
     }
     if (46 < wide && 13 < high) {
-      context.fillStyle = look(buffer.role).color === "#0072b2" ? "#fff" : "#111";
+      context.fillStyle = ROLES.has(ix) ? "#111" : inkOn(look(buffer.role));
       const shown = Math.max(x, s.left) + 3;
       context.fillText(
         fitted(context, buffer.scope, Math.min(x + wide, s.left + s.wide) - shown - 3),

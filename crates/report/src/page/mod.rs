@@ -5,7 +5,8 @@
 
 use serde::Serialize;
 
-use crate::view::{Bars, Diff, Flame, Measure, Options, STYLES, WhatIf};
+use crate::model::spans;
+use crate::view::{Bars, Diff, Flame, LAYER_COLORS, Measure, Options, STYLES, WhatIf};
 use crate::{Report, StepsReport};
 
 const HTML: &str = include_str!("page.html");
@@ -46,6 +47,10 @@ struct Data<'a> {
     diff: Option<&'a Diff>,
     what_if: Option<&'a WhatIf>,
     styles: Vec<Look>,
+    /// Colors of layers and scopes.
+    layers: [&'static str; 6],
+    /// For buffers whose bytes change their role: buffer, first and last step, offset in the buffer, bytes, role.
+    roles: Vec<(usize, u32, u32, u64, u64, &'a str)>,
 }
 
 /// The style of a role.
@@ -55,6 +60,20 @@ struct Look {
     color: &'static str,
     pattern: &'static str,
     letter: char,
+}
+
+/// The bytes whose role is not that of their buffer.
+fn roles(report: &Report) -> Vec<(usize, u32, u32, u64, u64, &str)> {
+    let mut rows = Vec::new();
+    for (ix, buffer) in report.planned.buffers.iter().enumerate() {
+        for span in spans(buffer) {
+            let role = buffer.role_of(span.value);
+            if role != buffer.role {
+                rows.push((ix, span.first_step, span.last_step, span.offset, span.bytes, role));
+            }
+        }
+    }
+    rows
 }
 
 impl<'a> Page<'a> {
@@ -80,6 +99,8 @@ impl<'a> Page<'a> {
             diff: self.diff,
             what_if: self.what_if,
             styles: styles.collect(),
+            layers: LAYER_COLORS,
+            roles: roles(self.report),
         };
         let data = serde_json::to_string(&data).expect("a page's data has no maps with other keys than strings");
         // The data must not close its own element.

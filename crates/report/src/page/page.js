@@ -80,16 +80,28 @@ function redraw() {
 }
 byId("model").textContent = R.model;
 byId("subtitle").textContent =
-  R.origin === "plan"
+  IS_PLAN
     ? "for " + R.target + ", batch " + R.batch + "; " + P.steps.length + " steps, " + BUFFERS.length + " buffers"
     : "imported from another profiler";
 headline();
 bars(byId("bylayer"), "layer", D.bars.by_layer, D.bars.total_bytes, true);
 bars(byId("byrole"), "role", D.bars.by_role, D.bars.total_bytes, false);
+opportunities();
+const arenaBytes = D.bars.arena.reduce((sum, row) => sum + row.bytes, 0);
+if (arenaBytes && arenaBytes !== D.bars.total_bytes)
+  bars(byId("inarena"), "arena alone", D.bars.arena, arenaBytes, false);
+else byId("arenahint").hidden = true;
+// An imported profile has neither releases nor addresses.
+byId("time").hidden = byId("packing").hidden = !IS_PLAN;
+
 clear(byId("timelegend"), ...legend(TIMED));
 clear(
   byId("maplegend"),
-  ...legend([...new Set(BUFFERS.map(buffer => buffer.role))].sort((a, b) => rank(a) - rank(b)).concat("hole")),
+  ...legend(
+    [...new Set(BUFFERS.map(buffer => buffer.role).concat(D.roles.map(row => row[5])))]
+      .sort((a, b) => rank(a) - rank(b))
+      .concat("free"),
+  ),
 );
 [weights, actual, steps, whatIf, difference, timelineEvents, mapEvents, flameEvents].forEach(part => part());
 clear(
@@ -104,7 +116,8 @@ watch(() => {
   drawCard();
 });
 watch(what => {
-  if ("step" in what || "buffer" in what) drawAlive();
+  if ("step" in what) drawAlive();
+  if ("buffer" in what) tables.forEach(mark => mark());
 });
 let typing = 0;
 byId("search").addEventListener("input", event => {

@@ -3,31 +3,41 @@
 function headline() {
   const card = (value, label, isBad) =>
     el("div", { class: isBad ? "bad" : "" }, el("b", {}, value), el("span", {}, label));
-  const state = {
-    optimal_by_bound: "optimal: equals its lower bound",
-    optimal_by_search: "optimal: a search ruled out less",
-    gap: "not proved the least possible",
-    not_planned: "of another program",
-  };
   const cards = [];
-  if (R.origin === "plan") {
-    cards.push(card(bytes(P.arena_bytes), "arena; " + state[P.state]));
-    cards.push(card(bytes(P.lower_bound_bytes), "lower bound of these buffers, at step " + P.peak_step));
-    cards.push(card(bytes(P.order.bound_bytes), "lower bound of any order of the steps"));
-    cards.push(card(bytes(P.weights_bytes), "weights and constants in the image"));
+  if (IS_PLAN) {
+    const order = P.order.state;
+    const isLeast = P.optimal && order !== "gap";
+    cards.push(card(bytes(P.arena_bytes + P.weights_bytes), "total: arena and weights"));
+    cards.push(
+      card(
+        bytes(P.arena_bytes),
+        isLeast
+          ? "arena, optimal: no placement and no order of the steps needs less"
+          : "arena; " + (P.optimal ? "optimal for this order of the steps" : "not proved the least possible"),
+      ),
+    );
+    cards.push(card(bytes(P.weights_bytes), "weights and constants in the executable"));
+    // Bounds are shown only where they differ from the arena.
+    if (P.lower_bound_bytes !== P.arena_bytes)
+      cards.push(
+        card(bytes(P.lower_bound_bytes), "live at step " + P.peak_step + ": no placement needs less in this order"),
+      );
+    if (P.order.bound_bytes !== P.lower_bound_bytes)
+      cards.push(card(bytes(P.order.bound_bytes), "no order of the steps has a lower peak"));
   } else {
     cards.push(card(bytes(P.arena_bytes), "allocated, in " + BUFFERS.length + " allocations"));
     const requested = BUFFERS.reduce((sum, buffer) => sum + buffer.bytes, 0);
     cards.push(
       card(
         bytes(P.arena_bytes - requested),
-        "lost to rounding, " + percent(P.arena_bytes - requested, requested) + " of what was requested",
+        "lost to rounding, " + percent(P.arena_bytes - requested, requested) + " of the requested bytes",
       ),
     );
     (R.unnamed || []).forEach(row => cards.push(card(bytes(row.bytes), row.what)));
   }
-  const holes = P.holes_at_peak.reduce((sum, hole) => sum + hole.bytes, 0);
-  cards.push(card(bytes(holes), "free at the peak, in " + P.holes_at_peak.length + " ranges"));
+  const free = P.free_at_peak.reduce((sum, range) => sum + range.bytes, 0);
+  if (IS_PLAN && free)
+    cards.push(card(bytes(free), "free at the peak, in " + P.free_at_peak.length + " ranges"));
   if (R.actual) {
     const rest = R.actual.residual.reduce((sum, item) => sum + item.bytes, 0);
     cards.push(card(R.verdict, "a run against the plan", R.verdict !== "equal"));
@@ -35,6 +45,20 @@ function headline() {
     cards.push(card(bytes(rest), "resident outside of the plan"));
   }
   clear(byId("cards"), ...cards);
+}
+
+function opportunities() {
+  if (!P.opportunities.length) return;
+  byId("change").hidden = false;
+  table(
+    byId("changetable"),
+    [
+      ["saves at most", "n", row => bytes(row.saves_bytes), row => row.saves_bytes],
+      ["bytes in question", "w", row => row.text, null],
+      ["change", "w", row => row.action, null],
+    ],
+    P.opportunities,
+  );
 }
 
 function drawCard() {
@@ -62,20 +86,20 @@ function drawCard() {
   if (12 < buffer.values.length) values.push(el("li", {}, buffer.values.length - 12 + " more"));
   clear(
     byId("card"),
-    el("h3", {}, swatch(look(buffer.role)), buffer.scope || buffer.tag),
+    el("h3", {}, swatch(look(roleAt(ix, at))), buffer.scope || buffer.tag),
     el(
       "dl",
       {},
-      row("role", buffer.role),
+      row("role", roleAt(ix, at) + (roleAt(ix, at) === buffer.role ? "" : ", later " + buffer.role)),
       row("size", bytes(buffer.bytes) + " (" + exact(buffer.bytes) + ")"),
       row("padding", exact(buffer.padded_bytes - buffer.bytes)),
-      row("offset", buffer.offset.toLocaleString("en")),
-      row("steps", buffer.first_step + " to " + buffer.last_step),
+      IS_PLAN ? row("offset", buffer.offset.toLocaleString("en")) : [],
+      IS_PLAN ? row("steps", buffer.first_step + " to " + buffer.last_step) : [],
       row(
         "written by",
         buffer.writer
           ? buffer.writer.scope + ", step " + buffer.writer.step
-          : R.origin === "plan"
+          : IS_PLAN
             ? "the caller"
             : "unavailable",
       ),
@@ -110,23 +134,39 @@ function drawCard() {
   );
 }
 
-// A table whose columns sort: [title, class, text of a row, what to sort by].
+// Functions that mark the chosen row of each table.
+const tables = new Map();
+// A table whose columns sort: [title, class, text of a row, what to sort by]. A table that is filled again keeps its order,
+// and the focus stays on the same head or row.
 function table(target, columns, rows, act, isOn) {
-  let order = rows.slice();
+  const sort = (target.sort = target.sort || { column: -1, isDown: true });
   const most = 400;
+  const focusOn = key => {
+    const element = key && target.querySelector("[data-key=" + JSON.stringify(key) + "]");
+    if (element) element.focus({ preventScroll: true });
+  };
   const draw = () => {
-    const head = columns.map(([title, kind, , key]) =>
+    const focus = target.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const key = columns[sort.column] && columns[sort.column][3];
+    const sign = sort.isDown ? 1 : -1;
+    const compare = (a, b) => sign * (key(b) < key(a) ? -1 : key(a) < key(b) ? 1 : 0);
+    const order = key ? rows.slice().sort(compare) : rows;
+    const head = columns.map(([title, kind, , by], ix) =>
       el(
         "th",
-        { class: kind, scope: "col" },
-        key
+        {
+          class: kind,
+          scope: "col",
+          "aria-sort": ix === sort.column ? (sort.isDown ? "descending" : "ascending") : undefined,
+        },
+        by
           ? el(
               "button",
               {
                 type: "button",
+                "data-key": "head " + ix,
                 onclick: () => {
-                  const sorted = order.slice().sort((a, b) => (key(b) < key(a) ? -1 : key(a) < key(b) ? 1 : 0));
-                  order = sorted.every((row, ix) => row === order[ix]) ? sorted.reverse() : sorted;
+                  Object.assign(sort, { column: ix, isDown: ix === sort.column ? !sort.isDown : true });
                   draw();
                 },
               },
@@ -135,16 +175,21 @@ function table(target, columns, rows, act, isOn) {
           : title,
       ),
     );
-    const body = order.slice(0, most).map(row =>
+    const shown = order.slice(0, most);
+    const body = shown.map(row =>
       el(
         "tr",
-        { class: isOn && isOn(row) ? "on" : "" },
+        {},
         columns.map(([, kind, text], ix) =>
           el(
             "td",
             { class: kind },
             ix === 0 && act
-              ? el("button", { type: "button", class: "link", onclick: () => act(row) }, text(row))
+              ? el(
+                  "button",
+                  { type: "button", class: "link", "data-key": "row " + rows.indexOf(row), onclick: () => act(row) },
+                  text(row),
+                )
               : text(row),
           ),
         ),
@@ -152,12 +197,21 @@ function table(target, columns, rows, act, isOn) {
     );
     const more = most < order.length ? el("caption", {}, "the first " + most + " of " + order.length) : null;
     clear(target, el("table", {}, more, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)));
+    const mark = () => body.forEach((line, ix) => line.classList.toggle("on", !!isOn && isOn(shown[ix])));
+    mark();
+    tables.set(target, mark);
+    focusOn(focus);
   };
   draw();
 }
 const BUFFER_COLUMNS = [
   ["buffer", "w", ix => BUFFERS[ix].scope || BUFFERS[ix].tag, ix => BUFFERS[ix].scope],
-  ["role", "", ix => el("span", { class: "role" }, swatch(look(BUFFERS[ix].role)), BUFFERS[ix].role), ix => BUFFERS[ix].role],
+  [
+    "role",
+    "",
+    ix => el("span", { class: "role" }, swatch(look(roleAt(ix, state.step))), roleAt(ix, state.step)),
+    ix => roleAt(ix, state.step),
+  ],
   ["holds", "w", ix => holds(ix), null],
   ["bytes", "n", ix => bytes(BUFFERS[ix].bytes), ix => BUFFERS[ix].bytes],
   [
@@ -168,10 +222,10 @@ const BUFFER_COLUMNS = [
   ],
   ["offset", "n", ix => BUFFERS[ix].offset.toLocaleString("en"), ix => BUFFERS[ix].offset],
   ["steps", "n", ix => BUFFERS[ix].first_step + "–" + BUFFERS[ix].last_step, ix => BUFFERS[ix].first_step],
-];
+].filter(([title]) => IS_PLAN || !["holds", "offset", "steps"].includes(title));
 function holds(ix) {
   const values = BUFFERS[ix].values,
-    now = values.filter(value => isAlive(value, state.step));
+    now = valuesAt(BUFFERS[ix], state.step);
   const one = now[now.length - 1] || values[0];
   if (!one) return BUFFERS[ix].role === "workspace" ? "scratch" : "";
   return typeText(one) + (1 < values.length ? " (one of " + values.length + " values)" : "");
@@ -181,21 +235,22 @@ function drawAlive() {
     .filter(ix => isAlive(BUFFERS[ix], state.step))
     .sort((a, b) => BUFFERS[b].bytes - BUFFERS[a].bytes);
   const total = alive.reduce((sum, ix) => sum + BUFFERS[ix].padded_bytes, 0);
-  byId("alivetitle").textContent =
-    "Alive at step " +
-    state.step +
-    (state.step === P.peak_step ? ", the peak" : "") +
-    ": " +
-    alive.length +
-    " buffers, " +
-    bytes(total);
+  byId("alivetitle").textContent = IS_PLAN
+    ? "Alive at step " +
+      state.step +
+      (state.step === P.peak_step ? ", the peak" : "") +
+      ": " +
+      alive.length +
+      " buffers, " +
+      bytes(total)
+    : "Allocations: " + alive.length + ", " + bytes(total);
   const because = [
     "why it is alive",
     "w",
     ix => [why(ix, state.step), ...BUFFERS[ix].refused.slice(0, 1).map(row => row.text)].join("; "),
     null,
   ];
-  table(byId("alivetable"), [...BUFFER_COLUMNS, because], alive, select, ix => ix === state.buffer);
+  table(byId("alivetable"), IS_PLAN ? [...BUFFER_COLUMNS, because] : BUFFER_COLUMNS, alive, select, ix => ix === state.buffer);
 }
 
 const HAYSTACK = BUFFERS.map(buffer =>
@@ -236,7 +291,7 @@ function weights() {
   byId("weights").hidden = false;
   const tensors = P.constants.reduce((sum, row) => sum + row.tensor_bytes, 0);
   byId("weightstitle").textContent =
-    "Constants in the image: " + bytes(P.weights_bytes) + ", packed from " + bytes(tensors);
+    "Constants in the executable: " + bytes(P.weights_bytes) + ", packed from " + bytes(tensors);
   table(
     byId("weightstable"),
     CONSTANT_COLUMNS,
@@ -274,10 +329,10 @@ function actual() {
   table(
     items,
     [
-      ["what is resident", "w", row => row.what, null],
+      ["resident", "w", row => row.what, null],
       ["bytes", "n", row => exact(row.bytes), row => row.bytes],
       ["planned", "", row => row.planned, null],
-      ["how that is known", "w", row => row.method, null],
+      ["source", "w", row => row.method, null],
     ],
     items_rows,
   );

@@ -40,9 +40,17 @@ function curve(whatIf) {
         bytes(Math.round((most * part) / 4)),
       ),
     );
-  svg.append(
-    make("polyline", { class: "total", points: rows.map(row => [x(row.batch), y(row.total_bytes)]).join(" ") }),
-  );
+  // A line for each dtype, named at its end if there are several.
+  const dtypes = [...new Set(rows.map(row => row.dtype))];
+  dtypes.forEach((dtype, ix) => {
+    const own = rows.filter(row => row.dtype === dtype);
+    const points = own.map(row => [x(row.batch), y(row.total_bytes)]);
+    svg.append(
+      make("polyline", { class: "total", "stroke-dasharray": ["none", "7 4", "2 3"][ix % 3], points: points.join(" ") }),
+    );
+    const end = points[points.length - 1];
+    if (1 < dtypes.length) svg.append(make("text", { x: end[0] - 8, y: end[1] - 8, "text-anchor": "end" }, dtype));
+  });
   let labelled = -99;
   for (const row of rows) {
     const dot = make("circle", {
@@ -51,9 +59,9 @@ function curve(whatIf) {
       r: 5,
       fill: row.fits === false ? "var(--peak)" : "var(--accent)",
     });
-    dot.append(make("title", {}, "batch " + row.batch + ": " + bytes(row.total_bytes)));
+    dot.append(make("title", {}, "batch " + row.batch + ", " + row.dtype + ": " + bytes(row.total_bytes)));
     svg.append(dot);
-    if (row.asked && 30 <= x(row.batch) - labelled) {
+    if (row.asked && row.dtype === dtypes[0] && 30 <= x(row.batch) - labelled) {
       labelled = x(row.batch);
       svg.append(make("text", { x: labelled, y: top + high + 18, "text-anchor": "middle" }, String(row.batch)));
     }
@@ -93,16 +101,12 @@ function whatIf() {
     ],
     what.variants,
   );
-  const answer =
-    what.capacity_bytes === null
-      ? ""
-      : what.largest_batch === null
-        ? "No batch fits into " + bytes(what.capacity_bytes) + "."
-        : "The largest batch that fits into " +
-          bytes(what.capacity_bytes) +
-          " is " +
-          what.largest_batch +
-          (what.is_largest ? "." : ", the largest that was asked for.");
+  const limit = bytes(what.capacity_bytes || 0);
+  const answer = ({ dtype, batch, is_largest }) =>
+    batch === null
+      ? dtype + ": no batch fits in " + limit + "."
+      : dtype + ": the largest batch that fits in " + limit + " is " + batch + (is_largest ? "." : ", the largest asked for.");
+  const answers = what.capacity_bytes === null ? "" : what.largest.map(answer).join(" ");
   clear(
     byId("whatifbody"),
     el(
@@ -112,7 +116,7 @@ function whatIf() {
         " for " +
         what.target +
         ": arena and weights, each planned exactly. " +
-        answer +
+        answers +
         " The rest of this page is about batch " +
         R.batch +
         ".",

@@ -34,6 +34,9 @@ pub struct BenchReport {
     pub threads: usize,
     /// Samples (inputs of the batch) per second at the median latency.
     pub throughput_per_s: f64,
+    /// Steps of training per second at the median latency, if a run is a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps_per_s: Option<f64>,
 }
 
 impl Latency {
@@ -63,7 +66,7 @@ impl BenchReport {
         let iters = seconds.len();
         let latency_ms = Latency::new(seconds);
         let throughput_per_s = batch as f64 / (latency_ms.p50 / 1e3);
-        BenchReport { latency_ms, device_ms: None, iters, threads, throughput_per_s }
+        BenchReport { latency_ms, device_ms: None, iters, threads, throughput_per_s, steps_per_s: None }
     }
 
     /// Adds the seconds of further runs by the device's own clock, if there are any.
@@ -73,11 +76,18 @@ impl BenchReport {
         BenchReport { device_ms, ..self }
     }
 
+    /// As a report of steps of training.
+    #[must_use]
+    pub fn of_steps(self) -> BenchReport {
+        BenchReport { steps_per_s: Some(1e3 / self.latency_ms.p50), ..self }
+    }
+
     /// The report in two lines, or three.
     pub fn text(&self) -> String {
+        let steps = self.steps_per_s.map(|steps| format!("{steps:.2} steps/s, ")).unwrap_or_default();
         let device = self.device_ms.as_ref().map(|ms| format!("device ms    {}, by its own clock\n", ms.text()));
         format!(
-            "latency ms   {}\n{}throughput   {:.1} samples/s at the median, {} runs, {} threads\n",
+            "latency ms   {}\n{}throughput   {steps}{:.1} samples/s at the median, {} runs, {} threads\n",
             self.latency_ms.text(),
             device.unwrap_or_default(),
             self.throughput_per_s,

@@ -32,7 +32,15 @@ pub struct StepReport {
     pub gb_per_s: f64,
     /// Fraction of memory bandwidth, from 0 to 1; above 1 if operands are in caches.
     pub of_bandwidth: f64,
+    /// The time that the step would take at peak arithmetic or at memory bandwidth, whichever is longer, as a fraction
+    /// of its time: the larger of `of_peak` and `of_bandwidth`.
+    pub of_bound: f64,
 }
+
+/// Steps below this fraction of their bound are listed as slow.
+const FAR: f64 = 0.25;
+/// The least fraction of the total time that matters.
+const SHARE_MIN: f64 = 0.02;
 
 /// Peak rates of the machine, measured along with the steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +85,8 @@ impl StepsReport {
             let arena_bytes = bytes(|operand| matches!(operand.place, Place::Buffer(_)));
             let constant_bytes = bytes(|operand| matches!(operand.place, Place::Constant(_)));
             let per_second = |count: u64| count as f64 / seconds.max(1e-9);
+            let of_peak = part(per_second(step.flops), peaks.flop_per_s);
+            let of_bandwidth = part(per_second(arena_bytes + constant_bytes), peaks.bytes_per_s);
             StepReport {
                 scope: step.scope.to_string(),
                 kernel: step.kernel.clone(),
@@ -85,11 +95,12 @@ impl StepsReport {
                 share: seconds / all.max(1e-9),
                 flops: step.flops,
                 gflop_per_s: per_second(step.flops) / 1e9,
-                of_peak: part(per_second(step.flops), peaks.flop_per_s),
+                of_peak,
                 arena_bytes,
                 constant_bytes,
                 gb_per_s: per_second(arena_bytes + constant_bytes) / 1e9,
-                of_bandwidth: part(per_second(arena_bytes + constant_bytes), peaks.bytes_per_s),
+                of_bandwidth,
+                of_bound: of_peak.max(of_bandwidth),
             }
         });
         StepsReport {
@@ -100,6 +111,45 @@ impl StepsReport {
             iters,
             threads,
         }
+    }
+
+    /// Steps below 25 % of their bound that take over 2 % of the time, the one furthest from its bound first. None on a
+    /// device whose peak rates are unknown.
+    pub fn below_peak(&self) -> Vec<&StepReport> {
+        let is_known = 0.0 < self.peak_gflop_per_s || 0.0 < self.peak_gb_per_s;
+        let is_far = |step: &&StepReport| is_known && step.of_bound < FAR && SHARE_MIN < step.share;
+        let mut far: Vec<&StepReport> = self.steps.iter().filter(is_far).collect();
+        far.sort_by(|a, b| a.of_bound.total_cmp(&b.of_bound));
+        far
+    }
+
+    /// A table of [`StepsReport::below_peak`].
+    pub fn below_peak_text(&self) -> String {
+        let far = self.below_peak();
+        let mut text = format!("{:>6} {:>9} {:>6}  {:<17} step\n", "bound", "ms", "share", "kernel");
+        for step in &far {
+            text.push_str(&format!(
+                "{:5.1}% {:9.4} {:5.1}%  {:<17} {}  {}\n",
+                100.0 * step.of_bound,
+                step.ms,
+                100.0 * step.share,
+                step.kernel,
+                step.scope,
+                step.label
+            ));
+        }
+        text.push_str(&format!(
+            "{} of {} steps below {:.0} % of their bound and above {:.0} % of {:.4} ms, {} threads: {:.1} GFLOP/s, memory moves {:.1} GB/s\n",
+            far.len(),
+            self.steps.len(),
+            100.0 * FAR,
+            100.0 * SHARE_MIN,
+            self.ms,
+            self.threads,
+            self.peak_gflop_per_s,
+            self.peak_gb_per_s
+        ));
+        text
     }
 
     /// Tables of the slowest steps and of the sum of each kernel.
@@ -198,6 +248,11 @@ mod tests {
         assert!((first.gflop_per_s - 4.0).abs() < 1e-9 && (first.of_peak - 0.5).abs() < 1e-9);
         assert!((first.share - 0.25).abs() < 1e-9 && (first.gb_per_s - 2e-3).abs() < 1e-9);
         assert!((first.of_bandwidth - 0.5).abs() < 1e-9);
+        let slow = StepsReport::new(&plan, &[1e-3, 3e-3], Peaks { flop_per_s: 4e10, bytes_per_s: 4e7 }, 5, 2);
+        let far: Vec<f64> = slow.below_peak().iter().map(|step| step.of_bound).collect();
+        assert!(far.len() == 2 && (far[0] - 2e6 / 1.2e8).abs() < 1e-9 && (far[1] - 0.1).abs() < 1e-9, "{far:?}");
+        assert!(report.below_peak().iter().all(|step| step.flops == 0), "half of peak is not far");
+        assert!(slow.below_peak_text().contains("2 of 2 steps below 25 % of their bound"));
         let text = report.text(1);
         assert!(text.contains("conv1  3x3") && text.contains("4.0000 ms in 2 steps") && text.contains("1 faster"));
     }

@@ -56,7 +56,7 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
             let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
         }
     }
-    if !actual.device_processes.is_empty() || !actual.device_untold.is_empty() {
+    if !actual.device_processes.is_empty() || !actual.device_unavailable.is_empty() {
         // These figures overlap, so they have no sum.
         let _ = writeln!(text, "  on the device, as its management counts processes:");
     }
@@ -64,7 +64,7 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
         let line = format!("    {:>12}  {} ({})", Bytes(row.bytes).to_string(), row.what, row.method);
         let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
     }
-    for UnavailableItem { what: figure, why } in &actual.device_untold {
+    for UnavailableItem { what: figure, why } in &actual.device_unavailable {
         let line = format!("    {:>12}  {figure} ({why})", "unavailable");
         let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
     }

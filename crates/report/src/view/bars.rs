@@ -1,5 +1,5 @@
-//! [`Bars`]: two bars of the same bytes, by layer and by purpose. Each byte is counted once in each bar, including
-//! padding, holes and the rest of the process, so that each bar adds up to the total.
+//! [`Bars`]: two bars of the same bytes, by layer and by purpose, and a third of the arena alone. Each byte is counted once in each bar, including
+//! padding, free bytes and the rest of the process, so that each bar adds up to the total.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,11 +10,11 @@ use types::Bytes;
 use super::groups::{OTHERS, UNTRACKABLE, first_match};
 use super::palette::rank;
 use super::svg::{Amount, Svg};
-use super::terminal::{bar, fit, pad, percent};
+use super::terminal::{bar, fit, fit_all, pad, percent};
 use super::{Groups, Options};
 use crate::Report;
-use crate::export::mxnet;
-use crate::model::{Item, ItemKind, items};
+use crate::export::{mxnet, two_column};
+use crate::model::{Item, ItemKind, Origin, items};
 
 /// Number of scope parts that identify a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,15 +25,17 @@ pub enum Depth {
     Parts(usize),
 }
 
-/// Two bars.
+/// Two bars of the total, and one of the arena.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bars {
-    /// Sum of each bar.
+    /// Sum of each of the two bars.
     pub total_bytes: i64,
     /// By layer, or by the categories of the groups.
     pub by_layer: Vec<Bar>,
     /// By role, or by the categories of the groups.
     pub by_role: Vec<Bar>,
+    /// The arena alone, by role: weights are often nearly all of the total.
+    pub arena: Vec<Bar>,
     /// Number of scope parts that identify a layer.
     pub depth: usize,
 }
@@ -59,8 +61,14 @@ impl Bars {
         let layer = |item: &Item| category_of(item, options, depth, true);
         let role = |item: &Item| category_of(item, options, depth, false);
         let (by_layer, by_role) = (sum(&items, layer), sum(&items, role));
-        let mut bars = Bars { total_bytes: 0, by_layer, by_role, depth };
-        bars.by_role.sort_by_key(|bar| (groups.is_none().then(|| rank(&bar.style)), special(bar), -bar.bytes));
+        // An imported profile has no arena.
+        let is_plan = report.origin == Origin::Plan;
+        let in_arena = |item: &&Item| is_plan && matches!(item.kind, ItemKind::Buffer(_) | ItemKind::Free);
+        let arena = sum(&items.iter().filter(in_arena).cloned().collect::<Vec<Item>>(), role);
+        let mut bars = Bars { total_bytes: 0, by_layer, by_role, arena, depth };
+        for rows in [&mut bars.by_role, &mut bars.arena] {
+            rows.sort_by_key(|bar| (groups.is_none().then(|| rank(&bar.style)), special(bar), -bar.bytes));
+        }
         bars.by_layer.sort_by_key(|bar| (special(bar), -bar.bytes));
         bars.total_bytes = report.planned_bytes() as i64;
         if let Some(bytes) = report.residual_bytes() {
@@ -85,28 +93,37 @@ impl Bars {
         self.total_bytes += bytes;
     }
 
-    /// Both bars as tables with bars of characters.
+    /// The bars as tables with bars of characters.
     pub(crate) fn text(&self, width: usize) -> String {
         let mut text = String::new();
-        for (title, rows) in [("by layer", &self.by_layer), ("by role", &self.by_role)] {
-            let _ = writeln!(text, "{title:<12} of {}, at the peak", Bytes(self.total_bytes.max(0) as u64));
+        let arena_bytes: i64 = self.arena.iter().map(|bar| bar.bytes).sum();
+        let mut bars =
+            vec![("by layer", &self.by_layer, self.total_bytes), ("by role", &self.by_role, self.total_bytes)];
+        if arena_bytes != 0 && arena_bytes != self.total_bytes {
+            bars.push(("arena alone", &self.arena, arena_bytes));
+        }
+        for (title, rows, total) in bars {
+            let _ = writeln!(text, "{title:<12} of {}, at the peak", Bytes(total.max(0) as u64));
             let (rows, rest) = rows.split_at(rows.len().min(ROWS_MAX));
-            let names = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).clamp(8, (width / 3).max(8));
-            let bars = width.saturating_sub(names + 2 + 13 + 8 + 2).min(50);
-            for row in rows {
-                let chars = bar(row.bytes.max(0) as u64, self.total_bytes.max(0) as u64, bars);
+            // Names take the room that bars of a third of the width leave.
+            let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+            let names = longest.clamp(8, width.saturating_sub(25 + width / 3).max(8));
+            let bars = width.saturating_sub(names + 25);
+            let fitted = fit_all(&rows.iter().map(|row| &row.name[..]).collect::<Vec<&str>>(), names);
+            for (row, name) in rows.iter().zip(&fitted) {
+                let chars = bar(row.bytes.max(0) as u64, total.max(0) as u64, bars);
                 let line = format!(
                     "  {} {:>12} {:5.1} %  {chars}",
-                    pad(&row.name, names),
+                    pad(name, names),
                     signed(row.bytes),
-                    percent(row.bytes, self.total_bytes)
+                    percent(row.bytes, total)
                 );
                 let _ = writeln!(text, "{}", line.trim_end());
             }
             if !rest.is_empty() {
                 let bytes: i64 = rest.iter().map(|row| row.bytes).sum();
                 let name = pad(&format!("{} more", rest.len()), names);
-                let _ = writeln!(text, "  {name} {:>12} {:5.1} %", signed(bytes), percent(bytes, self.total_bytes));
+                let _ = writeln!(text, "  {name} {:>12} {:5.1} %", signed(bytes), percent(bytes, total));
             }
         }
         text
@@ -126,10 +143,13 @@ impl Bars {
             let mut label_end = 0.0;
             for (at, row) in rows.iter().enumerate() {
                 let height = 480.0 * row.bytes.max(0) as f64 / whole;
-                let style = if row.style.is_empty() { LAYER_STYLES[at % LAYER_STYLES.len()] } else { &row.style };
                 let share = percent(row.bytes, self.total_bytes);
                 let text = format!("{} {} ({share:.1} %)", row.name, signed(row.bytes));
-                svg.rect([x, y, 120.0, height], style, &text, Amount::Bytes(row.bytes.into()));
+                let (place, amount) = ([x, y, 120.0, height], Amount::Bytes(row.bytes.into()));
+                match &row.style[..] {
+                    "" => svg.layer(place, at, &text, amount),
+                    style => svg.rect(place, style, &text, amount),
+                }
                 // Labels are next to their segments; those of the thinnest segments appear on hover only.
                 let middle = y + height / 2.0 + 4.0;
                 if 3.0 <= height && label_end <= middle - 9.0 {
@@ -145,13 +165,11 @@ impl Bars {
 
 /// Most rows of a table; the others are summed up.
 const ROWS_MAX: usize = 24;
-/// Styles that neighboring layers cycle through.
-const LAYER_STYLES: [&str; 6] = ["activation", "input", "weight", "workspace", "output", "state"];
 
-/// Sort key that puts padding, holes and similar segments last.
+/// Sort key that puts padding, free bytes and similar segments last.
 fn special(bar: &Bar) -> usize {
     match &bar.style[..] {
-        "" | "padding" | "hole" => usize::from(bar.name == OTHERS) + 2 * usize::from(!bar.style.is_empty()),
+        "" | "padding" | "free" => usize::from(bar.name == OTHERS) + 2 * usize::from(!bar.style.is_empty()),
         _ => 0,
     }
 }
@@ -171,7 +189,7 @@ fn category_of(item: &Item, options: &Options, depth: usize, is_layer: bool) -> 
     let groups = if is_layer { layer } else { data_structure };
     match item.kind {
         ItemKind::Buffer(_) | ItemKind::Constant(_) if !groups.is_empty() => category(groups, item),
-        ItemKind::Free => ("free".into(), "hole".into()),
+        ItemKind::Free => ("free".into(), "free".into()),
         _ if is_layer => (layer_of(&item.scope, depth), String::new()),
         _ => (item.role.clone(), item.role.clone()),
     }
@@ -179,8 +197,14 @@ fn category_of(item: &Item, options: &Options, depth: usize, is_layer: bool) -> 
 
 /// The category of an item by keywords.
 fn category(groups: &[super::groups::Group], item: &Item) -> (String, String) {
-    let ours = format!("{}:{}", item.name, item.role);
-    let found = first_match(groups, &[&mxnet::tag(item), &ours]);
+    // An imported tag matches by its own text only; ours have a name in each grammar.
+    let found = match &item.foreign {
+        Some(tag) => first_match(groups, &[tag]),
+        None => {
+            let ours = format!("{}:{}", item.name, item.role);
+            first_match(groups, &[&mxnet::tag(item), &two_column::tag(item), &ours])
+        }
+    };
     (found.unwrap_or(OTHERS).to_string(), String::new())
 }
 

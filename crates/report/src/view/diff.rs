@@ -194,7 +194,7 @@ fn side(report: &Report) -> Side {
     }
 }
 
-/// Bytes at the peak by tag. Holes and padding have tags of their own, so that the differences add up to that of the
+/// Bytes at the peak by tag. Free bytes and padding have tags of their own, so that the differences add up to that of the
 /// arena.
 fn tags(a: &Report, b: &Report) -> Vec<TagDelta> {
     let mut sums: BTreeMap<String, [u64; 2]> = BTreeMap::new();

@@ -71,14 +71,14 @@ impl Flame {
 
     fn amount(&self, of: u128) -> String {
         match self.is_byte_steps {
-            true => format!("{} x steps", Bytes(u64::try_from(of).unwrap_or(u64::MAX))),
+            true => format!("{} steps", Bytes(u64::try_from(of).unwrap_or(u64::MAX))),
             false => Bytes(u64::try_from(of).unwrap_or(u64::MAX)).to_string(),
         }
     }
 
     /// An indented tree without entries below one percent.
     pub(crate) fn text(&self, width: usize, rows: usize) -> String {
-        let measure = if self.is_byte_steps { "bytes times steps held" } else { "bytes at the peak" };
+        let measure = if self.is_byte_steps { "byte-steps (size x lifetime)" } else { "bytes at the peak" };
         let mut text = format!("by scope     {measure}: {}\n", self.amount(self.total));
         let mut left = rows.max(1) * 4;
         self.lines(&mut text, 0, width, self, &mut left);
@@ -92,9 +92,9 @@ impl Flame {
             }
             *left -= 1;
             let share = percent(child.total as i64, root.total as i64);
-            let names = (width / 2).max(20);
+            let names = (width * 2 / 5).max(20);
             let label = format!("{}{name}", "  ".repeat(depth.min(8)));
-            let chars = bar(child.total as u64, root.total as u64, width.saturating_sub(names + 34).min(30));
+            let chars = bar(child.total as u64, root.total as u64, width.saturating_sub(names + 34));
             let line = format!("  {} {:>19} {share:5.1} %  {chars}", pad(&label, names), root.amount(child.total));
             let _ = writeln!(text, "{}", line.trim_end());
             child.lines(text, depth + 1, width, root, left);
@@ -106,7 +106,7 @@ impl Flame {
         let levels = self.depth() as f64;
         let (left, top, width, row) = (10.0, 44.0, 980.0, 20.0);
         let mut svg = Svg::new(left + width + 10.0, top + row * levels + 20.0);
-        let measure = if self.is_byte_steps { "bytes times steps held" } else { "bytes at the peak" };
+        let measure = if self.is_byte_steps { "byte-steps (size x lifetime)" } else { "bytes at the peak" };
         svg.text(20.0, 28.0, "title", &format!("{}: {measure}, {}", fit(model, 50), self.amount(self.total)));
         let scale = width / self.total.max(1) as f64;
         Boxes { svg: &mut svg, bottom: top + row * (levels - 1.0), row, scale }.draw(self, "all", left, 0, self);
@@ -141,8 +141,6 @@ impl Boxes<'_> {
         if width < 0.3 {
             return;
         }
-        let look = if flame.children.is_empty() { name } else { ["activation", "state"][level % 2] };
-        let look = look.rsplit(' ').next().unwrap_or(look);
         let y = self.bottom - self.row * level as f64;
         let share = percent(flame.total as i64, root.total as i64);
         let title = format!("{name}: {} ({share:.1} %)", root.amount(flame.total));
@@ -150,7 +148,12 @@ impl Boxes<'_> {
             true => Amount::ByteSteps(flame.total),
             false => Amount::Bytes(flame.total as i128),
         };
-        self.svg.rect([x, y, width, self.row - 1.0], look, &title, amount);
+        let place = [x, y, width, self.row - 1.0];
+        if flame.children.is_empty() {
+            self.svg.rect(place, name.rsplit(' ').next().unwrap_or(name), &title, amount);
+        } else {
+            self.svg.layer(place, level % 2, &title, amount);
+        }
         if 24.0 <= width {
             self.svg.text(x + 3.0, y + 13.0, "small on", &fit(name, (width / 6.2) as usize));
         }
@@ -189,12 +192,12 @@ pub(crate) fn stacks(report: &Report, measure: Measure) -> Vec<(Vec<String>, u12
             for span in spans(buffer) {
                 let scope = span.value.map_or(&buffer.scope, |value| &buffer.values[value].name);
                 let steps = u128::from(span.last_step - span.first_step) + 1;
-                add(scope, &buffer.role, u128::from(span.bytes) * steps);
+                add(scope, buffer.role_of(span.value), u128::from(span.bytes) * steps);
             }
             add("", "padding", u128::from(buffer.padded_bytes - buffer.bytes) * u128::from(buffer.steps()));
         }
-        let holes = report.planned.timeline.get("hole").map(|live| live.iter().map(|bytes| u128::from(*bytes)).sum());
-        add("", "hole", holes.unwrap_or(0));
+        let free = report.planned.timeline.get("free").map(|live| live.iter().map(|bytes| u128::from(*bytes)).sum());
+        add("", "free", free.unwrap_or(0));
     }
     sums.into_iter().collect()
 }

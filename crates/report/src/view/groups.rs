@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Categories are tried in the order of the file, and the first match takes the bytes, so that no byte is counted
-//! twice. A keyword matches anywhere in the tag in MXNet's notation or in ours.
+//! twice. A keyword matches anywhere in a tag: of an imported profile in its own text; of a plan in MXNet's notation, in
+//! the older one (`data_entry:NAME_oedge0`), or in ours.
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -29,7 +30,7 @@ pub struct Groups {
 pub struct Group {
     /// Its name.
     pub name: String,
-    /// Keywords, one of which a tag must contain.
+    /// Keywords. A tag must contain one of them.
     pub keywords: Vec<String>,
 }
 

@@ -3,31 +3,18 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use types::Bytes;
+use types::{Bytes, Proof};
 
 use crate::Report;
 use crate::model::{Measured, Origin, proof_text};
 
 /// The headline in a few lines.
 pub(crate) fn text(report: &Report) -> String {
-    let planned = &report.planned;
     if report.origin != Origin::Plan {
         return foreign(report);
     }
-    let mut text = format!(
-        "planned      arena {}, {}; order {}; weights {}\n",
-        Bytes(planned.arena_bytes),
-        proof_text(planned.state, planned.arena_bytes, planned.least_bytes),
-        proof_text(planned.order.state, planned.lower_bound_bytes, planned.order.least_bytes),
-        Bytes(planned.weights_bytes)
-    );
-    let _ = writeln!(
-        text,
-        "bounds       no placement is below {} (live at step {}), no order below {}",
-        Bytes(planned.lower_bound_bytes),
-        planned.peak_step,
-        Bytes(planned.order.bound_bytes)
-    );
+    let mut text = total(report);
+    text.push_str(&bounds(report));
     if let Some(Measured { actual, verdict }) = &report.measured {
         let _ = writeln!(
             text,
@@ -48,6 +35,50 @@ pub(crate) fn text(report: &Report) -> String {
         for item in actual.residual.iter().chain(&actual.device) {
             let _ = writeln!(text, "             {:>12}  {}", Bytes(item.bytes), item.what);
         }
+    }
+    text
+}
+
+/// The total and its two parts; one part if the other is empty.
+fn total(report: &Report) -> String {
+    let planned = &report.planned;
+    let (arena, weights) = (Bytes(planned.arena_bytes), Bytes(planned.weights_bytes));
+    let total = Bytes(report.planned_bytes());
+    match (arena, weights) {
+        (_, Bytes(0)) => format!("total        {total}, the arena\n"),
+        (Bytes(0), _) => format!("total        {total} of weights\n"),
+        _ => format!("total        {total}: arena {arena}, weights {weights}\n"),
+    }
+}
+
+/// What is proved about the arena. Bounds are printed only if they differ from it.
+fn bounds(report: &Report) -> String {
+    let planned = &report.planned;
+    let order = &planned.order;
+    if planned.optimal && matches!(order.state, Some(Proof::Bound | Proof::Search)) {
+        return format!(
+            "arena        optimal: no placement and no order of the steps needs less; peak at step {}\n",
+            planned.peak_step
+        );
+    }
+    let mut text = format!(
+        "arena        {}; order {}\n",
+        proof_text(planned.state, planned.arena_bytes, planned.least_bytes),
+        proof_text(order.state, planned.lower_bound_bytes, order.least_bytes)
+    );
+    let mut bounds = Vec::new();
+    if planned.lower_bound_bytes != planned.arena_bytes {
+        bounds.push(format!(
+            "{} live at step {}, the least for this order",
+            Bytes(planned.lower_bound_bytes),
+            planned.peak_step
+        ));
+    }
+    if order.bound_bytes != planned.lower_bound_bytes {
+        bounds.push(format!("{} the least for any order", Bytes(order.bound_bytes)));
+    }
+    if !bounds.is_empty() {
+        let _ = writeln!(text, "bounds       {}", bounds.join("; "));
     }
     text
 }
@@ -108,11 +139,10 @@ impl Fit {
             None => "; arena and weights only, --actual adds the rest of the process".into(),
         };
         let answer = if self.fits() { "yes" } else { "NO" };
-        format!(
-            "fits         {answer}: needs {} ({} bytes), limit {}{rest}\n",
-            Bytes(self.need_bytes),
-            self.need_bytes,
-            Bytes(self.capacity_bytes)
-        )
+        let (mut need, mut limit) = (Bytes(self.need_bytes).to_string(), Bytes(self.capacity_bytes).to_string());
+        if need == limit {
+            (need, limit) = (format!("{} bytes", self.need_bytes), format!("{} bytes", self.capacity_bytes));
+        }
+        format!("fits         {answer}: needs {need}, limit {limit}{rest}\n")
     }
 }

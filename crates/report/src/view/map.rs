@@ -9,7 +9,7 @@ use super::palette::{rank, style};
 use super::svg::{Amount, Svg};
 use super::terminal::{columns, fit, list, mark};
 use crate::Report;
-use crate::model::BufferRow;
+use crate::model::{BufferRow, Span, spans};
 
 const ROWS: usize = 20;
 
@@ -28,10 +28,13 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     };
     let mut draw = |buffer: &BufferRow| {
         let rows = row_of(buffer.offset)..row_of(buffer.offset + buffer.bytes).min(ROWS);
+        let spans = spans(buffer);
         for row in rows {
             for (column, cell) in cells[row].iter_mut().enumerate() {
-                if buffer.is_alive(step_of(column)) {
-                    *cell = style(&buffer.role).letter;
+                let step = step_of(column);
+                if buffer.is_alive(step) {
+                    let level = ((2 * row as u128 + 1) * u128::from(top) / (2 * ROWS as u128)) as u64;
+                    *cell = style(role_at(buffer, &spans, step, level)).letter;
                 }
             }
         }
@@ -50,9 +53,22 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     text
 }
 
-/// The roles of the buffers, in stacking order.
+/// The role of a buffer's byte at an offset of the arena and at a step.
+fn role_at<'a>(buffer: &'a BufferRow, spans: &[Span], step: u32, offset: u64) -> &'a str {
+    let inside = offset.saturating_sub(buffer.offset);
+    let holds = |span: &&Span| {
+        (span.first_step..=span.last_step).contains(&step) && (span.offset..span.offset + span.bytes).contains(&inside)
+    };
+    buffer.role_of(spans.iter().find(holds).and_then(|span| span.value))
+}
+
+/// The roles in the buffers, in stacking order.
 fn roles(report: &Report) -> Vec<String> {
-    let mut roles: Vec<String> = report.planned.buffers.iter().map(|buffer| buffer.role.clone()).collect();
+    let planned = &report.planned;
+    let of_buffer = |buffer: &BufferRow| -> Vec<String> {
+        spans(buffer).iter().map(|span| buffer.role_of(span.value).to_string()).collect()
+    };
+    let mut roles: Vec<String> = planned.buffers.iter().flat_map(of_buffer).collect();
     roles.sort_by_key(|role| (rank(role), role.clone()));
     roles.dedup();
     roles
@@ -66,7 +82,7 @@ pub(crate) fn svg(report: &Report) -> String {
     let mut svg = Svg::new(left + width + 30.0, top + height + 80.0);
     svg.text(20.0, 28.0, "title", &format!("{}: arena of {}", fit(&report.model, 60), Bytes(planned.arena_bytes)));
     let most = planned.arena_bytes.max(1) as f64;
-    svg.rect([left, top, width, height], "hole", "free: under no buffer", Amount::None);
+    svg.rect([left, top, width, height], "free", "free: under no buffer", Amount::None);
     for (ix, buffer) in planned.buffers.iter().enumerate() {
         let x = left + width * f64::from(buffer.first_step) / steps;
         let wide = width * buffer.steps() as f64 / steps;
@@ -74,6 +90,14 @@ pub(crate) fn svg(report: &Report) -> String {
         let y = top + height * (1.0 - (buffer.offset + buffer.bytes) as f64 / most);
         let card = card(ix, buffer);
         svg.rect([x, y, wide, high], &buffer.role, &card, Amount::Bytes(buffer.bytes.into()));
+        // Bytes with another role for some steps are drawn over the buffer.
+        for span in spans(buffer).into_iter().filter(|span| buffer.role_of(span.value) != buffer.role) {
+            let x = left + width * f64::from(span.first_step) / steps;
+            let wide = width * f64::from(span.last_step - span.first_step + 1) / steps;
+            let y = top + height * (1.0 - (buffer.offset + span.offset + span.bytes) as f64 / most);
+            let high = height * span.bytes as f64 / most;
+            svg.rect([x, y, wide, high], buffer.role_of(span.value), &card, Amount::None);
+        }
         // About six units per character.
         let name = fit(&buffer.scope, (wide / 6.0) as usize);
         if 12.0 <= high && 30.0 <= wide {
@@ -92,7 +116,7 @@ pub(crate) fn svg(report: &Report) -> String {
     svg.text(left, top + height + 16.0, "small", "step 0");
     svg.text(left + width, top + height + 16.0, "small end", &format!("step {}", steps - 1.0));
     let mut legend = roles(report);
-    legend.push("hole".into());
+    legend.push("free".into());
     svg.legend(left, top + height + 34.0, &legend);
     svg.finish()
 }

@@ -10,6 +10,7 @@ mod flame;
 mod groups;
 mod headline;
 mod map;
+mod opportunities;
 mod palette;
 mod pprint;
 mod svg;
@@ -25,10 +26,11 @@ pub(crate) use flame::stacks;
 pub use flame::{Flame, Measure};
 pub use groups::{Groups, GroupsError};
 pub use headline::Fit;
-pub(crate) use palette::STYLES;
+pub(crate) use palette::{LAYER_COLORS, STYLES};
 pub use what_if::{Largest, Variant, WhatIf};
 
 use crate::Report;
+use crate::model::Origin;
 
 /// A view, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub enum View {
     Bars,
     /// The largest buffers at the peak, and why they are alive.
     Top,
+    /// Changes that would need less memory.
+    Opportunities,
     /// Live bytes over the steps.
     Timeline,
     /// The packing map: steps across, offsets up.
@@ -51,8 +55,16 @@ pub enum View {
 
 impl View {
     /// All views in the order of a full report.
-    pub const ALL: [View; 7] =
-        [View::Headline, View::Bars, View::Top, View::Timeline, View::Map, View::Flame, View::Actual];
+    pub const ALL: [View; 8] = [
+        View::Headline,
+        View::Bars,
+        View::Top,
+        View::Opportunities,
+        View::Timeline,
+        View::Map,
+        View::Flame,
+        View::Actual,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -60,6 +72,7 @@ impl View {
             View::Headline => "headline",
             View::Bars => "bars",
             View::Top => "top",
+            View::Opportunities => "opportunities",
             View::Timeline => "timeline",
             View::Map => "map",
             View::Flame => "flame",
@@ -117,6 +130,8 @@ impl Report {
             View::Headline => headline::text(self),
             View::Bars => Bars::new(self, options).text(options.width),
             View::Top => top::text(self, options),
+            View::Opportunities => opportunities::text(self, options),
+            View::Timeline | View::Map if self.origin != Origin::Plan => no_steps(view),
             View::Timeline => timeline::text(self, options.width),
             View::Map => map::text(self, options.width),
             View::Flame => Flame::new(self, options.measure).text(options.width, options.rows),
@@ -128,10 +143,16 @@ impl Report {
     pub fn svg(&self, view: View, options: &Options) -> Option<String> {
         match view {
             View::Bars => Some(Bars::new(self, options).svg(&self.model)),
+            View::Timeline | View::Map if self.origin != Origin::Plan => None,
             View::Timeline => Some(timeline::svg(self)),
             View::Map => Some(map::svg(self)),
             View::Flame => Some(Flame::new(self, options.measure).svg(&self.model)),
-            View::Headline | View::Top | View::Actual => None,
+            View::Headline | View::Top | View::Opportunities | View::Actual => None,
         }
     }
+}
+
+/// A view over steps of an imported profile: it has neither releases nor addresses.
+fn no_steps(view: View) -> String {
+    format!("{:<12} not for an imported profile: it has no releases and no addresses\n", view.name())
 }

@@ -60,10 +60,13 @@ pub(crate) const STYLES: [(&str, Style); 15] = [
     ("workspace", Style { color: "#cc79a7", pattern: Pattern::Upright, letter: 'K' }),
     ("unknown", Style { color: "#999999", pattern: Pattern::Dotted, letter: '?' }),
     ("padding", Style { color: "#666666", pattern: Pattern::Dotted, letter: ',' }),
-    ("hole", Style { color: "#cccccc", pattern: Pattern::Crossed, letter: '.' }),
+    ("free", Style { color: "#e4e6ea", pattern: Pattern::Plain, letter: '.' }),
     ("residual", Style { color: "#999999", pattern: Pattern::Level, letter: 'R' }),
     ("untrackable", Style { color: "#bbbbbb", pattern: Pattern::Rising, letter: 'U' }),
 ];
+
+/// Colors of layers and scopes, which are no roles: pale, so that dark text is legible (Paul Tol's pale scheme).
+pub(crate) const LAYER_COLORS: [&str; 6] = ["#bbccee", "#cceeff", "#ccddaa", "#eeeebb", "#ffcccc", "#dddddd"];
 
 /// The style of a role or category; that of `unknown` for other names.
 pub(crate) fn style(role: &str) -> Style {
@@ -87,6 +90,7 @@ mod tests {
                 assert_ne!(style.letter, against.letter, "{name} and {other}");
                 assert_ne!((style.color, style.pattern), (against.color, against.pattern), "{name} and {other}");
             }
+            assert!(!LAYER_COLORS.contains(&style.color), "{name} has the color of a layer");
         }
         for role in types::Role::ALL {
             assert!(STYLES.iter().any(|(name, _)| *name == role.name()), "{role}");

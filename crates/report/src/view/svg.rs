@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::palette::{Pattern, STYLES, style};
+use super::palette::{LAYER_COLORS, Pattern, STYLES, style};
 
 /// A picture under construction.
 pub(crate) struct Svg {
@@ -62,6 +62,17 @@ impl Svg {
         self.body.push_str("</g>\n");
     }
 
+    /// A rectangle in the color of a layer or scope, with a text on hover.
+    pub(crate) fn layer(&mut self, [x, y, width, height]: [f64; 4], at: usize, title: &str, amount: Amount) {
+        let _ = writeln!(
+            self.body,
+            "<g{amount}><title>{}</title><rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" \
+             fill=\"{}\" class=\"edge\"/></g>",
+            escape(title),
+            LAYER_COLORS[at % LAYER_COLORS.len()]
+        );
+    }
+
     /// A text with classes: `small`, `title`, `end`, `mid`, `on` (on a colored background).
     pub(crate) fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
         let _ = writeln!(self.body, "<text x=\"{x:.2}\" y=\"{y:.2}\" class=\"{class}\">{}</text>", escape(text));
@@ -94,7 +105,7 @@ impl Svg {
     pub(crate) fn legend(&mut self, x: f64, y: f64, roles: &[String]) {
         let mut at = x;
         for role in roles {
-            let name = if role == "hole" { "free" } else { role };
+            let name = role;
             self.rect([at, y, 14.0, 14.0], role, name, Amount::None);
             self.text(at + 18.0, y + 11.5, "small", name);
             at += 34.0 + 6.2 * name.len() as f64;

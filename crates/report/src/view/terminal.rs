@@ -18,6 +18,21 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     format!("{start}..{end}")
 }
 
+/// Shortens texts to `width` characters so that they still differ: first the directories that all long ones share, then
+/// the middle of each.
+pub(crate) fn fit_all(texts: &[&str], width: usize) -> Vec<String> {
+    let long: Vec<&str> = texts.iter().copied().filter(|text| width < text.chars().count()).collect();
+    let mut shared = long.first().map_or("", |first| first.rsplit_once('/').map_or("", |(head, _)| head));
+    while !shared.is_empty() && !long.iter().all(|text| text.strip_prefix(shared).is_some_and(|t| t.starts_with('/'))) {
+        shared = shared.rsplit_once('/').map_or("", |(head, _)| head);
+    }
+    let short = |text: &&str| match text.strip_prefix(shared) {
+        Some(rest) if !shared.is_empty() && width < text.chars().count() => fit(&format!("..{rest}"), width),
+        _ => fit(text, width),
+    };
+    texts.iter().map(short).collect()
+}
+
 /// Truncates or pads to exactly `width` characters.
 pub(crate) fn pad(text: &str, width: usize) -> String {
     let text = fit(text, width);
@@ -61,8 +76,8 @@ pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
 
 /// The steps of each column of a picture: several columns per step if there is room, else several steps per column.
 pub(crate) fn columns(steps: usize, width: usize) -> Vec<Range<usize>> {
-    let room = width.saturating_sub(14).clamp(8, 200);
-    let columns = room.min(steps * (room / steps.max(1)).clamp(1, 6)).max(1);
+    let room = width.saturating_sub(14).clamp(8, 1000);
+    let columns = room.min(steps * (room / steps.max(1)).max(1)).max(1);
     let range = |column: usize| {
         let first = column * steps / columns;
         first..((column + 1) * steps / columns).max(first + 1)
@@ -105,6 +120,15 @@ mod tests {
         assert_eq!(fit("encoder/layer/0/attention", 14), "enco..ttention");
         assert_eq!(pad("ab", 4), "ab  ");
         assert_eq!(fit("abcdef", 3), "abc");
+    }
+
+    #[test]
+    fn shortened_names_keep_the_part_that_differs() {
+        let names =
+            ["encoder/layer/attention/self/query/heads/left", "encoder/layer/attention/self/key/heads/left", "a"];
+        assert_eq!(fit_all(&names, 24), ["../query/heads/left", "../key/heads/left", "a"]);
+        assert_eq!(fit_all(&names, 80), names);
+        assert_eq!(fit_all(&[], 8), Vec::<String>::new());
     }
 
     #[test]

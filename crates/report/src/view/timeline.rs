@@ -16,7 +16,7 @@ fn stacked(report: &Report) -> Vec<(&str, &[u64])> {
         .planned
         .timeline
         .iter()
-        .filter(|(role, live)| *role != "hole" && live.iter().any(|bytes| 0 < *bytes))
+        .filter(|(role, live)| *role != "free" && live.iter().any(|bytes| 0 < *bytes))
         .map(|(role, live)| (&role[..], &live[..]))
         .collect();
     roles.sort_by_key(|(role, _)| rank(role));

@@ -19,24 +19,22 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
         let _ = write!(text, " ({}, {})", fit(&row.scope, options.width.saturating_sub(40).max(20)), row.kernel);
     }
     let _ = writeln!(text, ": {} buffers", planned.alive_at_peak.len());
-    let _ = writeln!(text, "  {:>11} {:>10} {:>13} {:>11}  tag", "bytes", "padding", "offset", "steps");
+    let is_plan = report.origin == Origin::Plan;
+    // An imported profile has neither offsets nor ends of lives.
+    let place = if is_plan { format!(" {:>13} {:>11}", "offset", "steps") } else { String::new() };
+    let _ = writeln!(text, "  {:>11} {:>10}{place}  tag", "bytes", "padding");
     for row in planned.alive_at_peak.iter().take(options.rows) {
         let buffer = &planned.buffers[row.buffer];
         let life = format!("{}..{}", buffer.first_step, buffer.last_step);
-        let _ = writeln!(
-            text,
-            "  {:>11} {:>10} {:>13} {life:>11}  {}",
-            Bytes(buffer.bytes),
-            buffer.padded_bytes - buffer.bytes,
-            buffer.offset,
-            fit(&buffer.tag, options.width.saturating_sub(53).max(20))
-        );
+        let place = if is_plan { format!(" {:>13} {life:>11}", buffer.offset) } else { String::new() };
+        let line = format!("  {:>11} {:>10}{place}", Bytes(buffer.bytes), buffer.padded_bytes - buffer.bytes);
+        let _ = writeln!(text, "{}", with_name(&line, &buffer.tag, options.width));
         let indent = 6;
         let mut say = |line: &str| {
             let line = format!("{}{line}", " ".repeat(indent));
             let _ = writeln!(text, "{}", wrap(&line, options.width, indent + 2));
         };
-        if report.origin == Origin::Plan {
+        if is_plan {
             say(&holds(buffer, step, options.width));
             say(&format!("alive: {}", row.why.text));
         }
@@ -64,9 +62,21 @@ fn constants(report: &Report, options: &Options, text: &mut String) {
     rows.sort_by_key(|row| (Reverse(row.bytes), row.offset));
     for row in rows.iter().take(options.rows.div_ceil(2)) {
         let name = format!("{} {}", row.tag, type_text(&row.dtype, &row.shape));
-        let name = fit(&name, options.width.saturating_sub(27).max(20));
         let (packed, tensor) = (Bytes(row.bytes).to_string(), Bytes(row.tensor_bytes).to_string());
-        let _ = writeln!(text, "  {packed:>11} {tensor:>11}  {name}");
+        let _ = writeln!(text, "{}", with_name(&format!("  {packed:>11} {tensor:>11}"), &name, options.width));
+    }
+}
+
+/// A line that ends with a name; a name that does not fit has lines of its own, so that nothing of it is cut.
+fn with_name(line: &str, name: &str, width: usize) -> String {
+    let used = line.chars().count() + 2;
+    match used + name.chars().count() <= width {
+        true => format!("{line}  {name}"),
+        false => {
+            let letters: Vec<char> = name.chars().collect();
+            let lines = letters.chunks(width - 4).map(|part| format!("\n    {}", part.iter().collect::<String>()));
+            line.to_string() + &lines.collect::<String>()
+        }
     }
 }
 

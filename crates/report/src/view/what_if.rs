@@ -109,7 +109,7 @@ impl WhatIf {
                 size(variant.weights_bytes),
                 size(variant.total_bytes),
                 proof_text(variant.state, variant.arena_bytes, variant.least_bytes),
-                bar(variant.total_bytes, most, width.saturating_sub(74).min(30))
+                bar(variant.total_bytes, most, width.saturating_sub(74))
             );
             let _ = writeln!(text, "{}", line.trim_end());
         }
@@ -118,19 +118,12 @@ impl WhatIf {
             for Largest { dtype, batch, is_largest } in &self.largest {
                 let _ = match (batch, is_largest) {
                     (Some(batch), true) => {
-                        writeln!(
-                            text,
-                            "largest      {dtype}: batch {batch} fits into {capacity}, {} does not",
-                            batch + 1
-                        )
+                        writeln!(text, "largest      {dtype}: batch {batch} fits in {capacity}, {} does not", batch + 1)
                     }
                     (Some(batch), false) => {
-                        writeln!(
-                            text,
-                            "largest      {dtype}: batch {batch}, the largest asked for, fits into {capacity}"
-                        )
+                        writeln!(text, "largest      {dtype}: batch {batch}, the largest asked for, fits in {capacity}")
                     }
-                    (None, _) => writeln!(text, "largest      {dtype}: no batch fits into {capacity}"),
+                    (None, _) => writeln!(text, "largest      {dtype}: no batch fits in {capacity}"),
                 };
             }
             text.push_str("             arena and weights only, without the rest of the process\n");
@@ -175,7 +168,7 @@ impl WhatIf {
         for variant in &self.variants {
             let (x, y) = (x(variant.batch), y(variant.total_bytes));
             let title = format!("batch {}, {}: {}", variant.batch, variant.dtype, Bytes(variant.total_bytes));
-            let look = if variant.fits == Some(false) { "hole" } else { "weight" };
+            let look = if variant.fits == Some(false) { "free" } else { "weight" };
             svg.rect([x - 4.0, y - 4.0, 8.0, 8.0], look, &title, Amount::None);
         }
         let mut labelled = f64::NEG_INFINITY;
@@ -188,7 +181,7 @@ impl WhatIf {
         }
         if let Some(capacity) = self.capacity_bytes {
             svg.line("peak", &[(left, y(capacity)), (left + width, y(capacity))]);
-            svg.text(left + 6.0, y(capacity) + 14.0, "small", &format!("fits {}", Bytes(capacity)));
+            svg.text(left + 6.0, y(capacity) + 14.0, "small", &format!("limit {}", Bytes(capacity)));
         }
         svg.line("axis", &[(left, top), (left, top + height), (left + width, top + height)]);
         for part in 0..=4u64 {

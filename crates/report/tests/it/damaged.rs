@@ -104,6 +104,6 @@ fn other_json_and_other_versions_are_told_apart() {
     let says = |text: &str| read(text.as_bytes()).expect_err(text).to_string();
     assert!(says("{}").contains("--json"));
     assert!(says("[1").contains("not a memory report"));
-    let newer = Report::new(&small()).to_json().replace("\"version\":1", "\"version\":7");
+    let newer = Report::new(&small()).to_json().replace("\"version\":2", "\"version\":7");
     assert!(says(&newer).contains("version 7"), "{}", says(&newer));
 }

@@ -40,6 +40,99 @@ fn json_of_a_small_plan() {
     insta::assert_snapshot!(format!("{report:#}"));
 }
 
+#[test]
+fn tbds_plot_script_names_every_key_of_the_analysis() {
+    // The keys of `regex_to_category_name_encoding` in plot_memory_anlaysis.py of tbd-ai/tbd-tools.
+    const NAMED: &[&str] = &[
+        "rnn",
+        "embed",
+        ":_mul",
+        "rsqrt",
+        ":mean",
+        "att",
+        ":split",
+        "split",
+        "logit",
+        "swapaxes",
+        "square",
+        "softmax",
+        "sequencereverse",
+        "dot",
+        ":broadcast",
+        "zeros",
+        "sum",
+        "transpose",
+        "dropout",
+        ":dropout",
+        "slice",
+        "cnn",
+        "arange",
+        "fullyconnected",
+        "sequencemask",
+        "activation",
+        "reshape",
+        "transformer",
+        "in_arg",
+        "arg_grad",
+        "Weights",
+        "optimizer",
+        "_equal_scalar",
+        "(source)",
+        "(target)",
+        "(target_label)",
+        "workspace",
+        "untagged",
+        "warning!,ctx_source_unclear",
+        "(data)",
+        "aux_state",
+        "relu",
+        "conv",
+        "pool",
+        "bn",
+        ":id",
+        ":fc",
+        "_sc",
+    ];
+    for plan in [small(), crate::plans::random(3, 40, 90)] {
+        let analysis: serde_json::Value = serde_json::from_str(&Report::new(&plan).tbd_analysis()).expect("JSON");
+        let keys: Vec<&String> = analysis.as_object().expect("an object").keys().collect();
+        assert!(keys.iter().all(|key| NAMED.contains(&&key[..])), "{keys:?}");
+    }
+    let analysis: serde_json::Value = serde_json::from_str(&Report::new(&small()).tbd_analysis()).expect("JSON");
+    assert!(analysis["conv"][0].as_f64().is_some_and(|bytes| 0.0 < bytes), "{analysis}");
+}
+
+#[test]
+fn the_trace_has_a_counter_of_the_total() {
+    let report = Report::new(&small());
+    let trace: serde_json::Value = serde_json::from_str(&report.trace_json(None)).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("a list").iter();
+    let total = events.filter(|event| event["ph"] == "C" && event["name"] == "total");
+    let total: Vec<u64> = total.filter_map(|event| event["args"]["bytes"].as_u64()).collect();
+    let live: Vec<u64> = report.planned.steps.iter().map(|step| step.live_bytes).collect();
+    assert_eq!(total, live);
+}
+
+#[test]
+fn pprof_frames_of_two_layers_have_two_names() {
+    let mut plan = small();
+    for (ix, buffer) in plan.buffers.iter_mut().enumerate() {
+        for value in &mut buffer.values {
+            value.name = format!("layer{}/0", ix % 2);
+        }
+    }
+    let mut profile = Vec::new();
+    let bytes = Report::new(&plan).pprof();
+    flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut profile).expect("it is gzip");
+    let texts: Vec<String> = fields(&profile)
+        .into_iter()
+        .filter(|(field, _)| *field == 6)
+        .map(|(_, text)| String::from_utf8_lossy(text).into_owned())
+        .collect();
+    assert!(texts.contains(&"layer0/0".into()) && texts.contains(&"layer1/0".into()), "{texts:?}");
+    assert!(!texts.contains(&"0".into()), "{texts:?}");
+}
+
 /// The sums of both sample values of a gzipped pprof profile, by an independent reader of protocol buffers.
 pub(crate) fn pprof_sums(bytes: &[u8]) -> [u64; 2] {
     let mut profile = Vec::new();

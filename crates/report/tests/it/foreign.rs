@@ -97,5 +97,8 @@ fn protoc_reads_the_pprof_profile() {
     child.stdin.take().expect("it was piped").write_all(&profile).expect("protoc reads");
     let output = child.wait_with_output().expect("protoc ends");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("6: \"conv1\"") && text.contains("6: \"byte-steps\""), "{text}");
+    assert!(
+        output.status.success() && text.contains("6: \"block1/conv1\"") && text.contains("6: \"byte-steps\""),
+        "{text}"
+    );
 }

@@ -8,4 +8,5 @@ mod imports;
 mod page;
 mod plans;
 mod sums;
+mod values;
 mod views;

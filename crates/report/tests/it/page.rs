@@ -73,12 +73,13 @@ fn the_page_of_a_small_plan_does_what_it_should() {
         constant_bytes: 1,
         gb_per_s: 1.0,
         of_bandwidth: 0.1,
+        of_bound: 0.1,
     };
     let steps =
         StepsReport { steps: vec![step], ms: 1.0, peak_gflop_per_s: 1.0, peak_gb_per_s: 1.0, iters: 1, threads: 1 };
-    let variant = Variant {
-        batch: 1,
-        dtype: "f32".into(),
+    let variant = |dtype: &str, batch: u64| Variant {
+        batch,
+        dtype: dtype.into(),
         arena_bytes: 832,
         lower_bound_bytes: 768,
         state: Some(types::Proof::Gap),
@@ -92,8 +93,11 @@ fn the_page_of_a_small_plan_does_what_it_should() {
         model: "small".into(),
         target: "cpu".into(),
         capacity_bytes: Some(2000),
-        variants: vec![variant],
-        largest: vec![Largest { dtype: "f32".into(), batch: Some(1), is_largest: false }],
+        variants: vec![variant("f32", 1), variant("f32", 4), variant("bf16", 1), variant("bf16", 4)],
+        largest: vec![
+            Largest { dtype: "f32".into(), batch: Some(1), is_largest: false },
+            Largest { dtype: "bf16".into(), batch: None, is_largest: false },
+        ],
     };
     let page = Page { steps: Some(&steps), diff: Some(&diff), what_if: Some(&what_if), ..Page::new(&report, &options) };
     let Some(seen) = browse("small_page", &page, "conv2") else { return };
@@ -105,8 +109,30 @@ fn the_page_of_a_small_plan_does_what_it_should() {
     assert!(seen["peak"].as_str().is_some_and(|text| text.contains("step 3, the peak")), "{}", seen["peak"]);
     assert_eq!(seen["focus"], "map");
     assert_eq!(seen["next"], "head/add");
+    // A line a dtype, and an answer for each.
+    assert_eq!(seen["curves"], 2);
+    let answer = seen["answer"].as_str().unwrap_or("");
+    assert!(answer.contains("f32: the largest batch") && answer.contains("bf16: no batch fits"), "{answer}");
+    assert!(!answer.contains("undefined"), "{answer}");
+    // A sorted table stays sorted when another step fills it, and keeps the focus.
+    assert_eq!(seen["sorted"], serde_json::json!(["descending", "descending"]));
+    assert_eq!(seen["kept"], "offset");
+    assert_eq!(seen["nameless"], serde_json::json!([]), "each canvas has a name");
+    assert_eq!(seen["heads"], serde_json::json!([]), "each head of a table has a text in print");
+    assert_eq!(seen["bars"], 3);
     let sections = seen["sections"].as_array().expect("a list").len();
-    assert_eq!(sections, 11, "{}", seen["sections"]);
+    assert_eq!(sections, 12, "{}", seen["sections"]);
+}
+
+#[test]
+fn the_page_of_an_imported_profile_has_no_steps() {
+    let report =
+        prestow_report::import("old.csv", b"in_arg:w,1.5\ndata_entry:conv_oedge0,0.25\n").expect("it is valid");
+    let options = Options::default();
+    let Some(seen) = browse("imported_page", &Page::new(&report, &options), "conv") else { return };
+    let sections: Vec<&str> = seen["sections"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert!(!sections.contains(&"Timeline") && !sections.contains(&"Packing map"), "{sections:?}");
+    assert!(!seen["card_text"].as_str().unwrap_or("").contains("offset"), "{}", seen["card_text"]);
 }
 
 #[test]

@@ -14,11 +14,11 @@ use runtime::audit::{Audit, BufferAudit};
 use runtime::process::{MemoryItem, ProcessMemory};
 use types::{Bytes, Certificate, DType, Layout, Random, Role, Scope, Shape, Tag};
 
-fn tag(scope: &str, role: Role) -> Tag {
+pub(crate) fn tag(scope: &str, role: Role) -> Tag {
     Tag { scope: Scope::new(scope), role }
 }
 
-fn held(name: &str, elements: usize, steps: (u32, u32), sharing: Sharing) -> ValueSpan {
+pub(crate) fn held(name: &str, elements: usize, steps: (u32, u32), sharing: Sharing) -> ValueSpan {
     ValueSpan {
         name: name.into(),
         dtype: DType::F32,
@@ -31,21 +31,21 @@ fn held(name: &str, elements: usize, steps: (u32, u32), sharing: Sharing) -> Val
     }
 }
 
-fn buffer(tag: Tag, size: u64, offset: u64, steps: (u32, u32), values: Vec<ValueSpan>) -> Buffer {
+pub(crate) fn buffer(tag: Tag, size: u64, offset: u64, steps: (u32, u32), values: Vec<ValueSpan>) -> Buffer {
     let (size, offset) = (Bytes(size), Bytes(offset));
     let (first_step, last_step, persistence) = (steps.0, steps.1, Persistence::Run);
     Buffer { tag, size, offset, first_step, last_step, persistence, values, refused: Vec::new() }
 }
 
-fn of_buffer(ix: u32, size: u64) -> Operand {
+pub(crate) fn of_buffer(ix: u32, size: u64) -> Operand {
     Operand { place: Place::Buffer(BufferIx(ix)), offset: Bytes(0), size: Bytes(size) }
 }
 
-fn of_constant(ix: u32, size: u64) -> Operand {
+pub(crate) fn of_constant(ix: u32, size: u64) -> Operand {
     Operand { place: Place::Constant(ConstantIx(ix)), offset: Bytes(0), size: Bytes(size) }
 }
 
-fn step(scope: &str, kernel: &str, inputs: Vec<Operand>, output: Operand) -> Step {
+pub(crate) fn step(scope: &str, kernel: &str, inputs: Vec<Operand>, output: Operand) -> Step {
     Step {
         scope: Scope::new(scope),
         kernel: kernel.into(),
@@ -58,7 +58,7 @@ fn step(scope: &str, kernel: &str, inputs: Vec<Operand>, output: Operand) -> Ste
     }
 }
 
-fn constant(name: &str, offset: u64, size: u64) -> Constant {
+pub(crate) fn constant(name: &str, offset: u64, size: u64) -> Constant {
     Constant {
         tag: tag(name, Role::Weight),
         dtype: DType::F32,
@@ -68,7 +68,7 @@ fn constant(name: &str, offset: u64, size: u64) -> Constant {
     }
 }
 
-fn port(name: &str, operand: Operand) -> Port {
+pub(crate) fn port(name: &str, operand: Operand) -> Port {
     let shape = Shape::from([operand.size.0 as usize / 4]);
     Port { name: name.into(), dtype: DType::F32, shape, layout: Layout::RowMajor, operand }
 }

@@ -48,6 +48,48 @@ fn texts_keep_to_their_width() {
 }
 
 #[test]
+fn texts_use_their_width_and_cut_no_tag() {
+    let mut plan = small();
+    let scope = "encoder/block0/attention/self/projections/with/a/long/path/query/heads";
+    plan.buffers[2].tag.scope = types::Scope::new(scope);
+    let report = Report::new(&plan);
+    let text = |view, width| report.text(view, &Options { width, ..Options::default() });
+    let top = text(View::Top, 80);
+    assert!(top.contains(scope), "{top}");
+    let widest = |view, width| text(view, width).lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    for view in [View::Bars, View::Timeline, View::Map, View::Flame] {
+        assert!(widest(view, 80) + 40 < widest(view, 200), "{view:?}: {}", text(view, 200));
+    }
+}
+
+#[test]
+fn views_over_steps_are_left_out_for_imported_profiles() {
+    let report =
+        prestow_report::import("old.csv", b"in_arg:w,1.5\ndata_entry:conv_oedge0,0.25\n").expect("it is valid");
+    let options = Options::default();
+    for view in [View::Timeline, View::Map] {
+        assert!(report.text(view, &options).contains("no releases and no addresses"));
+        assert_eq!(report.svg(view, &options), None);
+    }
+    let top = report.text(View::Top, &options);
+    assert!(!top.contains("offset") && !top.contains("steps"), "{top}");
+    let printed = prestow_report::Request::default().text(&report);
+    assert!(!printed.contains("live bytes") && !printed.contains("timeline"), "{printed}");
+}
+
+#[test]
+fn the_headline_states_each_number_once() {
+    let mut plan = small();
+    let size = plan.arena.certificate.lower_bound;
+    plan.arena.certificate = types::Certificate { value: size, lower_bound: size, least: size };
+    let text = Report::new(&plan).text(View::Headline, &Options::default());
+    assert_eq!(text.matches(&size.to_string()).count(), 1, "{text}");
+    assert!(!text.contains("bounds"), "{text}");
+    let text = Report::new(&small()).text(View::Headline, &Options::default());
+    assert!(text.contains("bounds       768 B live at step 3, the least for this order"), "{text}");
+}
+
+#[test]
 fn what_is_saved_for_backward_says_so() {
     let mut plan = small();
     plan.buffers[4].tag.role = types::Role::WeightGradient;
@@ -56,7 +98,10 @@ fn what_is_saved_for_backward_says_so() {
     let report = Report::new(&plan);
     let why =
         |tag: &str| report.planned.alive_at_peak.iter().find(|row| row.tag == tag).map(|row| row.why.text.clone());
-    assert_eq!(why("block1/conv1:activation").as_deref(), Some("saved for backward: `head/add` reads it at 3"));
+    assert_eq!(
+        why("block1/conv1:activation").as_deref(),
+        Some("saved for backward: last read at step 3 by `head/add`")
+    );
 }
 
 #[test]
@@ -66,13 +111,13 @@ fn a_difference_names_what_moved_came_and_went() {
     b.arena.certificate.value = types::Bytes(768);
     b.buffers.remove(1);
     b.steps[0].workspace = None;
-    for step in &mut b.steps {
-        for operand in step.inputs.iter_mut().chain(&mut step.outputs) {
-            if let plan::Place::Buffer(ix) = &mut operand.place
-                && 1 < ix.0
-            {
-                ix.0 -= 1;
-            }
+    let results = b.outputs.iter_mut().map(|port| &mut port.operand);
+    let operands = b.steps.iter_mut().flat_map(|step| step.inputs.iter_mut().chain(&mut step.outputs));
+    for operand in operands.chain(results) {
+        if let plan::Place::Buffer(ix) = &mut operand.place
+            && 1 < ix.0
+        {
+            ix.0 -= 1;
         }
     }
     b.buffers[1].values[1].sharing = plan::Sharing::Own;

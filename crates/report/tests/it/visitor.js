@@ -33,6 +33,27 @@ addEventListener("load", async () => {
   canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
   await frame();
   seen.next = card();
+  seen.curves = document.querySelectorAll("svg.curve polyline.total").length;
+  seen.answer = document.getElementById("whatifbody").textContent;
+  seen.card_text = document.getElementById("card").textContent;
+  seen.bars = document.querySelectorAll("#bars table").length;
+  const head = () => [...document.querySelectorAll("#alivetable th")].find(th => th.textContent === "offset");
+  if (head()) {
+    const button = head().querySelector("button");
+    button.focus();
+    button.click();
+    const first = head().getAttribute("aria-sort");
+    change({ step: 0 });
+    seen.sorted = [first, head().getAttribute("aria-sort")];
+    seen.kept = document.activeElement.textContent;
+  }
+  seen.nameless = [...document.querySelectorAll("canvas")].filter(c => !c.getAttribute("aria-label")).map(c => c.id);
+  const hides = [...document.styleSheets[0].cssRules]
+    .filter(rule => rule.media && rule.media.mediaText === "print")
+    .flatMap(rule => [...rule.cssRules].filter(own => own.style && own.style.display === "none"));
+  seen.heads = [...document.querySelectorAll("th button")]
+    .filter(button => hides.some(rule => button.matches(rule.selectorText)))
+    .map(button => button.textContent);
   const before = performance.now();
   for (let turn = 0; turn < 10; turn++) {
     zoomMiddle(0.8);

@@ -1,0 +1,45 @@
+//! [`printable()`]: text for a terminal.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The text with control characters as `\u001b`, except line ends and tabs. Names in reports and messages come from models
+/// and profiles; a terminal obeys escape sequences in them, and shows text after a change of direction in another order.
+///
+/// The form is that of JSON strings, so that printed JSON keeps its values.
+///
+/// ```
+/// assert_eq!(prestow_report::printable("conv\u{1b}[2J\n"), "conv\\u001b[2J\n");
+/// ```
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut printed = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) {
+            let _ = write!(printed, "\\u{:04x}", u32::from(c));
+        } else {
+            printed.push(c);
+        }
+    }
+    Cow::Owned(printed)
+}
+
+/// Whether a character changes the state of a terminal or the order of text (Unicode's explicit directional formatting).
+fn is_unsafe(c: char) -> bool {
+    let is_direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    is_direction || c.is_control() && !matches!(c, '\n' | '\t')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_and_directions_are_escaped() {
+        assert_eq!(printable("a\tb\nc"), "a\tb\nc");
+        assert_eq!(printable("\u{9b}31m \u{7f}\r\u{202e}x\u{2069}"), "\\u009b31m \\u007f\\u000d\\u202ex\\u2069");
+        assert_eq!(printable("größe 日本"), "größe 日本");
+    }
+}
