@@ -43,7 +43,10 @@ pub use conv::inverted_bottleneck::{Front, InvertedBottleneck};
 pub use conv::row_major::Conv;
 pub use conv::transpose::ConvTranspose;
 pub use conv::winograd::Winograd;
-pub use conv::{ConvAlgorithm, ConvBlocked, DepthwiseBlocked, ImageLayout, Window};
+pub use conv::{
+    ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient, DepthwiseBlocked, DepthwiseDataGradient,
+    DepthwiseWeightGradient, DynamicConv, ImageLayout, PackedConv, WeightGradientRows, WeightOrder, Window,
+};
 pub use gemm::{Epilogue, Weights};
 pub use kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes};
 pub use movement::copy::Copy;
@@ -52,19 +55,25 @@ pub use movement::gather::Gather;
 pub use movement::remap::Remap;
 pub use movement::reorder::Reorder;
 pub use movement::resize::{AxisTaps, Resize};
+pub use movement::scatter_add::ScatterAdd;
 pub use ops::arg_extreme::ArgExtreme;
 pub use ops::attention::{Attention, HeadStrides, MaskStrides};
+pub use ops::batch_norm::{BatchNormGradient, BatchNormTraining, ChannelSum, Planes};
 pub use ops::chain::{Chain, Instruction};
+pub use ops::cross_entropy::{LabeledRows, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient};
+pub use ops::dropout::Dropout;
 pub use ops::elementwise::{Elementwise, ElementwiseFn};
 pub use ops::layer_norm::LayerNorm;
 pub use ops::lrn::Lrn;
 pub use ops::matmul::{MatMul, MatMulB};
+pub use ops::pool_gradient::PoolGradient;
 pub use ops::pooling_blocked::PoolBlocked;
 pub use ops::recurrent::Recurrent;
 pub use ops::reduce::{Reduce, ReduceFn};
 pub use ops::softmax::Softmax;
+pub use ops::update::Update;
 pub use ops::{Pool2d, Pool2dKind};
 pub use peak_probe::peak_flops_probe;
 pub use simd::{Isa, Level, StorageType};
 pub use table::{Kernel, KernelKind};
-pub use threads::Pool;
+pub use threads::{Pool, THREADS_MAX};

@@ -15,13 +15,12 @@ pub(crate) fn is_of_numbers(graph: &Graph, node: &Node) -> bool {
 /// Whether the result of a node has the dtype of its operands in half precision: operators that work element by element or
 /// row by row, or that move elements, and that are defined for half precision.
 pub(crate) fn follows(graph: &Graph, node: &Node) -> bool {
-    let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
-    let half = |ty: &&TensorType| match ty.dtype {
-        DType::F32 => TensorType { dtype: DType::F16, shape: ty.shape.clone() },
-        _ => (*ty).clone(),
+    let half = |&input: &ValueId| match graph.ty(input) {
+        ty if ty.dtype == DType::F32 => TensorType { dtype: DType::F16, shape: ty.shape.clone() },
+        ty => ty.clone(),
     };
-    let halves: SmallVec<[TensorType; 4]> = types.iter().map(half).collect();
-    match node.op.axes(&types, graph.ty(node.outputs[0])).work {
+    let halves: SmallVec<[TensorType; 4]> = node.inputs.iter().map(half).collect();
+    match graph.node_axes(node).work {
         Work::Elementwise | Work::Movement | Work::Normalization => {
             node.op.infer(&halves.iter().collect::<SmallVec<[&TensorType; 4]>>()).is_ok()
         }

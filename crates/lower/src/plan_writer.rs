@@ -283,7 +283,7 @@ impl<'a> PlanWriter<'a> {
             return Tag { scope: Scope::new(&graph.value(input).name), role: Role::Input };
         }
         let node = graph.value(root).producer().expect("what is neither known nor given is computed");
-        Tag { scope: graph.node(node).scope.clone(), role: Role::Activation }
+        Tag { scope: graph.node(node).scope.clone(), role: root_value.role() }
     }
 
     fn packed(&mut self, value: ValueId, pack: &Pack) -> Operand {

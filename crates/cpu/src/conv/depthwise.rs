@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
 use crate::conv::Window;
+use crate::conv::dynamic::WeightView;
 use crate::gemm::epilogue::Epilogue;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::movement::blocked_layout::{Pixel, padded, rows_of_a_task};
@@ -67,6 +68,26 @@ impl DepthwiseBlocked {
             }
         }
         packed
+    }
+
+    /// The same in any order, in a run.
+    ///
+    /// # Panics
+    /// Packed weights or weights of another number.
+    pub(crate) fn pack_view(&self, weights: WeightView<'_>, packed: &mut [f32], pool: &Pool) {
+        let ([_, columns], taps) = (self.window.kernel, self.window.taps());
+        assert_eq!(packed.len(), self.channels.next_multiple_of(LANES) * taps, "the packed weights have their size");
+        for_each_chunk(pool, packed, taps * LANES, &|block, cells| {
+            for (tap, cells) in cells.chunks_exact_mut(LANES).enumerate() {
+                for (lane, cell) in cells.iter_mut().enumerate() {
+                    let channel = block * LANES + lane;
+                    *cell = match channel < self.channels {
+                        true => weights.items[weights.tap(channel, tap / columns, tap % columns)],
+                        false => 0.0,
+                    };
+                }
+            }
+        });
     }
 }
 

@@ -25,6 +25,7 @@
 //! A task is a panel of 32 output channels and some rows of images. The division into tasks depends on the shape alone.
 
 mod fused_stage;
+mod on_grid;
 mod pack_input;
 mod pack_weights;
 mod partition;
@@ -316,9 +317,10 @@ impl KernelFn for ConvBlocked {
         };
         assert_eq!(x.len(), self.batch * self.read_image(), "the tiles' input must have its size");
         let (limits, functions) = self.epilogue.limits_and_functions();
-        let (window, split, panels) = (self.geometry(), self.split(), self.panels());
+        let window = self.geometry();
         let (out, out_plane) = (&SharedMut::new(out), window.output_plane());
         let (isa, by_taps, origin) = (pool.isa(), self.by_taps(), 0);
+        let (out_row, out_column) = (window.output[1], 1);
         let job = Job {
             conv: self,
             window,
@@ -334,8 +336,19 @@ impl KernelFn for ConvBlocked {
             functions,
             out,
             out_plane,
+            out_row,
+            out_column,
             origin,
         };
+        job.run_all(pool);
+    }
+}
+
+impl Job<'_> {
+    /// Computes all panels of all images.
+    fn run_all(&self, pool: &Pool) {
+        let (conv, window) = (self.conv, &self.window);
+        let (split, panels) = (conv.split(window), conv.panels());
         let parts = split.image_parts * split.row_parts;
         // Large images: all panels of a part, while its pixels are cached; otherwise all parts of a panel.
         let place = |task: usize| match window.output_plane() < PLANE_LARGE {
@@ -346,11 +359,11 @@ impl KernelFn for ConvBlocked {
             let (panel, part) = place(task);
             // The panel that this thread probably computes next, if no thread has read its weights yet.
             let (next, next_part) = place(task + 1);
-            let next = (next != panel && next < panels && next_part == 0).then(|| self.panel(next));
+            let next = (next != panel && next < panels && next_part == 0).then(|| conv.panel(next));
             let (image, row) = (part / split.row_parts * split.images, part % split.row_parts * split.rows);
-            let images = image..self.batch.min(image + split.images);
+            let images = image..conv.batch.min(image + split.images);
             let rows = row..window.output[0].min(row + split.rows);
-            job.run(self.panel(panel), images, rows, next);
+            self.run(conv.panel(panel), images, rows, next);
         });
     }
 }
@@ -373,8 +386,10 @@ struct Job<'a> {
     /// Functions after the bounds.
     functions: &'a [Unary],
     out: &'a SharedMut<'a, u8>,
-    /// Pixels of a block of the output.
+    /// Pixels of a block of the output, and from one of its rows and pixels to the next that is computed.
     out_plane: usize,
+    out_row: usize,
+    out_column: usize,
     /// The element of the output where the first pixel of the window's first image would be, modulo 2^64: it may be in
     /// front of the output.
     origin: usize,

@@ -22,6 +22,10 @@ pub struct Window {
 }
 
 impl Window {
+    /// The window of one tap over one pixel.
+    pub const ONE: Window =
+        Window { input: [1, 1], output: [1, 1], kernel: [1, 1], stride: [1, 1], dilation: [1, 1], pad: [0, 0] };
+
     /// Refuses extents so large that sums of their products could overflow.
     pub(crate) fn check(&self) -> Result<(), InvalidKernel> {
         let small = |extent: usize| extent < 1 << 28;

@@ -2,12 +2,18 @@
 
 pub(crate) mod depthwise;
 pub(crate) mod direct;
+pub(crate) mod dynamic;
 pub(crate) mod geometry;
 pub(crate) mod inverted_bottleneck;
 pub(crate) mod row_major;
 pub(crate) mod transpose;
+pub(crate) mod weight_gradient;
 pub(crate) mod winograd;
 
 pub use self::depthwise::DepthwiseBlocked;
 pub use self::direct::{ConvAlgorithm, ConvBlocked, ImageLayout};
+pub use self::dynamic::{ConvDataGradient, DynamicConv, PackedConv, WeightOrder};
 pub use self::geometry::Window;
+pub use self::weight_gradient::{
+    ConvWeightGradient, DepthwiseDataGradient, DepthwiseWeightGradient, WeightGradientRows,
+};

@@ -58,6 +58,10 @@ const CHANNELS_COPIED: usize = 64;
 const COPY: usize = 1 << 16;
 /// Phases of a tile; more are added up in several calls.
 const NESTS_MAX: usize = 16;
+/// Taps of a phase that are a loop of their own.
+const PHASE_LONG: usize = 8;
+/// Partial sums of a vector, to hide the latency of a multiply-add.
+const PARTIAL: usize = 4;
 
 /// Convolution of `x: [batch, in_channels, rows, columns]` with weights `[out_channels, in_channels / groups, ..kernel]`;
 /// then by the epilogue a bias and a residual. Output: `[batch, out_channels, rows, columns]`. All row-major `f32`.
@@ -82,7 +86,7 @@ pub struct Conv {
 }
 
 /// The taps of a kernel's axis that read one phase of the input, the pixels at one remainder by the stride.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Phase {
     /// The remainder, in pixels of the padded input.
     remainder: usize,
@@ -160,10 +164,11 @@ impl Conv {
     }
 
     /// Whether each tap of a row has a copy of its own, so that neighboring taps are terms at one distance: for strides
-    /// over so few channels that taps are the longer loop.
+    /// over so few channels that taps are the longer loop. Phases with many taps need no copies: their taps are neighbors.
     fn expands_columns(&self) -> bool {
-        let [_, columns] = self.window.kernel;
-        !self.has_few_channels() && 1 < self.window.stride[1] && 1 < columns && self.group().0 <= columns.div_ceil(2)
+        let ([_, columns], [_, stride]) = (self.window.kernel, self.window.stride);
+        let few_taps = 1 < columns && columns < PHASE_LONG * stride;
+        !self.has_few_channels() && 1 < stride && few_taps && self.group().0 <= columns.div_ceil(2)
     }
 
     /// Whether a tap's weights for all channels of a group are neighbors, otherwise a channel's for neighboring taps.
@@ -407,6 +412,13 @@ impl KernelFn for Conv {
             "the residual must have the output's size"
         );
         let (block, out) = (self.block(), SharedMut::new(out));
+        // Their divisions would take longer than the sums of few terms.
+        let first_phases = |axis: usize| {
+            std::array::from_fn(
+                |number| if number < self.phases(axis) { self.phase(axis, number) } else { Phase::default() },
+            )
+        };
+        let phases: [[Phase; NESTS_MAX]; 2] = [first_phases(0), first_phases(1)];
         let cuts = |all: usize, step: usize| (0..all).step_by(step).map(move |at| (at, step.min(all - at)));
         for (image, images) in cuts(self.batch, block.images) {
             for (group, groups) in cuts(self.groups, block.groups) {
@@ -425,10 +437,10 @@ impl KernelFn for Conv {
                     };
                     let line = (part.rows - 1) * block.pitch + self.window.output[1];
                     let pixels = (part.images - 1) * part.image_step() + line;
-                    assert!(groups * ins * part.channel_step() <= source.len(), "a block must have its channels");
-                    let job =
-                        Job { conv: self, part, pixels, source, weights, bias, residual, out: &out, isa: pool.isa() };
-                    job.run(pool);
+                    let end = groups.checked_mul(ins).and_then(|channels| channels.checked_mul(part.channel_step()));
+                    assert!(end.is_some_and(|end| end <= source.len()), "a block must have its channels");
+                    let isa = pool.isa();
+                    Job { conv: self, phases, part, pixels, source, weights, bias, residual, out: &out, isa }.run(pool);
                 }
             }
         }
@@ -438,6 +450,8 @@ impl KernelFn for Conv {
 /// The operands of a block. The slices have the sizes that `sizes` states.
 struct Job<'a> {
     conv: &'a Conv,
+    /// The first phases of rows and of columns.
+    phases: [[Phase; NESTS_MAX]; 2],
     part: Part,
     /// Pixels along the copied rows, from the first output to the last.
     pixels: usize,
@@ -456,6 +470,10 @@ struct Job<'a> {
 struct Staged(MaybeUninit<[[f32; TILE + STAGED]; ROWS]>);
 
 impl Job<'_> {
+    fn phase(&self, axis: usize, number: usize) -> Phase {
+        self.phases[axis].get(number).copied().unwrap_or_else(|| self.conv.phase(axis, number))
+    }
+
     fn run(&self, pool: &Pool) {
         let (_, outs, terms) = self.conv.group();
         let chunks = self.pixels.div_ceil(STAGED);
@@ -582,13 +600,13 @@ impl Job<'_> {
         } else if conv.expands_columns() {
             part.phase_step()
         } else {
-            conv.phase(1, 0).step
+            self.phase(1, 0).step
         };
         let (mut count, mut x, mut is_first) = (0, 0, true);
         let phases = [conv.phases(0), conv.phases(1)];
         for number in 0..phases[0] * phases[1] {
             let (row_phase, column_phase) = (number / phases[1], number % phases[1]);
-            let (row, column) = (conv.phase(0, row_phase), conv.phase(1, column_phase));
+            let (row, column) = (self.phase(0, row_phase), self.phase(1, column_phase));
             let taps = |x: usize, y: usize| {
                 let row = Loop { iterations: row.taps, x: y, weights: row.step * pitch };
                 (row, Loop { iterations: column.taps, x, weights: column.step })
@@ -688,54 +706,82 @@ fn few_channels<V: Vector>(
         // SAFETY: the caller's promise; reads end as those of `Job::multiply`.
         unsafe {
             if pixel + wide <= pixels.end {
-                sum_vectors::<V, FEW_VECTORS>(job, source, weights, pixel, out.add(pixel - pixels.start));
+                sum_vectors::<V, FEW_VECTORS, 1>(job, source, weights, pixel, out.add(pixel - pixels.start));
                 pixel += wide;
             } else {
                 let start = job.start_of_rest(pixel, LANES);
-                sum_vectors::<V, 1>(job, source, weights, start, out.add(pixel - pixels.start).sub(pixel - start));
+                let out = out.add(pixel - pixels.start).sub(pixel - start);
+                sum_vectors::<V, 1, PARTIAL>(job, source, weights, start, out);
                 pixel += LANES;
             }
         }
     }
 }
 
-/// Sums of N vectors of pixels.
+/// Sums of N vectors of pixels, with P partial sums each.
 ///
 /// # Safety
 /// All terms can be read, and the sums written.
 #[inline(always)]
-unsafe fn sum_vectors<V: Vector, const N: usize>(
+unsafe fn sum_vectors<V: Vector, const N: usize, const P: usize>(
     job: &Job<'_>,
     source: &[f32],
     weights: &[f32],
     pixel: usize,
     out: *mut f32,
 ) {
-    let (conv, part) = (job.conv, &job.part);
-    let (ins, ..) = conv.group();
-    let mut sums = [V::zero(); N];
-    let mut weights = weights.iter();
+    let part = &job.part;
+    let (ins, ..) = job.conv.group();
+    let (mut sums, mut weights) = ([[V::zero(); N]; P], weights);
     let [phase_rows, phase_columns] = part.block.copies;
     for number in 0..phase_rows * phase_columns {
-        let (row, column) = (conv.phase(0, number / phase_columns), conv.phase(1, number % phase_columns));
+        let (row, column) = (job.phase(0, number / phase_columns), job.phase(1, number % phase_columns));
         let start = number * part.phase_step() + row.start * part.block.pitch + column.start + pixel;
         for channel in 0..ins {
             for y in 0..row.taps {
-                let mut at = start + channel * part.channel_step() + y * row.step * part.block.pitch;
-                for _ in 0..column.taps {
-                    let Some(&weight) = weights.next() else { return };
-                    let weight = V::splat(weight);
-                    for (ix, sum) in sums.iter_mut().enumerate() {
+                let at = start + channel * part.channel_step() + y * row.step * part.block.pitch;
+                let Some((taps, rest)) = weights.split_at_checked(column.taps) else { return };
+                weights = rest;
+                // SAFETY: the caller's promise: all terms can be read.
+                let first = unsafe { source.as_ptr().add(at) };
+                // Constant indices leave each sum in a register.
+                let (whole, rest) = taps.as_chunks::<P>();
+                for (turn, taps) in whole.iter().enumerate() {
+                    for ix in 0..P {
+                        let from = first.wrapping_add((turn * P + ix) * column.step);
                         // SAFETY: the caller's promise.
-                        *sum = unsafe { V::load(source.as_ptr().add(at + ix * LANES)) }.mul_add(weight, *sum);
+                        unsafe { add_tap(&mut sums[ix], taps[ix], from) };
                     }
-                    at += column.step;
+                }
+                for ix in 0..P {
+                    if let Some(&weight) = rest.get(ix) {
+                        let from = first.wrapping_add((whole.len() * P + ix) * column.step);
+                        // SAFETY: the caller's promise.
+                        unsafe { add_tap(&mut sums[ix], weight, from) };
+                    }
                 }
             }
         }
     }
-    for (ix, sum) in sums.iter().enumerate() {
+    for vector in 0..N {
+        let mut sum = sums[0][vector];
+        for partial in &sums[1..] {
+            sum = sum.add(partial[vector]);
+        }
         // SAFETY: the caller's promise.
-        unsafe { sum.store(out.add(ix * LANES)) };
+        unsafe { sum.store(out.add(vector * LANES)) };
+    }
+}
+
+/// Adds one tap to N vectors of pixels.
+///
+/// # Safety
+/// The pixels can be read.
+#[inline(always)]
+unsafe fn add_tap<V: Vector, const N: usize>(sums: &mut [V; N], weight: f32, from: *const f32) {
+    let weight = V::splat(weight);
+    for (vector, sum) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *sum = unsafe { V::load(from.add(vector * LANES)) }.mul_add(weight, *sum);
     }
 }

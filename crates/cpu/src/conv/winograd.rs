@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
 use crate::conv::Window;
+use crate::conv::dynamic::WeightView;
 use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::prefetch::Prefetch;
@@ -112,6 +113,24 @@ impl Winograd {
             }
         }
         packed
+    }
+
+    /// The same in any order, on the threads of a run. Computed in `f32`.
+    ///
+    /// # Panics
+    /// Packed weights or weights of another number.
+    pub(crate) fn pack_view(&self, weights: WeightView<'_>, packed: &mut [f32], pool: &Pool) {
+        assert_eq!(packed.len(), self.packed_elements(), "the packed weights must have their size");
+        let (channels, blocks) = (self.in_channels, self.in_blocks());
+        let (packed, isa) = (&SharedMut::new(packed), pool.isa());
+        pool.run(self.out_lanes() / LANES * blocks, &|task| {
+            let (first, channel) = (task / blocks * LANES, task % blocks * LANES);
+            let channels = channel..channels.min(channel + LANES);
+            let job = (self, weights);
+            with_vector!(isa, transform_weights(
+                job: (&Winograd, WeightView<'_>), first: usize, channels: Range<usize>, packed: &SharedMut<'_, f32>
+            ));
+        });
     }
 
     /// Elements of the packed weights.
@@ -376,6 +395,61 @@ impl Job<'_> {
     }
 }
 
+/// Transforms the weights of sixteen output channels, from `first` on, and of some input channels.
+#[inline(always)]
+fn transform_weights<V: Vector>(
+    (kernel, weights): (&Winograd, WeightView<'_>),
+    first: usize,
+    channels: Range<usize>,
+    packed: &SharedMut<'_, f32>,
+) {
+    match kernel.tile {
+        2 => weight_tiles::<V, 4>(kernel, weights, first, channels, packed),
+        4 => weight_tiles::<V, 6>(kernel, weights, first, channels, packed),
+        _ => weight_tiles::<V, 8>(kernel, weights, first, channels, packed),
+    }
+}
+
+#[inline(always)]
+fn weight_tiles<V: Vector, const T: usize>(
+    kernel: &Winograd,
+    weights: WeightView<'_>,
+    first: usize,
+    channels: Range<usize>,
+    packed: &SharedMut<'_, f32>,
+) {
+    let matrix: [[f32; 3]; T] = Points::<T>::WEIGHTS;
+    let panel = first / PANEL * PANEL;
+    let (width, half) = (PANEL.min(kernel.out_lanes() - panel), first - panel);
+    let filled = LANES.min(kernel.out_channels - first);
+    let start = panel * T * T * kernel.in_channels;
+    for channel in channels {
+        let mut taps = [V::zero(); 9];
+        for (tap, vector) in taps.iter_mut().enumerate() {
+            let from = first * weights.out + channel * weights.channel + weights.tap(0, tap / 3, tap % 3);
+            let mut lanes = [0.0; LANES];
+            for (lane, cell) in lanes.iter_mut().enumerate().take(filled) {
+                *cell = weights.items[from + lane * weights.out];
+            }
+            *vector = V::read(&lanes);
+        }
+        let product = |row: &[f32; 3], items: [V; 3]| {
+            let sum = items[0].mul(V::splat(row[0]));
+            let sum = items[1].mul_add(V::splat(row[1]), sum);
+            items[2].mul_add(V::splat(row[2]), sum)
+        };
+        for (left, row) in matrix.iter().enumerate() {
+            let half_done: [V; 3] = std::array::from_fn(|c| product(row, [taps[c], taps[3 + c], taps[6 + c]]));
+            for (right, column) in matrix.iter().enumerate() {
+                let place = left * T + right;
+                let at = start + (place * kernel.in_channels + channel) * width + half;
+                // SAFETY: tasks differ in output or input channels, and so do the rows of weights they write.
+                product(column, half_done).write(unsafe { packed.part(at, LANES) });
+            }
+        }
+    }
+}
+
 /// Transforms some blocks of channels of some tiles: `cells[channel block][place][tile]`.
 #[inline(always)]
 fn transform_input<V: Vector>(job: &Job, tiles: Range<usize>, channels: Range<usize>, cells: &mut [f32]) {
@@ -416,7 +490,8 @@ fn input_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, channe
                 }
             }
             let cells = &mut cells[number * LANES..];
-            assert!((T * T - 1) * tiles.len() * LANES + LANES <= cells.len(), "the last place must have this tile");
+            let end = tiles.len().checked_mul((T * T - 1) * LANES).and_then(|end| end.checked_add(LANES));
+            assert!(end.is_some_and(|end| end <= cells.len()), "the last place must have this tile");
             #[expect(clippy::needless_range_loop, reason = "a column of `half`, not a row")]
             for r in 0..T {
                 let line = Points::<T>::forward(std::array::from_fn(|c| half[c][r]));
@@ -451,7 +526,9 @@ fn output_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, sums:
     let output = job.kernel.window.output;
     let bias = job.bias.map_or(V::zero(), |bias| V::read(&bias[channel..]));
     let limits = job.limits.map(|limits| limits.map(V::splat));
-    assert!((T * T * tiles.len() - 1) * width + LANES <= sums.len(), "the last place must have the last tile");
+    let last = tiles.len().checked_mul(T * T).and_then(|places| places.checked_sub(1));
+    let end = last.and_then(|last| last.checked_mul(width)?.checked_add(LANES));
+    assert!(end.is_some_and(|end| end <= sums.len()), "the last place must have the last tile");
     for (number, tile) in tiles.clone().enumerate() {
         let [image, row, column] = job.place(tile);
         let mut half = [[V::zero(); T]; T];
@@ -544,6 +621,35 @@ impl<const T: usize> Points<T> {
             pair += 1;
         }
         [product[0] as f32, product[1] as f32, product[2] as f32, product[3] as f32]
+    }
+
+    /// `G` rounded to `f32`.
+    const WEIGHTS: [[f32; 3]; T] = {
+        let mut rows = [[0.0; 3]; T];
+        let mut point = 0;
+        while point + 1 < T {
+            let own = Self::point(point);
+            let (mut distances, mut other) = (1.0, 0);
+            while other + 1 < T {
+                if other != point {
+                    distances *= own - Self::point(other);
+                }
+                other += 1;
+            }
+            rows[point] = [(1.0 / distances) as f32, (own / distances) as f32, (own * own / distances) as f32];
+            point += 1;
+        }
+        rows[T - 1] = [0.0, 0.0, 1.0];
+        rows
+    };
+
+    /// The finite points in the order of `G`: 0, then `p` and `-p` of each pair.
+    const fn point(number: usize) -> f64 {
+        match number {
+            0 => 0.0,
+            _ if number % 2 == 1 => Self::PAIR[number / 2],
+            _ => -Self::PAIR[number / 2 - 1],
+        }
     }
 
     /// `G`: for each point `q` its powers, divided by the product of its distances to all others.

@@ -52,7 +52,11 @@ pub(crate) unsafe fn compute<
         // `vector` on.
         unsafe {
             let weights = tile_weights.add(vector * LANES);
-            let begin: [F::Sum; N] = std::array::from_fn(|v| F::sum(V::load(start.add((vector + v) * LANES))));
+            // No closures: one that is not inlined is not compiled for the instruction set.
+            let mut begin = [F::sum(V::zero()); N];
+            for v in 0..N {
+                begin[v] = F::sum(V::load(start.add((vector + v) * LANES)));
+            }
             let mut sums = [begin; R];
             let mut partial = [[[F::sum(V::zero()); N]; R]; U];
             let mut common = [F::Common::default(); N];

@@ -1,10 +1,12 @@
 //! Matrix products on registers.
 //!
-//! Imports go in one direction: `finish` -> `dispatch` -> `microkernel` and `amx` -> `tile` -> `prefetch` -> `operands`.
+//! Imports go in one direction: `finish` -> `dispatch` -> `microkernel`, `bytes_avx2` and `amx` -> `tile` -> `prefetch` -> `operands`.
 //! Everything below `finish` accumulates sums; `finish` converts and stores them.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod bytes_avx2;
 pub(crate) mod dispatch;
 pub(crate) mod epilogue;
 pub(crate) mod finish;

@@ -225,7 +225,7 @@ impl Operands<Portable> for Bytes {
 #[cfg(target_arch = "x86_64")]
 mod x86_bytes {
     use super::{Bytes, Operands, Word};
-    use crate::simd::vector::x86::{Avx2, Avx512, Int32Lanes256, Int32Lanes512};
+    use crate::simd::vector::x86::{Avx512, Int32Lanes512};
 
     /// In one instruction, AVX512-VNNI.
     impl Operands<Avx512> for Bytes {
@@ -263,46 +263,6 @@ mod x86_bytes {
 
         #[inline(always)]
         fn lanes(sum: Int32Lanes512, (): ()) -> Avx512 {
-            sum.bits()
-        }
-    }
-
-    /// Widened to 16 bits each.
-    impl Operands<Avx2> for Bytes {
-        type Item = u32;
-        type Weights = *const u8;
-        type Sum = Int32Lanes256;
-        type Common = ();
-
-        #[inline(always)]
-        unsafe fn item(from: *const Word) -> u32 {
-            // SAFETY: the caller's promise.
-            unsafe { from.cast::<u32>().read_unaligned() }
-        }
-
-        #[inline(always)]
-        unsafe fn weights(from: *const Word) -> *const u8 {
-            from.cast()
-        }
-
-        #[inline(always)]
-        fn mul_add(item: u32, weights: *const u8, sum: Int32Lanes256) -> Int32Lanes256 {
-            // SAFETY: the caller of `weights` promised that sixteen words can be read.
-            unsafe { sum.add_dot(item, weights) }
-        }
-
-        #[inline(always)]
-        fn sum(_: Avx2) -> Int32Lanes256 {
-            Int32Lanes256::zero()
-        }
-
-        #[inline(always)]
-        fn add(sum: Int32Lanes256, other: Int32Lanes256) -> Int32Lanes256 {
-            sum.add(other)
-        }
-
-        #[inline(always)]
-        fn lanes(sum: Int32Lanes256, (): ()) -> Avx2 {
             sum.bits()
         }
     }

@@ -3,11 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
 
 /// Approximate size of a task.
 const TASK_BYTES: usize = 1 << 15;
+/// Rows of the result that a task of a transposition writes.
+const BAND: usize = 4 * LANES;
 
 /// `out[out_offset + index . out_strides] = x[in_offset + index . in_strides]` for every index of `shape`. Other
 /// elements of the output are unchanged.
@@ -87,11 +90,97 @@ impl KernelFn for Copy {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
+        if let Some(transpose) = self.transpose() {
+            return transpose.run(args, pool);
+        }
         match self.element_size {
             1 => self.run_typed::<u8>(args, pool),
             2 => self.run_typed::<u16>(args, pool),
             4 => self.run_typed::<u32>(args, pool),
             _ => self.run_typed::<u64>(args, pool),
+        }
+    }
+}
+
+/// A copy whose rows are columns of the source: matrices of elements of four bytes.
+struct Transpose<'a> {
+    copy: &'a Copy,
+    /// Matrices, and the rows and columns of each in the result.
+    matrices: usize,
+    rows: usize,
+    columns: usize,
+    /// Elements from one column of the source to the next.
+    stride: usize,
+}
+
+impl Copy {
+    /// The copy as transpositions, if the last two axes are one and the result is dense.
+    fn transpose(&self) -> Option<Transpose<'_>> {
+        let [outer @ .., rows, columns] = &self.shape[..] else { return None };
+        let [.., down, across] = &self.in_strides[..] else { return None };
+        let elements: usize = self.shape.iter().product();
+        let dense = {
+            let mut reach = 1;
+            self.shape.iter().zip(&self.out_strides).rev().all(|(&extent, &stride)| {
+                let is_next = stride == reach || extent == 1;
+                reach *= extent;
+                is_next
+            })
+        };
+        let stride = usize::try_from(*across).ok()?;
+        let is_matrix = *down == 1 && *rows <= stride && 1 < *rows && 1 < *columns;
+        let fits = self.element_size == 4 && self.out_offset == 0 && dense && elements == self.out_elements;
+        (is_matrix && fits && elements != 0).then(|| Transpose {
+            copy: self,
+            matrices: outer.iter().product(),
+            rows: *rows,
+            columns: *columns,
+            stride,
+        })
+    }
+}
+
+impl Transpose<'_> {
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let out = &SharedMut::new(elements_mut::<f32>(args.outputs[0]));
+        let (bands, isa) = (self.rows.div_ceil(BAND), pool.isa());
+        pool.run(self.matrices * bands, &|task| {
+            let (matrix, row) = (task / bands, task % bands * BAND);
+            let (mut rest, mut from) = (matrix, self.copy.in_offset as isize);
+            for axis in (0..self.copy.shape.len() - 2).rev() {
+                from += (rest % self.copy.shape[axis]) as isize * self.copy.in_strides[axis];
+                rest /= self.copy.shape[axis];
+            }
+            let rows = BAND.min(self.rows - row);
+            // SAFETY: tasks differ in matrix or rows.
+            let cells = unsafe { out.part((matrix * self.rows + row) * self.columns, rows * self.columns) };
+            let (columns, stride, items) = (self.columns, self.stride, &x[from as usize + row..]);
+            with_vector!(isa, transpose_band(items: &[f32], stride: usize, columns: usize, cells: &mut [f32]));
+        });
+    }
+}
+
+/// `cells[row][column] = items[column * stride + row]`, in tiles of sixteen by sixteen.
+#[inline(always)]
+fn transpose_band<V: Vector>(items: &[f32], stride: usize, columns: usize, cells: &mut [f32]) {
+    let rows = cells.len() / columns;
+    for column in (0..columns).step_by(LANES) {
+        let width = LANES.min(columns - column);
+        for row in (0..rows).step_by(LANES) {
+            let height = LANES.min(rows - row);
+            if width == LANES && height == LANES {
+                let tile = std::array::from_fn(|lane| V::read(&items[(column + lane) * stride + row..]));
+                for (ix, vector) in V::transpose(tile).into_iter().enumerate() {
+                    vector.write(&mut cells[(row + ix) * columns + column..]);
+                }
+                continue;
+            }
+            for row in row..row + height {
+                for column in column..column + width {
+                    cells[row * columns + column] = items[column * stride + row];
+                }
+            }
         }
     }
 }
@@ -125,6 +214,11 @@ impl Copy {
         if n_rows * looped * run == 0 {
             return;
         }
+        // Elements that are neighbors in the input along another axis than in the output: a transpose.
+        let turned = (0..rows.len()).find(|&axis| self.in_strides[axis] == 1 && 1 < self.shape[axis]);
+        if let (1, 1, Some(turned)) = (run, out_step, turned) {
+            return self.run_transposed(x, &out, pool, turned);
+        }
         let rows_per_task = (TASK_BYTES / (run * looped * self.element_size).max(1)).max(1);
         pool.run(n_rows.div_ceil(rows_per_task), &|task| {
             for row in task * rows_per_task..n_rows.min((task + 1) * rows_per_task) {
@@ -145,4 +239,47 @@ impl Copy {
             }
         });
     }
+
+    /// Moves blocks of `BLOCK` x `BLOCK` elements: neighbors in the input are those along axis `turned`, neighbors in the
+    /// output those along the last axis of more than one element.
+    fn run_transposed<T: bytemuck::Pod + Send + Sync>(
+        &self,
+        x: &[T],
+        out: &SharedMut<'_, T>,
+        pool: &Pool,
+        turned: usize,
+    ) {
+        let Some(last) = self.shape.iter().rposition(|&extent| extent != 1) else { return };
+        let (height, width) = (self.shape[turned], self.shape[last]);
+        let bands = height.div_ceil(BLOCK);
+        let all = bands * (0..last).filter(|&axis| axis != turned).map(|axis| self.shape[axis]).product::<usize>();
+        let together = (TASK_BYTES / (BLOCK * width * self.element_size)).max(1);
+        pool.run(all.div_ceil(together), &|task| {
+            for band in task * together..all.min((task + 1) * together) {
+                let (mut rest, first) = (band / bands, band % bands * BLOCK);
+                let (mut from, mut to) = (self.in_offset as isize, self.out_offset);
+                for axis in (0..last).rev().filter(|&axis| axis != turned) {
+                    let ix = rest % self.shape[axis];
+                    rest /= self.shape[axis];
+                    from += ix as isize * self.in_strides[axis];
+                    to += ix * self.out_strides[axis];
+                }
+                for column in (0..width).step_by(BLOCK) {
+                    let count = BLOCK.min(width - column);
+                    for row in first..height.min(first + BLOCK) {
+                        // SAFETY: `sizes` rejects strides that map two indices to one element, so no other row writes
+                        // these.
+                        let cells = unsafe { out.part(to + row * self.out_strides[turned] + column, count) };
+                        let start = from + row as isize + column as isize * self.in_strides[last];
+                        for (ix, cell) in cells.iter_mut().enumerate() {
+                            *cell = x[(start + ix as isize * self.in_strides[last]) as usize];
+                        }
+                    }
+                }
+            }
+        });
+    }
 }
+
+/// Rows and columns of a block: a cache line of each is read and written whole while it is in the first-level cache.
+const BLOCK: usize = 16;

@@ -44,15 +44,47 @@ impl KernelFn for Gather {
         if self.inner_bytes == 0 {
             return;
         }
-        for_each_chunk(pool, args.outputs[0], self.inner_bytes, &|number, cells| {
-            let (outer, at) = (number / self.indices, number % self.indices);
-            let row = match self.wide {
-                true => <i64 as Element>::from_le(&index[at * 8..at * 8 + 8]),
-                false => i64::from(<i32 as Element>::from_le(&index[at * 4..at * 4 + 4])),
-            };
-            let row = if row < 0 { row.saturating_add(self.axis as i64) } else { row };
-            let row = row.clamp(0, self.axis as i64 - 1) as usize;
-            cells.copy_from_slice(&table[(outer * self.axis + row) * self.inner_bytes..][..self.inner_bytes]);
+        let rows = (TASK / self.inner_bytes).max(1);
+        for_each_chunk(pool, args.outputs[0], rows * self.inner_bytes, &|number, cells| {
+            let first = number * rows;
+            // Rows of one element are moved as such: a copy of any number of bytes is a call.
+            match self.inner_bytes {
+                1 => self.copy_elements::<1>(table, index, first, cells),
+                2 => self.copy_elements::<2>(table, index, first, cells),
+                4 => self.copy_elements::<4>(table, index, first, cells),
+                8 => self.copy_elements::<8>(table, index, first, cells),
+                size => {
+                    for (ix, cells) in cells.chunks_exact_mut(size).enumerate() {
+                        cells.copy_from_slice(&table[self.row(index, first + ix) * size..][..size]);
+                    }
+                }
+            }
         });
+    }
+}
+
+/// Bytes that a task copies.
+const TASK: usize = 1 << 15;
+
+impl Gather {
+    /// The row of the table that is a row of the output.
+    fn row(&self, index: &[u8], number: usize) -> usize {
+        let (outer, at) = match self.outer {
+            1 => (0, number),
+            _ => (number / self.indices, number % self.indices),
+        };
+        let row = match self.wide {
+            true => <i64 as Element>::from_le(&index[at * 8..at * 8 + 8]),
+            false => i64::from(<i32 as Element>::from_le(&index[at * 4..at * 4 + 4])),
+        };
+        let row = if row < 0 { row.saturating_add(self.axis as i64) } else { row };
+        outer * self.axis + row.clamp(0, self.axis as i64 - 1) as usize
+    }
+
+    fn copy_elements<const SIZE: usize>(&self, table: &[u8], index: &[u8], first: usize, cells: &mut [u8]) {
+        let (table, _) = table.as_chunks::<SIZE>();
+        for (ix, cell) in cells.as_chunks_mut::<SIZE>().0.iter_mut().enumerate() {
+            *cell = table[self.row(index, first + ix)];
+        }
     }
 }

@@ -7,3 +7,4 @@ pub(crate) mod gather;
 pub(crate) mod remap;
 pub(crate) mod reorder;
 pub(crate) mod resize;
+pub(crate) mod scatter_add;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::simd::vector::{Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
@@ -56,32 +57,90 @@ impl KernelFn for Resize {
     fn run(&self, args: Args, pool: &Pool) {
         let x: &[f32] = input(&args, 0);
         let out: &mut [f32] = elements_mut(args.outputs[0]);
-        let Some((columns, rows)) = self.taps.split_last() else { return };
-        let width = self.shape[self.shape.len() - 1];
-        for_each_chunk(pool, out, columns.outputs().max(1), &|number, cells| {
-            cells.fill(0.0);
-            // Each combination of the outer axes' taps selects an input row and its weight.
-            let combinations: usize = rows.iter().map(|taps| taps.per_output).product();
-            for combination in 0..combinations {
-                let (mut place, mut choice, mut start, mut stride, mut weight) = (number, combination, 0, width, 1.0);
-                for (taps, &extent) in rows.iter().zip(&self.shape).rev() {
-                    let tap = place % taps.outputs() * taps.per_output + choice % taps.per_output;
-                    place /= taps.outputs();
-                    choice /= taps.per_output;
-                    start += taps.index[tap] as usize * stride;
-                    weight *= taps.weight[tap];
-                    stride *= extent;
-                }
-                if weight == 0.0 {
-                    continue;
-                }
-                let row = &x[start..start + width];
-                for (ix, cell) in cells.iter_mut().enumerate() {
-                    let window = ix * columns.per_output..(ix + 1) * columns.per_output;
-                    let terms = columns.index[window.clone()].iter().zip(&columns.weight[window]);
+        let width = self.taps.last().map_or(0, AxisTaps::outputs);
+        if out.is_empty() {
+            return;
+        }
+        let rows = (TASK / width).max(1);
+        for_each_chunk(pool, out, rows * width, &|number, cells| {
+            let (kernel, first) = (self, number * rows);
+            with_vector!(pool.isa(), resize_rows(kernel: &Resize, x: &[f32], first: usize, cells: &mut [f32]));
+        });
+    }
+}
+
+/// Elements per task.
+const TASK: usize = 1 << 12;
+/// Elements of input rows that are blended at a time.
+const BLEND: usize = 2048;
+
+/// Some output rows, from row `first` of all on.
+#[inline(always)]
+fn resize_rows<V: Vector>(kernel: &Resize, x: &[f32], first: usize, cells: &mut [f32]) {
+    let Some((columns, rows)) = kernel.taps.split_last() else { return };
+    let width = kernel.shape[kernel.shape.len() - 1];
+    // Each combination of the outer axes' taps selects an input row and its weight. Blended first, rows are gathered
+    // from once.
+    let combinations: usize = rows.iter().map(|taps| taps.per_output).product();
+    let blends = 1 < combinations && width <= BLEND;
+    let mut blended = [0.0; BLEND];
+    for (ix, cells) in cells.chunks_exact_mut(columns.outputs()).enumerate() {
+        cells.fill(0.0);
+        if blends {
+            blended[..width].fill(0.0);
+        }
+        for combination in 0..combinations {
+            let (mut place, mut choice, mut start, mut stride, mut weight) = (first + ix, combination, 0, width, 1.0);
+            for (taps, &extent) in rows.iter().zip(&kernel.shape).rev() {
+                let tap = place % taps.outputs() * taps.per_output + choice % taps.per_output;
+                place /= taps.outputs();
+                choice /= taps.per_output;
+                start += taps.index[tap] as usize * stride;
+                weight *= taps.weight[tap];
+                stride *= extent;
+            }
+            if weight == 0.0 {
+                continue;
+            }
+            let row = &x[start..start + width];
+            match blends {
+                true => blended.iter_mut().zip(row).for_each(|(sum, item)| *sum += weight * item),
+                false => columns.add(row, weight, cells),
+            }
+        }
+        if blends {
+            columns.add(&blended[..width], 1.0, cells);
+        }
+    }
+}
+
+impl AxisTaps {
+    /// Adds the weighted sums of each output's taps in a row.
+    #[inline(always)]
+    fn add(&self, row: &[f32], weight: f32, cells: &mut [f32]) {
+        match self.per_output {
+            1 => self.add_some::<1>(row, weight, cells),
+            2 => self.add_some::<2>(row, weight, cells),
+            4 => self.add_some::<4>(row, weight, cells),
+            taps => {
+                let taps = self.index.chunks_exact(taps).zip(self.weight.chunks_exact(taps));
+                for (cell, (index, weights)) in cells.iter_mut().zip(taps) {
+                    let terms = index.iter().zip(weights);
                     *cell += weight * terms.map(|(&at, weight)| weight * row[at as usize]).sum::<f32>();
                 }
             }
-        });
+        }
+    }
+
+    #[inline(always)]
+    fn add_some<const TAPS: usize>(&self, row: &[f32], weight: f32, cells: &mut [f32]) {
+        let taps = self.index.as_chunks::<TAPS>().0.iter().zip(self.weight.as_chunks::<TAPS>().0);
+        for (cell, (index, weights)) in cells.iter_mut().zip(taps) {
+            let mut sum = 0.0;
+            for tap in 0..TAPS {
+                sum += weights[tap] * row[index[tap] as usize];
+            }
+            *cell += weight * sum;
+        }
     }
 }

@@ -1,5 +1,9 @@
-//! [`Elementwise`]: one function on elements of any dtype. `f32` arithmetic uses [`Chain`](crate::Chain), which is
-//! faster.
+//! [`Elementwise`]: one function on elements of any dtype. `f32` arithmetic uses [`Chain`](crate::Chain), which fuses
+//! several.
+//!
+//! A tile of each operand is converted to registers of one type that holds its dtype exactly, or as the definition
+//! converts it (`types::Element`): `i32`, `i64`, `f32` or `f64`. The function runs on registers, and its results are
+//! converted to the output's dtype. The loops of a function are thus independent of dtypes and strides.
 
 use serde::{Deserialize, Serialize};
 use types::pointwise::{Binary, Compare, Unary};
@@ -7,11 +11,14 @@ use types::{DType, Element};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
 use crate::ops::chain::reach;
+use crate::simd::vector::{Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
 /// Elements per task.
-const CHUNK: usize = 1 << 12;
+const CHUNK: usize = 1 << 14;
+/// Elements of a register.
+const TILE: usize = 256;
 
 /// The function of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +64,30 @@ impl Elementwise {
             _ => self.dtype,
         }
     }
+
+    /// The innermost axes that every operand walks at one stride.
+    fn run_axes(&self) -> Run {
+        let Some(last) = self.shape.iter().rposition(|&extent| extent != 1) else {
+            return Run { first: 0, last: 0, length: 1 };
+        };
+        let mut run = Run { first: last, last, length: self.shape[last] };
+        while let Some(axis) = run.first.checked_sub(1) {
+            let extends = |strides: &Vec<usize>| strides[axis] == strides[last] * run.length;
+            if self.shape[axis] != 1 && !self.strides.iter().all(extends) {
+                break;
+            }
+            run = Run { first: axis, length: run.length * self.shape[axis], ..run };
+        }
+        run
+    }
+}
+
+/// Axes from `first` on: every operand has their `length` elements at its stride of axis `last`.
+#[derive(Clone, Copy)]
+struct Run {
+    first: usize,
+    last: usize,
+    length: usize,
 }
 
 impl KernelFn for Elementwise {
@@ -81,101 +112,354 @@ impl KernelFn for Elementwise {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let inputs = args.inputs;
-        let size = self.output_dtype().size().0 as usize;
+        let (inputs, size) = (args.inputs, self.output_dtype().size().0 as usize);
+        let run = self.run_axes();
         for_each_chunk(pool, args.outputs[0], CHUNK * size, &|number, cells| {
-            let operand = |ix: usize, position: usize| -> usize {
-                let (mut rest, mut at) = (position, 0);
-                for (&extent, &stride) in self.shape.iter().zip(&self.strides[ix]).rev() {
-                    at += rest % extent * stride;
-                    rest /= extent;
-                }
-                at
-            };
-            for (ix, cell) in cells.chunks_exact_mut(size).enumerate() {
-                let position = number * CHUNK + ix;
-                let bytes = |ix: usize, dtype: DType| -> [u8; 8] {
-                    let size = dtype.size().0 as usize;
-                    let mut element = [0; 8];
-                    if let Operand::Bytes(bytes) = inputs[ix] {
-                        let at = operand(ix, position) * size;
-                        element[..size].copy_from_slice(&bytes[at..at + size]);
-                    }
-                    element
-                };
-                self.apply(&bytes, cell);
-            }
+            let job = &Job { kernel: self, inputs, run, first: number * CHUNK };
+            with_vector!(pool.isa(), run_chunk(job: &Job<'_>, cells: &mut [u8]));
         });
     }
 }
 
-impl Elementwise {
-    fn apply(&self, operand: &dyn Fn(usize, DType) -> [u8; 8], cell: &mut [u8]) {
-        macro_rules! typed {
-            ($($dtype:ident: $type:ty),*) => {
-                match self.dtype {
-                    $(DType::$dtype => self.apply_typed::<$type>(operand, cell)),*
-                }
-            };
-        }
-        typed!(F32: f32, F64: f64, F16: types::f16, Bf16: types::bf16, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8,
-               U16: u16, U32: u32, U64: u64, Bool: bool)
-    }
+/// The elements of a task.
+struct Job<'a> {
+    kernel: &'a Elementwise,
+    inputs: &'a [Operand<'a>],
+    run: Run,
+    /// The position of the first element.
+    first: usize,
+}
 
-    fn apply_typed<T: Element>(&self, operand: &dyn Fn(usize, DType) -> [u8; 8], cell: &mut [u8]) {
-        let size = T::DTYPE.size().0 as usize;
-        let get = |ix: usize| T::from_le(&operand(ix, T::DTYPE)[..size]);
-        let stored = T::DTYPE.is_float();
-        let mut put = |element: T| element.write_le(cell);
+/// The types of registers.
+#[derive(Clone, Copy, PartialEq)]
+enum Class {
+    I32,
+    I64,
+    F32,
+    F64,
+}
+
+impl Elementwise {
+    /// The registers that this function computes in.
+    fn class(&self) -> Class {
+        // Dtypes whose elements `i32` holds, and those that `f32` holds.
+        let is_short =
+            |dtype: DType| matches!(dtype, DType::Bool | DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32);
+        let is_single = |dtype: DType| {
+            matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) || (is_short(dtype) && dtype != DType::I32)
+        };
+        let dtype = self.dtype;
         match self.function {
-            ElementwiseFn::Unary(function) => {
-                let x = get(0);
-                match function {
-                    Unary::IsNan | Unary::IsInf { .. } => cell[0] = u8::from(function.eval(x.to_f64()) != 0.0),
-                    _ if stored => put(T::from_f64(function.eval(x.to_f64()))),
-                    _ => put(T::from_i64(function.eval_i64(x.to_i64()).unwrap_or(0))),
+            // By their bits.
+            ElementwiseFn::Select if dtype.size().0 <= 4 => Class::I32,
+            ElementwiseFn::Select => Class::I64,
+            ElementwiseFn::Cast(to) if dtype.is_float() || to.is_float() => {
+                if is_single(dtype) && matches!(to, DType::F32 | DType::Bool) { Class::F32 } else { Class::F64 }
+            }
+            ElementwiseFn::Cast(to) => {
+                if is_short(dtype) && is_short(to) {
+                    Class::I32
+                } else {
+                    Class::I64
                 }
             }
-            ElementwiseFn::Binary(function) => {
-                let (a, b) = (get(0), get(1));
-                put(match stored {
-                    true => T::from_f64(function.eval(a.to_f64(), b.to_f64())),
-                    false => T::from_i64(function.eval_i64(a.to_i64(), b.to_i64())),
-                });
+            ElementwiseFn::Compare(_) if dtype.is_float() => {
+                if is_single(dtype) {
+                    Class::F32
+                } else {
+                    Class::F64
+                }
             }
-            ElementwiseFn::Compare(function) => {
-                let (a, b) = (get(0), get(1));
-                cell[0] = u8::from(match stored {
-                    true => function.eval(a.to_f64(), b.to_f64()),
-                    false if T::DTYPE == DType::U64 => function.eval(a.to_i64() as u64, b.to_i64() as u64),
-                    false => function.eval(a.to_i64(), b.to_i64()),
-                });
+            ElementwiseFn::Compare(_) => {
+                if is_short(dtype) {
+                    Class::I32
+                } else {
+                    Class::I64
+                }
             }
-            ElementwiseFn::Select => put(if operand(0, DType::Bool)[0] != 0 { get(1) } else { get(2) }),
-            ElementwiseFn::Cast(to) => cast(get(0), to, cell),
+            ElementwiseFn::Unary(Unary::IsNan | Unary::IsInf { .. }) => Class::F64,
+            ElementwiseFn::Unary(_) | ElementwiseFn::Binary(_) if dtype.is_float() => Class::F64,
+            // The other functions of integers are defined by `i64`, and differ where `i32` overflows.
+            ElementwiseFn::Binary(
+                Binary::Add
+                | Binary::Sub
+                | Binary::Mul
+                | Binary::Max
+                | Binary::Min
+                | Binary::And
+                | Binary::Or
+                | Binary::Xor,
+            ) if is_short(dtype) => Class::I32,
+            ElementwiseFn::Unary(_) | ElementwiseFn::Binary(_) => Class::I64,
         }
     }
 }
 
-fn cast<T: Element>(x: T, to: DType, cell: &mut [u8]) {
-    fn convert<S: Element, T: Element>(x: S, cell: &mut [u8]) {
-        let through_float = S::DTYPE.is_float() || T::DTYPE.is_float();
-        let converted = if through_float { T::from_f64(x.to_f64()) } else { T::from_i64(x.to_i64()) };
-        converted.write_le(cell);
+/// Elements as a function computes with them.
+trait Register: Copy + PartialOrd {
+    const ZERO: Self;
+    fn of<T: Element>(element: T) -> Self;
+    fn element<T: Element>(self) -> T;
+    fn unary(function: Unary, x: &mut [Self]);
+    fn binary(function: Binary, x: &mut [Self], y: &[Self]);
+    /// A number whose signed order is the unsigned order of `self`.
+    fn unsigned_order(self) -> Self;
+}
+
+/// Replaces each element of a register by an expression of itself.
+macro_rules! each {
+    ($x:ident => $value:expr) => {{
+        for item in $x.iter_mut() {
+            let $x = *item;
+            *item = $value;
+        }
+    }};
+    ($x:ident, $y:ident => $value:expr) => {{
+        for (item, &$y) in $x.iter_mut().zip($y) {
+            let $x = *item;
+            *item = $value;
+        }
+    }};
+}
+
+macro_rules! integers {
+    ($type:ident, $of:expr, $element:expr) => {
+        impl Register for $type {
+            const ZERO: $type = 0;
+
+            #[inline(always)]
+            fn unsigned_order(self) -> $type {
+                self ^ $type::MIN
+            }
+
+            #[inline(always)]
+            fn of<T: Element>(element: T) -> $type {
+                $of(element.to_i64())
+            }
+
+            #[inline(always)]
+            fn element<T: Element>(self) -> T {
+                T::from_i64($element(self))
+            }
+
+            #[inline(always)]
+            fn unary(function: Unary, x: &mut [$type]) {
+                match function {
+                    Unary::Abs => each!(x => x.wrapping_abs()),
+                    Unary::Neg => each!(x => x.wrapping_neg()),
+                    Unary::Not => each!(x => $type::from(x == 0)),
+                    Unary::Relu => each!(x => x.max(0)),
+                    _ => each!(x => $of(function.eval_i64($element(x)).unwrap_or(0))),
+                }
+            }
+
+            #[inline(always)]
+            fn binary(function: Binary, x: &mut [$type], y: &[$type]) {
+                match function {
+                    Binary::Add => each!(x, y => x.wrapping_add(y)),
+                    Binary::Sub => each!(x, y => x.wrapping_sub(y)),
+                    Binary::Mul => each!(x, y => x.wrapping_mul(y)),
+                    Binary::Max => each!(x, y => x.max(y)),
+                    Binary::Min => each!(x, y => x.min(y)),
+                    Binary::And => each!(x, y => x & y),
+                    Binary::Or => each!(x, y => x | y),
+                    Binary::Xor => each!(x, y => x ^ y),
+                    _ => each!(x, y => $of(function.eval_i64($element(x), $element(y)))),
+                }
+            }
+        }
+    };
+}
+integers!(i32, |wide: i64| wide as i32, i64::from);
+integers!(i64, |wide: i64| wide, |wide: i64| wide);
+
+macro_rules! floats {
+    ($type:ident, $of:expr, $element:expr) => {
+        impl Register for $type {
+            const ZERO: $type = 0.0;
+
+            #[inline(always)]
+            fn unsigned_order(self) -> $type {
+                self
+            }
+
+            #[inline(always)]
+            fn of<T: Element>(element: T) -> $type {
+                $of(element.to_f64())
+            }
+
+            #[inline(always)]
+            fn element<T: Element>(self) -> T {
+                T::from_f64($element(self))
+            }
+
+            #[inline(always)]
+            fn unary(function: Unary, x: &mut [$type]) {
+                each!(x => $of(function.eval($element(x))));
+            }
+
+            #[inline(always)]
+            fn binary(function: Binary, x: &mut [$type], y: &[$type]) {
+                match function {
+                    Binary::Add => each!(x, y => x + y),
+                    Binary::Sub => each!(x, y => x - y),
+                    Binary::Mul => each!(x, y => x * y),
+                    Binary::Div => each!(x, y => x / y),
+                    _ => each!(x, y => $of(function.eval($element(x), $element(y)))),
+                }
+            }
+        }
+    };
+}
+floats!(f32, |wide: f64| wide as f32, f64::from);
+floats!(f64, |wide: f64| wide, |wide: f64| wide);
+
+/// Evaluates an expression in which `$type` is the Rust type of a dtype.
+macro_rules! with_element {
+    ($dtype:expr, $type:ident => $body:expr) => {
+        $crate::ops::elementwise::with_element!($dtype, $type => $body; F32 f32, F64 f64, F16 types::f16, Bf16 types::bf16, I8 i8, I16 i16, I32 i32,
+            I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, Bool bool)
+    };
+    ($dtype:expr, $type:ident => $body:expr; $($variant:ident $element:ty),*) => {
+        match $dtype {
+            $(types::DType::$variant => {
+                type $type = $element;
+                $body
+            })*
+        }
+    };
+}
+pub(crate) use with_element;
+
+#[inline(always)]
+fn run_chunk<V: Vector>(job: &Job<'_>, cells: &mut [u8]) {
+    match job.kernel.class() {
+        Class::I32 => run_tiles::<i32>(job, cells),
+        Class::I64 => run_tiles::<i64>(job, cells),
+        Class::F32 => run_tiles::<f32>(job, cells),
+        Class::F64 => run_tiles::<f64>(job, cells),
     }
-    match to {
-        DType::F32 => convert::<T, f32>(x, cell),
-        DType::F64 => convert::<T, f64>(x, cell),
-        DType::F16 => convert::<T, types::f16>(x, cell),
-        DType::Bf16 => convert::<T, types::bf16>(x, cell),
-        DType::I8 => convert::<T, i8>(x, cell),
-        DType::I16 => convert::<T, i16>(x, cell),
-        DType::I32 => convert::<T, i32>(x, cell),
-        DType::I64 => convert::<T, i64>(x, cell),
-        DType::U8 => convert::<T, u8>(x, cell),
-        DType::U16 => convert::<T, u16>(x, cell),
-        DType::U32 => convert::<T, u32>(x, cell),
-        DType::U64 => convert::<T, u64>(x, cell),
-        DType::Bool => convert::<T, bool>(x, cell),
+}
+
+#[inline(always)]
+fn run_tiles<W: Register>(job: &Job<'_>, cells: &mut [u8]) {
+    let Elementwise { function, dtype, .. } = *job.kernel;
+    let to = job.kernel.output_dtype();
+    let size = to.size().0 as usize;
+    // Elements that are only moved have no dtype but a size.
+    let bits = |dtype: DType| match dtype.size().0 {
+        1 => DType::U8,
+        2 => DType::U16,
+        4 => DType::U32,
+        _ => DType::U64,
+    };
+    let operands: &[DType] = match function {
+        ElementwiseFn::Unary(_) | ElementwiseFn::Cast(_) => &[dtype],
+        ElementwiseFn::Binary(_) | ElementwiseFn::Compare(_) => &[dtype; 2],
+        ElementwiseFn::Select => &[DType::Bool, bits(dtype), bits(dtype)],
+    };
+    let mut registers = [[W::ZERO; TILE]; 3];
+    for (tile, cells) in cells.chunks_mut(TILE * size).enumerate() {
+        let (at, count) = (job.first + tile * TILE, cells.len() / size);
+        // One place that reads and one that writes: each has a loop for every dtype.
+        for ((operand, &dtype), register) in operands.iter().enumerate().zip(&mut registers) {
+            job.read(operand, dtype, at, &mut register[..count]);
+        }
+        let [x, y, z] = registers.each_mut().map(|register| &mut register[..count]);
+        match function {
+            ElementwiseFn::Cast(_) => {}
+            ElementwiseFn::Unary(unary) => W::unary(unary, x),
+            ElementwiseFn::Binary(binary) => W::binary(binary, x, y),
+            ElementwiseFn::Compare(compare) => {
+                if dtype == DType::U64 {
+                    // The order of `u64` is that of `i64` with the first bit inverted.
+                    x.iter_mut()
+                        .zip(y.iter_mut())
+                        .for_each(|(x, y)| (*x, *y) = (x.unsigned_order(), y.unsigned_order()));
+                }
+                write_comparison(compare, x, y, cells);
+                continue;
+            }
+            ElementwiseFn::Select => {
+                for ((x, &y), &z) in x.iter_mut().zip(&*y).zip(&*z) {
+                    *x = if *x == W::ZERO { z } else { y };
+                }
+            }
+        }
+        write(if function == ElementwiseFn::Select { bits(to) } else { to }, x, cells);
     }
+}
+
+impl Job<'_> {
+    /// Converts an operand's elements from a position on.
+    #[inline(always)]
+    fn read<W: Register>(&self, operand: usize, dtype: DType, position: usize, to: &mut [W]) {
+        let Operand::Bytes(bytes) = self.inputs[operand] else { return };
+        with_element!(dtype, T => self.read_typed::<W, T, { size_of::<T>() }>(bytes, operand, position, to));
+    }
+
+    #[inline(always)]
+    fn read_typed<W: Register, T: Element, const SIZE: usize>(
+        &self,
+        bytes: &[u8],
+        operand: usize,
+        position: usize,
+        to: &mut [W],
+    ) {
+        let (strides, run) = (&self.kernel.strides[operand], self.run);
+        let stride = strides.get(run.last).copied().unwrap_or(0);
+        let (items, _) = bytes.as_chunks::<SIZE>();
+        let mut at = 0;
+        while at < to.len() {
+            let (mut row, column) = ((position + at) / run.length, (position + at) % run.length);
+            let mut start = column * stride;
+            for (&extent, &stride) in self.kernel.shape[..run.first].iter().zip(strides).rev() {
+                start += row % extent * stride;
+                row /= extent;
+            }
+            let count = (run.length - column).min(to.len() - at);
+            let to = &mut to[at..at + count];
+            match stride {
+                0 => to.fill(W::of(T::from_le(&items[start]))),
+                1 => {
+                    for (to, item) in to.iter_mut().zip(&items[start..start + count]) {
+                        *to = W::of(T::from_le(item));
+                    }
+                }
+                _ => {
+                    for (to, item) in to.iter_mut().zip(items[start..].iter().step_by(stride)) {
+                        *to = W::of(T::from_le(item));
+                    }
+                }
+            }
+            at += count;
+        }
+    }
+}
+
+/// Converts registers to elements.
+#[inline(always)]
+fn write<W: Register>(dtype: DType, from: &[W], cells: &mut [u8]) {
+    with_element!(dtype, T => {
+        let (cells, _) = cells.as_chunks_mut::<{ size_of::<T>() }>();
+        for (cell, &item) in cells.iter_mut().zip(from) {
+            item.element::<T>().write_le(cell);
+        }
+    });
+}
+
+#[inline(always)]
+fn write_comparison<W: Register>(compare: Compare, x: &[W], y: &[W], cells: &mut [u8]) {
+    macro_rules! hoisted {
+        ($($variant:ident)*) => {
+            match compare {
+                $(Compare::$variant => {
+                    for ((cell, x), y) in cells.iter_mut().zip(x).zip(y) {
+                        *cell = u8::from(Compare::$variant.eval(x, y));
+                    }
+                })*
+            }
+        };
+    }
+    hoisted!(Equal Greater GreaterOrEqual Less LessOrEqual);
 }

@@ -478,8 +478,13 @@ impl<'a> Product<'a> {
         let (column, columns) = (place.strip * STRIP, self.columns(place.strip));
         let (start, count, iterations, vectors) =
             (place.start, place.rows.len(), place.iterations, columns.div_ceil(LANES));
-        let end = (start + (count * iterations - 1) * n + columns) * size;
-        assert!(count * iterations * k <= place.a.len() && end <= self.out.len(), "a tile fits");
+        // Checked, since the bounds of the pointers below rest on it.
+        let rows = count.checked_mul(iterations);
+        let read = rows.and_then(|rows| rows.checked_mul(k));
+        let written =
+            rows.and_then(|rows| rows.checked_sub(1)?.checked_mul(n)?.checked_add(start + columns)?.checked_mul(size));
+        assert!(read.is_some_and(|read| read <= place.a.len()), "a tile reads its operand");
+        assert!(written.is_some_and(|end| end <= self.out.len()), "a tile writes its output");
         let (is_first, is_last) = (place.terms.start == 0, place.terms.end == k);
         let k_loops = [KLoop { x: place.terms.start, weights: 0, loops: [Loop::ONCE; 3], depth: place.terms.len() }];
         let limits = self.limits.filter(|_| is_last);

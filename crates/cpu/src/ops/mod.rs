@@ -3,15 +3,20 @@
 
 pub(crate) mod arg_extreme;
 pub(crate) mod attention;
+pub(crate) mod batch_norm;
 pub(crate) mod chain;
+pub(crate) mod cross_entropy;
+pub(crate) mod dropout;
 pub(crate) mod elementwise;
 pub(crate) mod layer_norm;
 pub(crate) mod lrn;
 pub(crate) mod matmul;
+pub(crate) mod pool_gradient;
 pub(crate) mod pooling;
 pub(crate) mod pooling_blocked;
 pub(crate) mod recurrent;
 pub(crate) mod reduce;
 pub(crate) mod softmax;
+pub(crate) mod update;
 
 pub use self::pooling::{Pool2d, Pool2dKind};

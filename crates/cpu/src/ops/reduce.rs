@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use types::{DType, Element};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
+use crate::ops::elementwise::with_element;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
@@ -24,8 +25,8 @@ pub enum ReduceFn {
     LogSumExp,
 }
 
-/// Reduces the axes marked in `reduced` of a row-major tensor. Sums are accumulated in `f64`, in row-major order; for
-/// maxima and minima the order does not matter.
+/// Reduces the axes marked in `reduced` of a row-major tensor. Sums are accumulated in `f64`, in an order that depends on
+/// the shape alone; for maxima and minima the order does not matter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reduce {
     /// The reduction.
@@ -48,7 +49,7 @@ impl KernelFn for Reduce {
     const NAME: &'static str = "reduce";
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
-        if self.reduced.len() != self.shape.len() || 16 < self.shape.len() {
+        if self.reduced.len() != self.shape.len() || RANK < self.shape.len() {
             return Err(InvalidKernel("there must be at most 16 extents, each with a flag"));
         }
         let kept: Vec<usize> = self.part(false).collect();
@@ -63,15 +64,8 @@ impl KernelFn for Reduce {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        macro_rules! typed {
-            ($($dtype:ident: $type:ty),*) => {
-                match self.dtype {
-                    $(DType::$dtype => self.run_typed::<$type>(args, pool)),*
-                }
-            };
-        }
-        if let (ReduceFn::Max | ReduceFn::Min, DType::F32, &[Operand::Bytes(x)]) =
-            (self.function, self.dtype, args.inputs)
+        let &[Operand::Bytes(x)] = args.inputs else { return };
+        if let (ReduceFn::Max | ReduceFn::Min, DType::F32) = (self.function, self.dtype)
             && let Ok(items) = bytemuck::try_cast_slice::<u8, f32>(x)
             && args.outputs[0].len() == 4
             && !items.is_empty()
@@ -80,8 +74,12 @@ impl KernelFn for Reduce {
             args.outputs[0].copy_from_slice(&extreme.to_le_bytes());
             return;
         }
-        typed!(F32: f32, F64: f64, F16: types::f16, Bf16: types::bf16, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8,
-               U16: u16, U32: u32, U64: u64, Bool: bool)
+        let job = &Job::new(self, x);
+        let chunk = (WORK / job.window.max(1)).max(1) * self.dtype.size().0 as usize;
+        for_each_chunk(pool, args.outputs[0], chunk, &|number, cells| {
+            let first = number * chunk / self.dtype.size().0 as usize;
+            with_vector!(pool.isa(), run_outputs(job: &Job<'_>, first: usize, cells: &mut [u8]));
+        });
     }
 }
 
@@ -124,62 +122,260 @@ fn extreme<V: Vector>(items: &[f32], is_min: bool, cell: &mut [u8]) {
     cell.copy_from_slice(&(if is_min { -best } else { best }).to_le_bytes());
 }
 
-impl Reduce {
-    fn run_typed<T: Element>(&self, args: Args, pool: &Pool) {
-        let Operand::Bytes(x) = args.inputs[0] else { return };
-        let size = T::DTYPE.size().0 as usize;
-        let rank = self.shape.len();
-        let mut strides = [1usize; 16];
-        for axis in (0..rank.saturating_sub(1)).rev() {
-            strides[axis] = strides[axis + 1] * self.shape[axis + 1];
+/// Elements that a task reduces.
+const WORK: usize = 1 << 14;
+/// Outputs whose results are on the stack at a time, and elements that are converted at a time.
+const TILE: usize = 256;
+/// Partial results of a run of reduced elements: element `i` goes to number `i % PARTIAL`.
+const PARTIAL: usize = 8;
+/// The most extents.
+const RANK: usize = 16;
+
+/// An axis: its extent and its stride in elements.
+#[derive(Clone, Copy)]
+struct Axis {
+    extent: usize,
+    stride: usize,
+}
+
+/// Some axes, the outermost first.
+#[derive(Clone, Copy)]
+struct Axes {
+    all: [Axis; RANK],
+    rank: usize,
+}
+
+impl Axes {
+    const NONE: Axes = Axes { all: [Axis { extent: 1, stride: 0 }; RANK], rank: 0 };
+
+    /// Adds an axis within the others. It continues the last one if both are walked at one stride.
+    fn push(&mut self, axis: Axis) {
+        if axis.extent == 1 {
+            return;
         }
-        let window: usize = self.part(true).product();
-        // Innermost reduced axes are walked as one contiguous run.
-        let run: usize = self
-            .shape
-            .iter()
-            .zip(&self.reduced)
-            .rev()
-            .take_while(|(_, flag)| **flag)
-            .map(|(&extent, _)| extent)
-            .product();
-        for_each_chunk(pool, args.outputs[0], size, &|number, cell| {
-            let position = |mut rest: usize, reduced: bool| {
-                let mut at = 0;
-                for axis in (0..rank).rev().filter(|&axis| self.reduced[axis] == reduced) {
-                    at += rest % self.shape[axis] * strides[axis];
-                    rest /= self.shape[axis];
+        if let Some(last) = self.all[..self.rank].last_mut()
+            && last.stride == axis.extent * axis.stride
+        {
+            *last = Axis { extent: last.extent * axis.extent, stride: axis.stride };
+            return;
+        }
+        self.all[self.rank] = axis;
+        self.rank += 1;
+    }
+
+    /// The innermost axis; without axes, one of extent 1.
+    fn last(&self) -> Axis {
+        self.all[..self.rank].last().copied().unwrap_or(Axis { extent: 1, stride: 0 })
+    }
+
+    /// The positions of all axes but the innermost.
+    fn outer(&self) -> usize {
+        self.all[..self.rank.saturating_sub(1)].iter().map(|axis| axis.extent).product()
+    }
+
+    /// The element at a position of all axes but the innermost.
+    fn at(&self, mut position: usize) -> usize {
+        let mut at = 0;
+        for axis in self.all[..self.rank.saturating_sub(1)].iter().rev() {
+            at += position % axis.extent * axis.stride;
+            position /= axis.extent;
+        }
+        at
+    }
+}
+
+/// A reduction of elements in memory.
+struct Job<'a> {
+    kernel: &'a Reduce,
+    x: &'a [u8],
+    kept: Axes,
+    reduced: Axes,
+    /// Elements of an output.
+    window: usize,
+}
+
+/// The arithmetic on a result for each element.
+#[derive(Clone, Copy)]
+enum Step {
+    Sum,
+    Square,
+    Abs,
+    Product,
+    Max,
+    Min,
+    /// The exponential of the distance to a result of [`Step::Max`].
+    Exp,
+}
+
+impl Step {
+    fn start(self) -> f64 {
+        match self {
+            Step::Sum | Step::Square | Step::Abs | Step::Exp => 0.0,
+            Step::Product => 1.0,
+            Step::Max => f64::NEG_INFINITY,
+            Step::Min => f64::INFINITY,
+        }
+    }
+
+    /// `sums[i] = step(sums[i], items[i])`, each with its top.
+    #[inline(always)]
+    fn add(self, sums: &mut [f64], items: &[f64], tops: &[f64]) {
+        macro_rules! each {
+            ($sum:ident, $x:ident => $value:expr) => {
+                for (cell, &$x) in sums.iter_mut().zip(items) {
+                    let $sum = *cell;
+                    *cell = $value;
                 }
-                at
             };
-            let base = position(number, false);
-            let fold = |start: f64, step: &dyn Fn(f64, f64) -> f64| {
-                let mut sum = start;
-                for first in (0..window).step_by(run.max(1)) {
-                    let at = (base + position(first, true)) * size;
-                    let items = x[at..at + run * size].chunks_exact(size).map(T::from_le);
-                    sum = items.fold(sum, |sum, item| step(sum, item.to_f64()));
+        }
+        match self {
+            Step::Sum => each!(sum, x => sum + x),
+            Step::Square => each!(sum, x => sum + x * x),
+            Step::Abs => each!(sum, x => sum + x.abs()),
+            Step::Product => each!(sum, x => sum * x),
+            Step::Max => each!(sum, x => if x.is_nan() || x > sum { x } else { sum }),
+            Step::Min => each!(sum, x => if x.is_nan() || x < sum { x } else { sum }),
+            Step::Exp => {
+                for ((sum, &x), &top) in sums.iter_mut().zip(items).zip(tops) {
+                    *sum += (x - top).exp();
                 }
-                sum
-            };
-            let sum = || fold(0.0, &|sum, x| sum + x);
-            let max = || fold(f64::NEG_INFINITY, &|best, x| if x.is_nan() || x > best { x } else { best });
-            let value = match self.function {
-                ReduceFn::Sum => sum(),
-                ReduceFn::Mean => sum() / window as f64,
-                ReduceFn::Max => max(),
-                ReduceFn::Min => fold(f64::INFINITY, &|best, x| if x.is_nan() || x < best { x } else { best }),
-                ReduceFn::Prod => fold(1.0, &|product, x| product * x),
-                ReduceFn::SumSquare => fold(0.0, &|sum, x| sum + x * x),
-                ReduceFn::L1 => fold(0.0, &|sum, x| sum + x.abs()),
-                ReduceFn::L2 => fold(0.0, &|sum, x| sum + x * x).sqrt(),
-                ReduceFn::LogSum => sum().ln(),
-                ReduceFn::LogSumExp => {
-                    let top = max();
-                    if top.is_infinite() { top } else { top + fold(0.0, &|sum, x| sum + (x - top).exp()).ln() }
+            }
+        }
+    }
+
+    /// Joins two partial results.
+    fn join(self, a: f64, b: f64) -> f64 {
+        let mut sum = [a];
+        match self {
+            Step::Square | Step::Abs | Step::Exp => Step::Sum.add(&mut sum, &[b], &[]),
+            step => step.add(&mut sum, &[b], &[]),
+        }
+        sum[0]
+    }
+}
+
+impl<'a> Job<'a> {
+    fn new(kernel: &'a Reduce, x: &'a [u8]) -> Job<'a> {
+        let (mut kept, mut reduced) = (Axes::NONE, Axes::NONE);
+        let mut stride = kernel.shape.iter().product::<usize>();
+        for (&extent, &gone) in kernel.shape.iter().zip(&kernel.reduced) {
+            stride /= extent.max(1);
+            (if gone { &mut reduced } else { &mut kept }).push(Axis { extent, stride });
+        }
+        Job { kernel, x, kept, reduced, window: kernel.part(true).product() }
+    }
+
+    /// Reduces the windows of some outputs.
+    #[inline(always)]
+    fn reduce(&self, step: Step, first: usize, sums: &mut [f64], tops: &[f64]) {
+        sums.fill(step.start());
+        if self.window == 0 {
+            return;
+        }
+        let (inner, window) = (self.kept.last(), self.reduced.last());
+        let mut items = [0.0; TILE];
+        let mut at = 0;
+        while at < sums.len() {
+            let (row, column) = ((first + at) / inner.extent, (first + at) % inner.extent);
+            let count = (inner.extent - column).min(sums.len() - at);
+            let start = self.kept.at(row) + column * inner.stride;
+            let tops = &tops[at..at + count];
+            let sums = &mut sums[at..at + count];
+            at += count;
+            for outer in 0..self.reduced.outer() {
+                let start = start + self.reduced.at(outer);
+                // Neighboring outputs have neighboring elements, or an output has elements at one stride.
+                let across = inner.stride == 1;
+                let (turns, parts) = if across { (window.extent, 1) } else { (count, window.extent.div_ceil(TILE)) };
+                for turn in 0..turns {
+                    let mut partial = [step.start(); PARTIAL];
+                    for part in 0..parts {
+                        let (from, stride, length) = match across {
+                            true => (start + turn * window.stride, 1, count),
+                            false => {
+                                let first = part * TILE;
+                                let from = start + turn * inner.stride + first * window.stride;
+                                (from, window.stride, TILE.min(window.extent - first))
+                            }
+                        };
+                        let items = &mut items[..length];
+                        self.read(from, stride, items);
+                        if across {
+                            step.add(sums, items, tops);
+                            continue;
+                        }
+                        let top = [tops[turn]; PARTIAL];
+                        for items in items.chunks(PARTIAL) {
+                            step.add(&mut partial[..items.len()], items, &top);
+                        }
+                    }
+                    if !across {
+                        sums[turn] = partial.into_iter().fold(sums[turn], |sum, part| step.join(sum, part));
+                    }
                 }
-            };
-            T::from_f64(value).write_le(cell);
+            }
+        }
+    }
+
+    /// Converts elements at a stride.
+    #[inline(always)]
+    fn read(&self, start: usize, stride: usize, to: &mut [f64]) {
+        with_element!(self.kernel.dtype, T => {
+            let (items, _) = self.x.as_chunks::<{ size_of::<T>() }>();
+            match stride {
+                0 | 1 => {
+                    for (to, item) in to.iter_mut().zip(&items[start..]) {
+                        *to = <T as Element>::from_le(item).to_f64();
+                    }
+                }
+                _ => {
+                    for (to, item) in to.iter_mut().zip(items[start..].iter().step_by(stride)) {
+                        *to = <T as Element>::from_le(item).to_f64();
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[inline(always)]
+fn run_outputs<V: Vector>(job: &Job<'_>, first: usize, cells: &mut [u8]) {
+    let Reduce { function, dtype, .. } = *job.kernel;
+    let size = dtype.size().0 as usize;
+    let steps: &[Step] = match function {
+        ReduceFn::Sum | ReduceFn::Mean | ReduceFn::LogSum => &[Step::Sum],
+        ReduceFn::Max => &[Step::Max],
+        ReduceFn::Min => &[Step::Min],
+        ReduceFn::Prod => &[Step::Product],
+        ReduceFn::SumSquare | ReduceFn::L2 => &[Step::Square],
+        ReduceFn::L1 => &[Step::Abs],
+        ReduceFn::LogSumExp => &[Step::Max, Step::Exp],
+    };
+    let (mut sums, mut tops) = ([0.0; TILE], [0.0; TILE]);
+    for (tile, cells) in cells.chunks_mut(TILE * size).enumerate() {
+        let count = cells.len() / size;
+        for &step in steps {
+            // The results of the step before this one.
+            tops = sums;
+            job.reduce(step, first + tile * TILE, &mut sums[..count], &tops[..count]);
+        }
+        let (sums, tops) = (&mut sums[..count], &tops[..count]);
+        if function == ReduceFn::LogSumExp {
+            for (sum, &top) in sums.iter_mut().zip(tops) {
+                *sum = if top.is_infinite() { top } else { top + sum.ln() };
+            }
+        }
+        match function {
+            ReduceFn::Mean => sums.iter_mut().for_each(|sum| *sum /= job.window as f64),
+            ReduceFn::L2 => sums.iter_mut().for_each(|sum| *sum = sum.sqrt()),
+            ReduceFn::LogSum => sums.iter_mut().for_each(|sum| *sum = sum.ln()),
+            _ => {}
+        }
+        with_element!(dtype, T => {
+            let (cells, _) = cells.as_chunks_mut::<{ size_of::<T>() }>();
+            for (cell, &sum) in cells.iter_mut().zip(&*sums) {
+                <T as Element>::from_f64(sum).write_le(cell);
+            }
         });
     }
 }

@@ -8,6 +8,8 @@ use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
+/// Rows of at most this many elements are computed side by side.
+const SHORT: usize = 32;
 /// Elements per task.
 const TASK: usize = 1 << 13;
 
@@ -50,10 +52,48 @@ impl KernelFn for Softmax {
 #[inline(always)]
 fn run_blocks<V: Vector>(kernel: &Softmax, items: &[f32], cells: &mut [f32]) {
     let block = kernel.axis * kernel.inner;
+    if kernel.inner == 1 && kernel.axis <= SHORT {
+        return short_rows::<V>(kernel.log, kernel.axis, items, cells);
+    }
     for (items, cells) in items.chunks_exact(block).zip(cells.chunks_exact_mut(block)) {
         match kernel.inner {
             1 => along_lanes::<V>(kernel.log, items, cells),
             inner => across_lanes::<V>(kernel.log, inner, items, cells),
+        }
+    }
+}
+
+/// Rows of a few elements, sixteen at a time: each lane has a row.
+#[inline(always)]
+fn short_rows<V: Vector>(log: bool, axis: usize, items: &[f32], cells: &mut [f32]) {
+    let mut columns = [[0.0; LANES]; SHORT];
+    let columns = &mut columns[..axis];
+    for (items, cells) in items.chunks(axis * LANES).zip(cells.chunks_mut(axis * LANES)) {
+        for (lane, row) in items.chunks_exact(axis).enumerate() {
+            columns.iter_mut().zip(row).for_each(|(column, &item)| column[lane] = item);
+        }
+        let mut top = V::splat(f32::NEG_INFINITY);
+        for column in &*columns {
+            top = V::read(column).max(top);
+        }
+        let mut sum = V::zero();
+        for column in &mut *columns {
+            let difference = V::read(column).sub(top);
+            let power = math::exp_or_zero(difference);
+            sum = sum.add(power);
+            (if log { difference } else { power }).write(column);
+        }
+        let mut factors = sum.to_array();
+        if log {
+            factors.iter_mut().for_each(|sum| *sum = -sum.ln());
+        } else {
+            factors.iter_mut().for_each(|sum| *sum = 1.0 / *sum);
+        }
+        for (lane, row) in cells.chunks_exact_mut(axis).enumerate() {
+            let factor = factors[lane];
+            for (cell, column) in row.iter_mut().zip(&*columns) {
+                *cell = if log { column[lane] + factor } else { column[lane] * factor };
+            }
         }
     }
 }

@@ -65,6 +65,7 @@ fn each<V: Vector>(function: Unary, items: &mut [f32]) {
         Unary::Round => each_item!(x => x.round_ties_even()),
         Unary::Sigmoid => lanes!(x => sigmoid(x)),
         Unary::Silu => lanes!(x => x.mul(sigmoid(x))),
+        Unary::Sign => lanes!(x => sign(x)),
         Unary::Sqrt => each_item!(x => x.sqrt()),
         Unary::Tanh => lanes!(x => tanh(x)),
         _ => each_item!(x => function.eval(f64::from(x)) as f32),
@@ -93,6 +94,13 @@ fn each_pair<V: Vector>(function: Binary, a: &[f32], b: &[f32], out: &mut [f32])
         Binary::PRelu => each_item!(x, y => if x < 0.0 { x * y } else { x }),
         _ => each_item!(x, y => function.eval(f64::from(x), f64::from(y)) as f32),
     }
+}
+
+/// 1, -1, or the argument itself if it is 0 or NaN.
+#[inline(always)]
+pub(crate) fn sign<V: Vector>(x: V) -> V {
+    let other = x.if_less(V::zero(), V::splat(-1.0), x);
+    V::zero().if_less(x, V::splat(1.0), other)
 }
 
 #[inline(always)]

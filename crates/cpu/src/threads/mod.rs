@@ -4,4 +4,4 @@ pub(crate) mod phases;
 pub(crate) mod pool;
 pub(crate) mod shared_slice;
 
-pub use self::pool::Pool;
+pub use self::pool::{Pool, THREADS_MAX};

@@ -22,6 +22,9 @@ const EPOCH: u64 = 1 << 32;
 /// Iterations that a worker spins before it parks: some tens of microseconds.
 const SPINS: u32 = 1500;
 
+/// The most threads of a pool. More would exhaust the mappings and threads of a process before they helped.
+pub const THREADS_MAX: usize = 1024;
+
 type Task = *const (dyn Fn(usize) + Sync);
 type Payload = Box<dyn Any + Send>;
 
@@ -70,13 +73,14 @@ unsafe impl Send for Shared {}
 impl Pool {
     /// Starts `threads - 1` workers (none for 0 and 1), waits until they run, and selects the best ISA of the machine.
     ///
-    /// The pool is smaller if the system refuses to start a thread.
+    /// The pool is smaller if the system refuses to start a thread, and has at most [`THREADS_MAX`].
     pub fn new(threads: usize) -> Pool {
         Pool::with_isa(threads, Isa::detect())
     }
 
     /// A pool restricted to `isa` or the best ISA below it that the machine has. For tests and comparisons.
     pub fn with_isa(threads: usize, isa: Isa) -> Pool {
+        let threads = threads.min(THREADS_MAX);
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
             shares: (0..threads.max(1)).map(|_| Share(AtomicUsize::new(0))).collect(),

@@ -12,7 +12,7 @@ use crate::common::{bits, blocked, cases, numbers_of, pools, rounded, rounding, 
 
 /// Runs a kernel in all pools, in some of them with its last operand in place. Results of one ISA must be
 /// bit-identical. Returns one result per ISA.
-fn run_all(
+pub(crate) fn run_all(
     kernel: &Kernel,
     result: StorageType,
     inputs: &[Vec<u8>],
@@ -31,7 +31,7 @@ fn run_all(
 }
 
 /// Asserts equality up to rounding, relative to the size of the summed terms.
-fn check(kernel: &Kernel, got: &[f32], want: &[f64], tolerance: f64) {
+pub(crate) fn check(kernel: &Kernel, got: &[f32], want: &[f64], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{kernel:?}");
     for (at, (&got, &want)) in got.iter().zip(want).enumerate() {
         let got = f64::from(got);
@@ -42,7 +42,7 @@ fn check(kernel: &Kernel, got: &[f32], want: &[f64], tolerance: f64) {
 }
 
 /// Random numbers; if `wild`, with infinities and NaN among them.
-fn numbers(random: &mut Random, len: usize, wild: bool) -> Vec<f32> {
+pub(crate) fn numbers(random: &mut Random, len: usize, wild: bool) -> Vec<f32> {
     let number = |random: &mut Random| match random.below(60) {
         0 if wild => f32::NAN,
         1 if wild => f32::INFINITY,
@@ -53,12 +53,12 @@ fn numbers(random: &mut Random, len: usize, wild: bool) -> Vec<f32> {
     (0..len).map(|_| number(random)).collect()
 }
 
-fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
+pub(crate) fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize]
 }
 
 /// Windows that are common in networks, and arbitrary ones.
-fn window(random: &mut Random) -> Window {
+pub(crate) fn window(random: &mut Random) -> Window {
     let input = [0, 1].map(|_| pick(random, &[1, 2, 5, 7, 11, 14, 15, 17, 28, 31, 37]));
     window_over(random, input)
 }
@@ -82,7 +82,7 @@ fn window_over(random: &mut Random, input: [usize; 2]) -> Window {
 }
 
 /// The cells of a plane under a window, each with its tap.
-fn cells(window: &Window, oy: usize, ox: usize) -> Vec<(usize, usize)> {
+pub(crate) fn cells(window: &Window, oy: usize, ox: usize) -> Vec<(usize, usize)> {
     let inside = |axis: usize, at: usize, tap: usize| {
         let place = at * window.stride[axis] + tap * window.dilation[axis];
         place.checked_sub(window.pad[axis]).filter(|&place| place < window.input[axis])
@@ -98,12 +98,12 @@ fn cells(window: &Window, oy: usize, ox: usize) -> Vec<(usize, usize)> {
     cells
 }
 
-fn planes(window: &Window) -> [usize; 2] {
+pub(crate) fn planes(window: &Window) -> [usize; 2] {
     [window.input[0] * window.input[1], window.output[0] * window.output[1]]
 }
 
 /// Applies bias, residual and functions; `plane` results per channel.
-fn finish(sums: &mut [f64], plane: usize, epilogue: &Epilogue, bias: &[f32], residual: &[f32]) {
+pub(crate) fn finish(sums: &mut [f64], plane: usize, epilogue: &Epilogue, bias: &[f32], residual: &[f32]) {
     for (at, sum) in sums.iter_mut().enumerate() {
         *sum += if epilogue.bias { f64::from(bias[at / plane % bias.len()]) } else { 0.0 };
         *sum += if epilogue.residual { f64::from(residual[at]) } else { 0.0 };

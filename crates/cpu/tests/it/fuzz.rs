@@ -1,14 +1,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
-    ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvAlgorithm, ConvBlocked, ConvTranspose, Copy,
-    DepthwiseBlocked, Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, HeadStrides, ImageLayout, Instruction,
-    InvertedBottleneck, Kernel, KernelKind, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d,
-    Pool2dKind, PoolBlocked, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, StorageType, Weights,
-    Window, Winograd,
+    ArgExtreme, Args, Attention, AxisTaps, BatchNormGradient, BatchNormTraining, Chain, ChannelSum, Conv,
+    ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvTranspose, ConvWeightGradient, Copy, DepthwiseBlocked,
+    DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv, Elementwise, ElementwiseFn, Epilogue, Fill,
+    Front, Gather, HeadStrides, ImageLayout, Instruction, InvertedBottleneck, Kernel, KernelKind, LabeledRows,
+    LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, PackedConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked,
+    PoolGradient, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax, SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyGradient, StorageType, Update, WeightGradientRows, WeightOrder, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
+use types::update::{Adam, Lamb, RmsProp, Sgd, UpdateRule};
 use types::{DType, HeadOrder, Random};
 
 use crate::guarded::{Guarded, Touch};
@@ -141,6 +144,77 @@ fn weights(random: &mut Random) -> Weights {
     pick(random, &[Weights::Packed, Weights::Dynamic])
 }
 
+fn conv_blocked(random: &mut Random, operands: StorageType) -> ConvBlocked {
+    ConvBlocked {
+        batch: random.below(5) as usize,
+        in_channels: number(random),
+        out_channels: number(random),
+        groups: pick(random, &[1, 1, 1, 2, 0]),
+        window: window(random),
+        layout: pick(random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
+        algorithm: pick(random, &[ConvAlgorithm::InPlace, ConvAlgorithm::InPlace, ConvAlgorithm::Packed]),
+        operands,
+        zero_point: of_bytes(random, operands),
+        result: pick(random, &StorageType::ALL),
+        epilogue: products(random, operands),
+    }
+}
+
+fn depthwise(random: &mut Random, stored: StorageType) -> DepthwiseBlocked {
+    DepthwiseBlocked {
+        batch: random.below(5) as usize,
+        channels: number(random),
+        window: window(random),
+        stored,
+        zero_point: of_bytes(random, stored),
+        result: if random.below(2) == 0 { stored } else { pick(random, &StorageType::ALL) },
+        epilogue: products(random, stored),
+    }
+}
+
+fn planes(random: &mut Random) -> Planes {
+    Planes {
+        batch: number(random),
+        channels: number(random),
+        plane: number(random),
+        layout: pick(random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
+    }
+}
+
+fn labeled_rows(random: &mut Random) -> LabeledRows {
+    LabeledRows {
+        rows: number(random),
+        classes: number(random),
+        wide: random.below(2) == 0,
+        ignore: pick(random, &[None, Some(1)]),
+        smoothing: pick(random, &[0.0, 0.1, 1.0, 2.0]),
+    }
+}
+
+fn update_rule(random: &mut Random) -> UpdateRule {
+    let rules = [
+        UpdateRule::Sgd(Sgd { momentum: pick(random, &[0.0, 0.9, 1.5]), ..Sgd::default() }),
+        UpdateRule::Adam(Adam::default()),
+        UpdateRule::Lamb(Lamb::default()),
+        UpdateRule::RmsProp(RmsProp::default()),
+    ];
+    pick(random, &rules)
+}
+
+fn winograd(random: &mut Random) -> Winograd {
+    let geometry = window(random);
+    let three = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], ..geometry };
+    Winograd {
+        batch: random.below(5) as usize,
+        in_channels: number(random),
+        out_channels: number(random),
+        window: if random.below(9) == 0 { geometry } else { three },
+        tile: pick(random, &[2, 4, 6, 4, 3, 0, usize::MAX]),
+        epilogue: epilogue(random),
+        workspace_max: pick(random, &[0, 1, 10_000, Winograd::WORKSPACE_MAX, usize::MAX]),
+    }
+}
+
 /// A kernel with parameters of all kinds; the table of kernels has an arm each.
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
@@ -265,16 +339,7 @@ fn kernel(random: &mut Random) -> Kernel {
         .into(),
         KernelKind::DepthwiseBlocked => {
             let stored = pick(random, &StorageType::ALL);
-            DepthwiseBlocked {
-                batch: small(random),
-                channels: number(random),
-                window: window(random),
-                stored,
-                zero_point: of_bytes(random, stored),
-                result: if random.below(2) == 0 { stored } else { pick(random, &StorageType::ALL) },
-                epilogue: products(random, stored),
-            }
-            .into()
+            depthwise(random, stored).into()
         }
         KernelKind::PoolBlocked => {
             let pad_end = [small(random), number(random)];
@@ -331,35 +396,82 @@ fn kernel(random: &mut Random) -> Kernel {
         }
         KernelKind::ConvBlocked => {
             let operands = pick(random, &StorageType::ALL);
-            ConvBlocked {
-                batch: small(random),
-                in_channels: number(random),
-                out_channels: number(random),
-                groups: pick(random, &[1, 1, 1, 2, 0]),
-                window: window(random),
-                layout: pick(random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
-                algorithm: pick(random, &[ConvAlgorithm::InPlace, ConvAlgorithm::InPlace, ConvAlgorithm::Packed]),
-                operands,
-                zero_point: of_bytes(random, operands),
-                result: pick(random, &StorageType::ALL),
-                epilogue: products(random, operands),
-            }
-            .into()
+            conv_blocked(random, operands).into()
         }
-        KernelKind::Winograd => {
-            let geometry = window(random);
-            let three = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], ..geometry };
-            Winograd {
-                batch: small(random),
-                in_channels: number(random),
-                out_channels: number(random),
-                window: if random.below(9) == 0 { geometry } else { three },
-                tile: pick(random, &[2, 4, 6, 4, 3, 0, usize::MAX]),
-                epilogue: epilogue(random),
-                workspace_max: pick(random, &[0, 1, 10_000, Winograd::WORKSPACE_MAX, usize::MAX]),
-            }
-            .into()
+        KernelKind::Winograd => winograd(random).into(),
+        KernelKind::DynamicConv => {
+            let stored = pick(random, &[StorageType::F32, StorageType::F32, StorageType::F32, StorageType::F16]);
+            let conv = match random.below(3) {
+                0 => PackedConv::Direct(ConvBlocked { result: stored, ..conv_blocked(random, stored) }),
+                1 => PackedConv::Winograd(winograd(random)),
+                _ => PackedConv::Depthwise(DepthwiseBlocked { result: stored, ..depthwise(random, stored) }),
+            };
+            DynamicConv { conv, order: pick(random, &[WeightOrder::Forward, WeightOrder::Gradient]) }.into()
         }
+        KernelKind::ConvWeightGradient => ConvWeightGradient {
+            batch: small(random),
+            in_channels: number(random),
+            out_channels: number(random),
+            groups: pick(random, &[1, 1, 1, 2, 0]),
+            window: window(random),
+            layout: pick(random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
+        }
+        .into(),
+        KernelKind::WeightGradientRows => WeightGradientRows {
+            batch: small(random),
+            in_channels: number(random),
+            out_channels: number(random),
+            groups: pick(random, &[1, 1, 1, 2, 0]),
+            depth: if random.below(2) == 0 { Window::ONE } else { window(random) },
+            window: window(random),
+        }
+        .into(),
+        KernelKind::DepthwiseWeightGradient => {
+            DepthwiseWeightGradient { batch: small(random), channels: number(random), window: window(random) }.into()
+        }
+        KernelKind::DepthwiseDataGradient => {
+            DepthwiseDataGradient { batch: small(random), channels: number(random), window: window(random) }.into()
+        }
+        KernelKind::BatchNormTraining => {
+            BatchNormTraining { planes: planes(random), epsilon: 1e-5, relu: random.below(2) == 0 }.into()
+        }
+        KernelKind::BatchNormGradient => {
+            BatchNormGradient { planes: planes(random), epsilon: 1e-5, relu: random.below(2) == 0 }.into()
+        }
+        KernelKind::ChannelSum => ChannelSum { planes: planes(random) }.into(),
+        KernelKind::PoolGradient => {
+            let pad_end = [small(random), number(random)];
+            let kinds = [Pool2dKind::Max, Pool2dKind::Mean, Pool2dKind::MeanWithPadding { pad_end }];
+            let window = window(random);
+            let plane = window.output[0].wrapping_mul(window.output[1]);
+            PoolGradient { kind: pick(random, &kinds), planes: Planes { plane, ..planes(random) }, window }.into()
+        }
+        KernelKind::Update => Update { rule: update_rule(random), elements: number(random) }.into(),
+        KernelKind::Dropout => {
+            Dropout { elements: number(random), rate: pick(random, &[0.0, 0.5, 1.0]), stream: 3 }.into()
+        }
+        KernelKind::SoftmaxCrossEntropy => SoftmaxCrossEntropy { rows: labeled_rows(random) }.into(),
+        KernelKind::SoftmaxCrossEntropyGradient => SoftmaxCrossEntropyGradient { rows: labeled_rows(random) }.into(),
+        KernelKind::ScatterAdd => ScatterAdd {
+            outer: number(random),
+            axis: number(random),
+            inner: number(random),
+            indices: number(random),
+            wide: random.below(2) == 0,
+        }
+        .into(),
+        KernelKind::ConvDataGradient => ConvDataGradient {
+            batch: small(random),
+            in_channels: number(random),
+            out_channels: number(random),
+            groups: pick(random, &[1, 1, 1, 2, 0]),
+            window: match random.below(3) {
+                0 => window(random),
+                _ => Window { dilation: [1, 1], ..window(random) },
+            },
+            epilogue: Epilogue { bias: random.below(20) == 0, residual: random.below(20) == 0, ..epilogue(random) },
+        }
+        .into(),
         KernelKind::LayerNorm => LayerNorm {
             rows: number(random),
             columns: number(random),

@@ -10,4 +10,5 @@ mod guarded;
 mod matmul;
 mod recurrent;
 mod rows;
+mod training;
 mod winograd;

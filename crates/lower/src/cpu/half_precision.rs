@@ -14,20 +14,24 @@ pub(super) fn candidates(graph: &Graph, id: NodeId, half: DType) -> Vec<Candidat
     if !is_of_numbers(graph, node) {
         return Vec::new();
     }
-    let follows = match &node.op {
-        Op::Conv(conv) => return blocked::half_candidates(graph, id, conv, stored, half),
-        Op::MatMul(_) => {
-            let (right, shape) = (graph.value(node.inputs[1]), &graph.ty(node.inputs[1]).shape);
-            let [batch @ .., k, _] = &shape[..] else { return Vec::new() };
-            let packed = right.tensor().is_some() && batch.iter().all(|&extent| extent == 1);
-            return match packed && k % 2 == 0 {
-                true => Candidate::with_half_operands(graph, id, half, &[0, 1]),
-                false => Vec::new(),
-            };
-        }
-        Op::Pool(pool) => blocked::has_pool_kernel(graph, node, pool),
-        Op::Reduce(reduce) => blocked::is_global_pool(graph, node, reduce),
-        _ => follows(graph, node),
+    if let Op::Conv(conv) = &node.op {
+        return blocked::half_candidates(graph, id, conv, stored, half);
+    }
+    if let Op::MatMul(_) = &node.op {
+        let (right, shape) = (graph.value(node.inputs[1]), &graph.ty(node.inputs[1]).shape);
+        let [batch @ .., k, _] = &shape[..] else { return Vec::new() };
+        let packed = right.tensor().is_some() && batch.iter().all(|&extent| extent == 1);
+        return match packed && k % 2 == 0 {
+            true => Candidate::with_half_operands(graph, id, half, &[0, 1]),
+            false => Vec::new(),
+        };
+    }
+    let follows = if let Op::Pool(pool) = &node.op {
+        blocked::has_pool_kernel(graph, node, pool)
+    } else if let Op::Reduce(reduce) = &node.op {
+        blocked::is_global_pool(graph, node, reduce)
+    } else {
+        follows(graph, node)
     };
     if follows { Candidate::in_half(graph, id, half) } else { Vec::new() }
 }

@@ -6,7 +6,7 @@ use ir::{Call, CallInput, Op, Pack, Reuse, TensorType};
 use types::recurrent::Direction;
 use types::{Bytes, DType, Element, Shape, Tensor, each_data};
 
-use super::{CpuTarget, blocked, bottleneck, pointwise, windows};
+use super::{CpuTarget, blocked, bottleneck, pointwise, training, windows};
 use crate::NodeView;
 
 impl NodeView<'_> {
@@ -55,13 +55,40 @@ impl NodeView<'_> {
 /// # Errors
 /// The reason that there is no kernel.
 pub(super) fn select(node: &NodeView, target: &CpuTarget) -> Result<Vec<Vec<Call>>, String> {
-    match &*node.op {
-        Op::Conv(conv) if node.is_blocked() => {
-            let kernels = blocked::conv_kernels(node.graph, node.node, conv, node.workspace, target)?;
-            Ok(kernels.into_iter().map(|kernel| vec![blocked::conv_call(node, conv, kernel)]).collect())
-        }
-        _ => select_only(node).map(|calls| vec![calls]),
+    check_extents(node)?;
+    if let Op::Conv(conv) = &*node.op
+        && node.is_blocked()
+    {
+        let kernels = blocked::conv_kernels(node.graph, node.node, conv, node.workspace, target)?;
+        return Ok(kernels.into_iter().map(|kernel| vec![blocked::conv_call(node, conv, kernel)]).collect());
     }
+    if let Op::ConvTranspose(conv) = &*node.op
+        && node.is_blocked()
+    {
+        let kernels = blocked::data_gradient_kernels(node.graph, node.node, conv, node.workspace, target)?;
+        return Ok(kernels.into_iter().map(|kernel| vec![blocked::data_gradient_call(node, conv, kernel)]).collect());
+    }
+    select_only(node).map(|calls| vec![calls])
+}
+
+/// Refuses extents that kernels of windows do not count, and tables of positions that would fill the memory.
+fn check_extents(node: &NodeView) -> Result<(), String> {
+    let is_window = matches!(&*node.op, Op::Conv(_) | Op::ConvChain(_) | Op::ConvTranspose(_) | Op::Pool(_));
+    let is_filled = matches!(&*node.op, Op::Pad(pad) if matches!(pad.mode, PadMode::Constant(_)));
+    let limit = if is_window || is_filled {
+        28
+    } else if matches!(&*node.op, Op::Pad(_) | Op::Resize(_)) {
+        24
+    } else {
+        return Ok(());
+    };
+    let shapes = (0..node.node.inputs.len()).map(|ix| &node.input(ix).shape).chain([&node.output().shape]);
+    for shape in shapes {
+        if shape.iter().any(|&extent| 1 << limit <= extent) {
+            return Err(format!("extents must be below 2^{limit}, got {shape}"));
+        }
+    }
+    Ok(())
 }
 
 /// The calls that do a node's work if there is one way to do it.
@@ -75,10 +102,10 @@ fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
         Op::ConvChain(chain) => bottleneck::lower(node, chain).map(|call| vec![call]),
         Op::ConvTranspose(conv) => windows::conv_transpose(node, conv).map(|call| vec![call]),
         Op::Pool(pool) => windows::pool(node, pool).map(|call| vec![call]),
-        Op::MatMul(product) => Ok(vec![matmul(node, product)]),
+        Op::MatMul(product) => matmul(node, product).map(|call| vec![call]),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
         Op::Relayout(_) => blocked::relayout(node).map(|call| vec![call]),
-        Op::Reshape(_) => Err("it is always an alias".into()),
+        Op::Reshape(_) | Op::StopGradient(_) => Err("it is always an alias".into()),
         Op::Transpose(transpose) => Ok(vec![transposed(node, &transpose.order)]),
         Op::Slice(slice) => {
             let x = &node.input(0).shape;
@@ -111,6 +138,9 @@ fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
         Op::Reduce(reduce) => {
             if let Some(call) = blocked::global_pool(node, reduce) {
                 return Ok(vec![call]);
+            }
+            if training::is_channel_sum(node.graph, node.node, reduce) {
+                return Ok(vec![training::channel_sum(node)]);
             }
             let x = node.input(0);
             let kernel = cpu::Reduce {
@@ -145,6 +175,16 @@ fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
             let kernel = cpu::Lrn { batch, channels, inner, size, alpha, beta, bias };
             Ok(vec![call(kernel, format!("{size} of {channels} channels"), node.values())])
         }
+        Op::BatchNormGradient(op) => Ok(vec![training::batch_norm_gradient(node, op.epsilon)]),
+        Op::BatchNormTraining(op) => Ok(vec![training::batch_norm_training(node, op.epsilon)]),
+        Op::ConvWeightGradient(op) => training::weight_gradient(node, op).map(|call| vec![call]),
+        Op::Dropout(op) => Ok(vec![training::dropout(node, op)]),
+        Op::PoolGradient(op) => training::pool_gradient(node, op).map(|call| vec![call]),
+        Op::RecurrentGradient(_) => Err("processors have no kernel for it".into()),
+        Op::ScatterAdd(op) => Ok(vec![training::scatter_add(node, op)]),
+        Op::SoftmaxCrossEntropy(op) => Ok(vec![training::cross_entropy(node, op)]),
+        Op::SoftmaxCrossEntropyGradient(op) => Ok(vec![training::cross_entropy_gradient(node, &op.loss)]),
+        Op::Update(op) => Ok(vec![training::update(node, op)]),
     }
 }
 
@@ -233,7 +273,7 @@ pub(super) fn suffix(epilogue: &ir::ops::Epilogue) -> String {
     text
 }
 
-fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Call {
+fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Result<Call, String> {
     let (a, b, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let rank = out.rank();
     let mut batch: Shape = out[..rank - 2].into();
@@ -253,7 +293,7 @@ fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Call {
         m,
         k,
         n,
-        b: cpu::MatMulB::Dynamic,
+        b: if product.transposed { cpu::MatMulB::Transposed } else { cpu::MatMulB::Dynamic },
         operands: node.stored(0),
         zero_point: product.zero as u8,
         // Integer sums have the size of `f32`.
@@ -261,13 +301,17 @@ fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Call {
         epilogue: epilogue(&product.epilogue),
     };
     let mut inputs = node.values();
+    if product.transposed && (is_constant || [kernel.operands, kernel.result] != [StorageType::F32; 2]) {
+        return Err("its transposed right factor is a constant or not f32".into());
+    }
     if is_constant {
         kernel.b = cpu::MatMulB::Packed;
         let kernel = kernel.clone();
         inputs[1] = packed_bytes(1, move |items| kernel.pack(items));
     }
-    let label = format!("{batch}{m}x{k}x{n}{}", suffix(&product.epilogue));
-    call(kernel, label, inputs)
+    let way = if product.transposed { " transposed" } else { "" };
+    let label = format!("{batch}{m}x{k}x{n}{way}{}", suffix(&product.epilogue));
+    Ok(call(kernel, label, inputs))
 }
 
 fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Call {

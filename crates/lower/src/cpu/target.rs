@@ -12,12 +12,12 @@ use crate::NodeView;
 /// Plans for CPUs. Packed weights are the same for all ISAs; the ISA is chosen at `open`.
 #[derive(Clone, Debug)]
 pub struct CpuTarget {
-    /// Which processors.
+    /// The processors.
     pub level: Level,
     /// Whether Winograd's algorithms are excluded. They need fewer multiplications for 3 x 3 convolutions, with some
     /// more rounding: about 1e-5 of the largest result.
     pub exact: bool,
-    /// Measured choices. The cost model decides about all others.
+    /// Measured choices of algorithms; the cost model chooses all others.
     pub tuned: Tuned,
     /// The dtype of values between kernels that support it: `f32`, `f16` or `bf16`.
     pub dtype: DType,
@@ -106,25 +106,27 @@ impl CpuTarget {
 
 /// Whether there is a kernel for the node with int8 operands. The given ones may be floats.
 fn multiplies_int8(graph: &Graph, node: &Node) -> bool {
-    match &node.op {
-        Op::Conv(conv) => blocked::multiplies_int8(graph, node, conv),
-        Op::MatMul(_) => {
-            let (a, b) = (graph.ty(node.inputs[0]), graph.value(node.inputs[1]));
-            // A given int8 operand must be a constant; a float one is made of a constant.
-            let is_constant = b.ty.dtype == DType::F32 || (b.ty.dtype == DType::I8 && b.tensor().is_some());
-            let fits = b.ty.shape.rank() == 2 && b.ty.shape[0] <= blocked::INT8_TERMS_MAX;
-            fits && b.ty.shape[0].is_multiple_of(4) && is_constant && a.dtype != DType::I8
-        }
-        Op::Pool(pool) => blocked::has_pool_kernel(graph, node, pool),
-        _ => false,
+    if let Op::Conv(conv) = &node.op {
+        return blocked::multiplies_int8(graph, node, conv);
     }
+    if let Op::Pool(pool) = &node.op {
+        return blocked::has_pool_kernel(graph, node, pool);
+    }
+    if !matches!(node.op, Op::MatMul(_)) {
+        return false;
+    }
+    let (a, b) = (graph.ty(node.inputs[0]), graph.value(node.inputs[1]));
+    // A given int8 operand must be a constant; a float one is made of a constant.
+    let is_constant = b.ty.dtype == DType::F32 || (b.ty.dtype == DType::I8 && b.tensor().is_some());
+    let fits = b.ty.shape.rank() == 2 && b.ty.shape[0] <= blocked::INT8_TERMS_MAX;
+    fits && b.ty.shape[0].is_multiple_of(4) && is_constant && a.dtype != DType::I8
 }
 
 /// Whether the kernel of a product of floats can write its results as int8.
 fn writes_int8(graph: &Graph, node: &Node) -> bool {
-    match &node.op {
-        Op::Conv(conv) => blocked::writes_int8(graph, node, conv),
-        Op::MatMul(_) => graph.value(node.inputs[1]).tensor().is_some_and(|b| b.shape().rank() == 2),
-        _ => false,
+    if let Op::Conv(conv) = &node.op {
+        return blocked::writes_int8(graph, node, conv);
     }
+    let is_matrix = |value: ValueId| graph.value(value).tensor().is_some_and(|tensor| tensor.shape().rank() == 2);
+    matches!(node.op, Op::MatMul(_)) && is_matrix(node.inputs[1])
 }

@@ -3,7 +3,7 @@
 use cuda_driver::{Launch, StepCode};
 use plan::{Operand, Place, Plan, Step};
 
-use super::emit::{Chosen, Emitted, THREADS, TURN, Template};
+use super::emit::{Chosen, Emitted, ITERATION, THREADS, Template};
 use super::tiling;
 
 /// All functions that the steps of plans launch, as one source.
@@ -30,7 +30,7 @@ impl Source {
         let row = |Entry { name, parameters }: &Entry| {
             let pointers = parameters.iter().enumerate().map(|(ix, ty)| format!("({ty})a[{ix}]"));
             let call = format!("{name}({})", pointers.collect::<Vec<_>>().join(", "));
-            let numbers = parameters.iter().filter(|ty| *ty == TURN).count();
+            let numbers = parameters.iter().filter(|ty| *ty == ITERATION).count();
             format!("    {{\"{name}\", {}, {numbers}, [](void** a) {{ {call}; }}}},\n", parameters.len())
         };
         let rows: String = self.entries.iter().map(row).collect();
@@ -95,7 +95,7 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
                 }
             };
             let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
-            let launch = Launch { entry, grid: emitted.grid, block, repeat: emitted.turns };
+            let launch = Launch { entry, grid: emitted.grid, block, repeat: emitted.iterations };
             step.code = StepCode::Launch(launch).code();
         }
     }

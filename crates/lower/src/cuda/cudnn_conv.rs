@@ -13,7 +13,7 @@ use types::{Bytes, Layout, Shape};
 use super::CUDNN_CONV;
 use super::cublas_matmul::number as stored;
 use super::emit::Chosen;
-use super::layout::turned;
+use super::layout::channels_innermost;
 use super::pointwise::go_on;
 use super::windows::{label, two};
 use crate::NodeView;
@@ -56,12 +56,13 @@ pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Lay
         if !node.is_constant(1) {
             return Err("its weights, which come with the run, lie otherwise".into());
         }
-        inputs[1] = CallInput::Packed { input: 1, pack: Pack::new(|weight| turned(weight, weight.shape())) };
+        inputs[1] =
+            CallInput::Packed { input: 1, pack: Pack::new(|weight| channels_innermost(weight, weight.shape())) };
     }
     let last = node.operand_count() - 1;
     if layout == Layout::ChannelsLast && residual && node.is_constant(last) {
         // Relayouts do not convert constants.
-        inputs[last] = CallInput::Packed { input: last, pack: Pack::new(|all| turned(all, all.shape())) };
+        inputs[last] = CallInput::Packed { input: last, pack: Pack::new(|all| channels_innermost(all, all.shape())) };
     }
     if bias && number != FloatType::F32 && node.is_constant(2) {
         // Engines require the dtype of the other operands for a bias. A dynamic one has it already.

@@ -14,7 +14,7 @@ pub const THREADS: u32 = 256;
 /// The most blocks along the second and third axis of a grid.
 pub(super) const GRID_MAX: u32 = 65_535;
 /// The C type of a launch's number.
-pub(super) const TURN: &str = "unsigned long long";
+pub(super) const ITERATION: &str = "unsigned long long";
 /// Elements are counted in 31 bits.
 pub(super) const ELEMENTS_MAX: usize = i32::MAX as usize;
 
@@ -115,15 +115,15 @@ pub(super) struct Emitted {
     pub(super) body: String,
     pub(super) grid: [u32; 3],
     /// As in [`cuda_driver::Launch`].
-    pub(super) turns: Option<u32>,
+    pub(super) iterations: Option<u32>,
     pub(super) needs: Vec<Template>,
 }
 
 impl Emitted {
     /// The parameters, with the number of the launch if there are several.
     pub(super) fn all_parameters(&self) -> impl Iterator<Item = (String, String)> {
-        let turn = self.turns.map(|_| (TURN.to_string(), "turn".to_string()));
-        self.parameters.clone().into_iter().chain(turn)
+        let iteration = self.iterations.map(|_| (ITERATION.to_string(), "iteration".to_string()));
+        self.parameters.clone().into_iter().chain(iteration)
     }
 }
 

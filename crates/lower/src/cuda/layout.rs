@@ -4,7 +4,7 @@
 //! Elementwise nodes and copies work in their physical form; pools support both layouts. Convolutions that cuDNN does
 //! not support are emitted for row-major values only.
 
-use ir::{Graph, Node, Op, Reuse, TensorType, ValueId};
+use ir::{Graph, Node, Op, Reuse, TensorType, ValueId, Work};
 use types::{Layout, Shape, Tensor};
 
 use super::emit::around;
@@ -22,13 +22,11 @@ pub(super) fn reads_last(graph: &Graph, node: &Node, input: usize) -> bool {
     if x.tensor().is_some() {
         return false;
     }
-    match &node.op {
-        Op::Conv(conv) => input == 0 || (conv.epilogue.residual && input + 1 == node.inputs.len()),
-        Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => {
-            x.ty.shape.rank() == out.shape.rank() && x.ty.shape.get(1) == out.shape.get(1)
-        }
-        _ => true,
+    if let Op::Conv(conv) = &node.op {
+        return input == 0 || (conv.epilogue.residual && input + 1 == node.inputs.len());
     }
+    let varies = x.ty.shape.rank() == out.shape.rank() && x.ty.shape.get(1) == out.shape.get(1);
+    varies || graph.node_axes(node).work != Work::Elementwise
 }
 
 /// A layout of a node's values that its kernels do not support.
@@ -58,16 +56,18 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option
     let batch = graph.ty(node.outputs[0]).shape.first().map_or(1, |&extent| extent as u64);
     // A packed operand is written and read once; converted operands and results twice.
     let beside = |bytes: u64, steps: u64| if bytes == 0 { 0 } else { 2 * bytes + steps * STEP * batch };
-    match (&node.op, layout) {
-        (Op::Conv(_), Layout::ChannelsLast) => workspace.map(|bytes| beside(bytes, 1)),
-        (Op::Conv(_), Layout::RowMajor) => {
+    let [is_conv, is_pool, is_concat] =
+        [matches!(node.op, Op::Conv(_)), matches!(node.op, Op::Pool(_)), matches!(node.op, Op::Concat(_))];
+    match layout {
+        Layout::ChannelsBlocked(_) => None,
+        Layout::RowMajor | Layout::ChannelsLast if is_concat => copied(graph, node, layout),
+        Layout::RowMajor if is_conv => {
             Some(workspace.map_or_else(|| graph.node_flops(node) / FLOPS_OF_A_BYTE, |bytes| beside(bytes, 2)))
         }
-        (Op::Concat(_), _) => copied(graph, node, layout),
-        (_, Layout::RowMajor) => Some(0),
-        (Op::Pool(_), Layout::ChannelsLast) => (graph.ty(node.inputs[0]).shape.rank() < 5).then_some(0),
-        (_, Layout::ChannelsLast) => graph.channels_last_op(node).map(|_| 0),
-        (_, Layout::ChannelsBlocked(_)) => None,
+        Layout::RowMajor => Some(0),
+        Layout::ChannelsLast if is_conv => workspace.map(|bytes| beside(bytes, 1)),
+        Layout::ChannelsLast if is_pool => (graph.ty(node.inputs[0]).shape.rank() < 5).then_some(0),
+        Layout::ChannelsLast => graph.channels_last_op(node).map(|_| 0),
     }
 }
 
@@ -104,17 +104,17 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
 
 /// The bytes of a constant with its second axis innermost. `shape` has its extents, aligned with those of a result on
 /// the right.
-pub(super) fn turned(tensor: &Tensor, shape: &Shape) -> Vec<u8> {
+pub(super) fn channels_innermost(tensor: &Tensor, shape: &Shape) -> Vec<u8> {
     let size = tensor.dtype().size().0 as usize;
     let (bytes, [outer, channels, inner]) = (tensor.to_le_bytes(), around(shape, 1));
-    let mut turned = Vec::with_capacity(bytes.len());
+    let mut channels_innermost = Vec::with_capacity(bytes.len());
     for image in 0..outer {
         for cell in 0..inner {
             for channel in 0..channels {
                 let from = ((image * channels + channel) * inner + cell) * size;
-                turned.extend_from_slice(&bytes[from..from + size]);
+                channels_innermost.extend_from_slice(&bytes[from..from + size]);
             }
         }
     }
-    turned
+    channels_innermost
 }

@@ -32,7 +32,7 @@ mod windows;
 pub use assemble::{Entry, Source, assemble, library_work};
 pub use cudnn_conv::WORKSPACE_MAX;
 pub use emit::THREADS;
-pub use peaks::{BURSTS, Burst, COPIED, COPY, ceilings};
+pub use peaks::{COPY, COPY_BLOCK_BYTES, PEAK_KERNELS, PeakKernel, peak_kernels};
 pub use target::{Cublas, CudaTarget};
 
 /// What a step's kernel is called where it is a convolution of cuDNN's.

@@ -23,7 +23,7 @@ fn moved(node: &NodeView, ix: usize, shape: &[usize], from: &str, to: &str, labe
 fn emitted(node: &NodeView, operands: &[usize], body: String, elements: usize, label: String) -> Call {
     let (kind, parameters) = (KernelKind::Move, node.parameters(operands));
     call(
-        Emitted { kind, parameters, body, grid: blocks(elements), turns: None, needs: Vec::new() },
+        Emitted { kind, parameters, body, grid: blocks(elements), iterations: None, needs: Vec::new() },
         label,
         operands,
         &[],

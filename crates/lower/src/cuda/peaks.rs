@@ -5,7 +5,7 @@ use super::{Entry, Source};
 
 /// A kernel of arithmetic on registers: its parameters are the number of rounds (`u32`), and an `f32` for each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Burst {
+pub struct PeakKernel {
     /// The dtype of the factors: `f32`, `tf32`, `f16` or `bf16`.
     pub numbers: &'static str,
     /// The function's name.
@@ -16,30 +16,30 @@ pub struct Burst {
     pub sum: Option<u32>,
 }
 
-/// Those that there are.
-pub const BURSTS: [Burst; 4] = [
-    Burst { numbers: "f32", entry: "ceiling_f32", flops: THREADS as u64 * 8 * 2, sum: None },
-    of_cores("tf32", "ceiling_tf32", 8),
-    of_cores("f16", "ceiling_f16", 16),
-    of_cores("bf16", "ceiling_bf16", 16),
+/// The kernels, by dtype.
+pub const PEAK_KERNELS: [PeakKernel; 4] = [
+    PeakKernel { numbers: "f32", entry: "peak_f32", flops: THREADS as u64 * 8 * 2, sum: None },
+    of_cores("tf32", "peak_tf32", 8),
+    of_cores("f16", "peak_f16", 16),
+    of_cores("bf16", "peak_bf16", 16),
 ];
 
 /// Eight products of 16 x `terms` with `terms` x 8 a warp and round.
-const fn of_cores(numbers: &'static str, entry: &'static str, terms: u32) -> Burst {
+const fn of_cores(numbers: &'static str, entry: &'static str, terms: u32) -> PeakKernel {
     let warps = THREADS as u64 / 32;
-    Burst { numbers, entry, flops: warps * 8 * 16 * 8 * terms as u64 * 2, sum: Some(8 * 4 * terms) }
+    PeakKernel { numbers, entry, flops: warps * 8 * 16 * 8 * terms as u64 * 2, sum: Some(8 * 4 * terms) }
 }
 
-/// The function that copies, whose parameters are from where and to where.
-pub const COPY: &str = "ceiling_copy";
-/// The bytes that a block of it copies.
-pub const COPIED: usize = THREADS as usize * 4 * 16;
+/// The name of the copy kernel; parameters: source, destination.
+pub const COPY: &str = "peak_copy";
+/// Bytes that a block of the copy kernel copies.
+pub const COPY_BLOCK_BYTES: usize = THREADS as usize * 4 * 16;
 
-/// What the kernels are made of.
+/// The templates of the kernels.
 const NEEDS: [Template; 3] = [Template::Base, Template::Product, Template::Tensor];
 
-/// All of them as one source.
-pub fn ceilings() -> Source {
+/// All kernels as one source.
+pub fn peak_kernels() -> Source {
     let templates = Template::ALL.into_iter().filter(|(own, _)| NEEDS.contains(own));
     let mut text: String = templates.map(|(_, text)| format!("{text}\n")).collect();
     text.push_str(cuda_kernels::PEAK);
@@ -48,6 +48,6 @@ pub fn ceilings() -> Source {
         parameters: parameters.map(str::to_string).to_vec(),
     };
     let mut entries = vec![entry(COPY, ["const Line*", "Line*"])];
-    entries.extend(BURSTS.iter().map(|burst| entry(burst.entry, ["const unsigned*", "float*"])));
+    entries.extend(PEAK_KERNELS.iter().map(|kernel| entry(kernel.entry, ["const unsigned*", "float*"])));
     Source { text, entries }
 }

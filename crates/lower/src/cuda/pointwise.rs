@@ -16,11 +16,13 @@ pub(super) fn lower(node: &NodeView) -> Result<Call, String> {
     let mut body = head(output.shape.elements());
     for (ix, place) in places.iter().enumerate() {
         let dtype = node.input(ix).dtype;
-        let ty = match node.op() {
-            // Chains compute with the values of 8-bit integers as floats.
-            Op::Chain(_) => "float",
-            Op::Select(_) => ctype(dtype),
-            _ => computed(dtype),
+        // Chains compute with the values of 8-bit integers as floats; a selection only copies.
+        let ty = if matches!(node.op(), Op::Chain(_)) {
+            "float"
+        } else if matches!(node.op(), Op::Select(_)) {
+            ctype(dtype)
+        } else {
+            computed(dtype)
         };
         body.push_str(&format!("    const {ty} r{ix} = a{ix}[{place}];\n"));
     }
@@ -33,7 +35,7 @@ pub(super) fn lower(node: &NodeView) -> Result<Call, String> {
         parameters: node.parameters(&operands),
         body,
         grid: blocks(output.shape.elements()),
-        turns: None,
+        iterations: None,
         needs: vec![Template::Pointwise],
     };
     Ok(call(emitted, format!("{what} on {}", output.shape), &operands, &in_place))
@@ -53,7 +55,7 @@ pub(super) fn go_on(node: &NodeView, functions: &[Unary]) -> Call {
         parameters: vec![(format!("{ty}*"), "y".into()), (format!("{ty}*"), "same".into())],
         body,
         grid: blocks(elements),
-        turns: None,
+        iterations: None,
         needs: vec![Template::Pointwise],
     };
     let names: Vec<&str> = functions.iter().map(|function| function.name()).collect();

@@ -24,10 +24,10 @@ pub(super) fn recurrent(node: &NodeView, op: &Recurrent) -> Result<Vec<Call>, St
         return Err(format!("{batch} rows are more than a grid has"));
     }
     let (phases, body) = body(&op.cell);
-    let turns = phases * seq;
+    let iterations = phases * seq;
     let steps = match phases {
-        1 => "    const int step = (int)turn;\n".to_string(),
-        _ => format!("    const int step = (int)turn / {phases}, phase = (int)turn % {phases};\n"),
+        1 => "    const int step = (int)iteration;\n".to_string(),
+        _ => format!("    const int step = (int)iteration / {phases}, phase = (int)iteration % {phases};\n"),
     };
     let (gates, reverse) = (op.cell.gates(), op.direction == Direction::Reverse);
     let body = format!(
@@ -49,7 +49,9 @@ pub(super) fn recurrent(node: &NodeView, op: &Recurrent) -> Result<Vec<Call>, St
         parameters,
         body,
         grid: [units.div_ceil(UNITS) as u32, directions as u32, batch as u32],
-        turns: Some(u32::try_from(turns).map_err(|_| format!("{turns} steps are more than can be counted"))?),
+        iterations: Some(
+            u32::try_from(iterations).map_err(|_| format!("{iterations} steps are more than can be counted"))?,
+        ),
         needs: vec![Template::Pointwise, Template::Recurrent],
     };
     let label = format!("{} of {seq} steps, {directions} x {batch} x {units}", op.cell.name());

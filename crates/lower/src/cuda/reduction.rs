@@ -104,16 +104,16 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Ve
     body.push_str(&match parts {
         1 => format!("    {function}(0, left, right, store);\n"),
         _ => format!(
-            "    if (turn == 0) {function}(blockIdx.z % {parts}, left, right, OfPart<{m}, {n}>(parts));\n    else \
-             join_parts<{}, {parts}, {m}, {n}>(parts, store);\n",
+            "    if (iteration == 0) {function}(blockIdx.z % {parts}, left, right, SplitSums<{m}, {n}>(parts));\n    else \
+             reduce_splits<{}, {parts}, {m}, {n}>(parts, store);\n",
             tiles.side
         ),
     });
     let operands: Vec<usize> = (0..node.operand_count()).collect();
     let mut needs = vec![Template::Pointwise, Template::Product];
     needs.extend((tiles.template() != Template::Product).then(|| tiles.template()));
-    let (parameters, turns) = (tiles.parameters(node.parameters(&operands)), tiles.turns());
-    let emitted = Emitted { kind: KernelKind::Product, parameters, body, grid, turns, needs };
+    let (parameters, iterations) = (tiles.parameters(node.parameters(&operands)), tiles.iterations());
+    let emitted = Emitted { kind: KernelKind::Product, parameters, body, grid, iterations, needs };
     let residual = product.epilogue.residual.then_some(node.operand_count() - 1);
     let own = call(emitted, factors.label(), &operands, residual.as_slice());
     Ok(vec![Call { workspace: tiles.workspace(), ..own }])
@@ -131,7 +131,7 @@ fn by_rows(
     let operands: Vec<usize> = (0..node.operand_count()).collect();
     let (parameters, grid) = (node.parameters(&operands), [rows.max(1) as u32, 1, 1]);
     let emitted =
-        Emitted { kind, parameters, body, grid, turns: None, needs: vec![Template::Pointwise, Template::Rows] };
+        Emitted { kind, parameters, body, grid, iterations: None, needs: vec![Template::Pointwise, Template::Rows] };
     vec![call(emitted, label, &operands, in_place)]
 }
 
@@ -287,7 +287,7 @@ pub(super) fn reduce(node: &NodeView, reduce: &Reduce) -> Result<Vec<Call>, Stri
         parameters: node.parameters(&[0]),
         body: if rows == 0 { String::new() } else { body },
         grid: if block { [rows.max(1) as u32, 1, 1] } else { blocks(rows) },
-        turns: None,
+        iterations: None,
         needs: vec![Template::Rows],
     };
     Ok(vec![call(emitted, format!("{:?} of {x}", reduce.kind), &[0], &[])])
@@ -330,7 +330,7 @@ pub(super) fn arg_extreme(node: &NodeView, extreme: &ArgExtreme) -> Result<Vec<C
         parameters: node.parameters(&[0]),
         body: if outer * inner == 0 { String::new() } else { body },
         grid: blocks(outer * inner),
-        turns: None,
+        iterations: None,
         needs: Vec::new(),
     };
     Ok(vec![call(emitted, format!("{outer} x {axis} x {inner}"), &[0], &[])])
@@ -356,7 +356,7 @@ pub(super) fn lrn(node: &NodeView, lrn: &Lrn) -> Result<Vec<Call>, String> {
         parameters: node.parameters(&[0]),
         body: if shape.elements() == 0 { String::new() } else { body },
         grid: blocks(shape.elements()),
-        turns: None,
+        iterations: None,
         needs: Vec::new(),
     };
     Ok(vec![call(emitted, format!("{} of {channels} channels", lrn.size), &[0], &[])])

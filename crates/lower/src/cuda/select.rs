@@ -20,7 +20,10 @@ impl NodeView<'_> {
                 let mut listed = shape.clone();
                 let channels = listed.remove(rank - 1);
                 listed.insert(1, channels);
-                CallInput::Packed { input: ix, pack: Pack::new(move |tensor| layout::turned(tensor, &listed)) }
+                CallInput::Packed {
+                    input: ix,
+                    pack: Pack::new(move |tensor| layout::channels_innermost(tensor, &listed)),
+                }
             }
         }
     }
@@ -59,6 +62,7 @@ impl CudaTarget {
             return Ok(calls);
         }
         if let (Op::MatMul(product), Some(cublas)) = (node.op(), &self.cublas)
+            && !product.transposed
             && let Ok(calls) = cublas_matmul::calls(node, product, cublas)
         {
             return Ok(calls);
@@ -88,6 +92,7 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::Conv(conv) => windows::conv(node, conv, tf32),
         Op::ConvTranspose(conv) => windows::conv_transpose(node, conv),
         Op::Pool(pool) => windows::pool(node, pool),
+        Op::MatMul(product) if product.transposed => Err("its right factor must be transposed by another node".into()),
         Op::MatMul(product) => reduction::matmul(node, product, tf32),
         Op::Softmax(softmax) => reduction::softmax(node, softmax),
         Op::LayerNorm(norm) => reduction::layer_norm(node, norm),
@@ -102,10 +107,20 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::Pad(pad) => Ok(movement::padded(node, pad)),
         Op::Gather(gather) => Ok(movement::gathered(node, gather.axis)),
         Op::Resize(resize) => movement::resized(node, resize),
-        Op::Reshape(_) => Err("it is always an alias".into()),
+        Op::Reshape(_) | Op::StopGradient(_) => Err("it is always an alias".into()),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
         Op::Recurrent(op) => recurrent::recurrent(node, op),
         Op::Relayout(_) => Ok(movement::laid_out(node)),
         Op::ConvChain(_) => Err("it belongs to processors".into()),
+        Op::BatchNormGradient(_)
+        | Op::BatchNormTraining(_)
+        | Op::ConvWeightGradient(_)
+        | Op::Dropout(_)
+        | Op::PoolGradient(_)
+        | Op::RecurrentGradient(_)
+        | Op::ScatterAdd(_)
+        | Op::SoftmaxCrossEntropy(_)
+        | Op::SoftmaxCrossEntropyGradient(_)
+        | Op::Update(_) => Err("GPUs have no kernel for it".into()),
     }
 }

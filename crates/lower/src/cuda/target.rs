@@ -175,12 +175,11 @@ impl CudaTarget {
     /// The candidate for a node whose result has a layout.
     fn candidate_in(&self, graph: &Graph, id: NodeId, layout: Layout) -> Option<Candidate> {
         let node = graph.node(id);
-        let workspace = match (&node.op, &self.cudnn) {
-            (Op::Conv(conv), Some(planner)) => {
-                let view = NodeView::new(graph, id, &Query::GIVEN);
-                cudnn_conv::calls(&view, conv, planner, layout).ok().map(|calls| calls[0].workspace.0)
-            }
-            _ => None,
+        let workspace = if let (Op::Conv(conv), Some(planner)) = (&node.op, &self.cudnn) {
+            let view = NodeView::new(graph, id, &Query::GIVEN);
+            cudnn_conv::calls(&view, conv, planner, layout).ok().map(|calls| calls[0].workspace.0)
+        } else {
+            None
         };
         let cost = layout::time(graph, node, layout, workspace)?;
         let mut candidate = Candidate { cost, ..Candidate::given(graph, id) };
@@ -196,15 +195,17 @@ impl CudaTarget {
 /// The candidates for a node with `f32` values whose operands or result are in half precision.
 fn half_candidates(graph: &Graph, id: NodeId, half: DType) -> Vec<Candidate> {
     let node = graph.node(id);
-    let follows = match &node.op {
-        _ if !is_of_numbers(graph, node) => false,
-        Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) => {
-            return Candidate::with_half_operands(graph, id, half, &[0, 1]);
-        }
-        Op::Pool(_) | Op::Attention(_) => true,
+    if !is_of_numbers(graph, node) {
+        return Vec::new();
+    }
+    if matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_)) {
+        return Candidate::with_half_operands(graph, id, half, &[0, 1]);
+    }
+    let follows = if let Op::Reduce(reduce) = &node.op {
         // Sums leave the range of half precision.
-        Op::Reduce(reduce) => matches!(reduce.kind, ReduceKind::Mean | ReduceKind::Max | ReduceKind::Min),
-        _ => follows(graph, node),
+        matches!(reduce.kind, ReduceKind::Mean | ReduceKind::Max | ReduceKind::Min)
+    } else {
+        matches!(node.op, Op::Pool(_) | Op::Attention(_)) || follows(graph, node)
     };
     if follows { Candidate::in_half(graph, id, half) } else { Vec::new() }
 }

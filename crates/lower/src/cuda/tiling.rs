@@ -97,7 +97,7 @@ impl Tiles {
     }
 
     /// The number of launches, if there are several.
-    pub(super) fn turns(&self) -> Option<u32> {
+    pub(super) fn iterations(&self) -> Option<u32> {
         (1 < self.parts).then_some(2)
     }
 
@@ -109,7 +109,7 @@ impl Tiles {
 
     /// The last arguments of a convolution's function: where sums of parts are, and which launch it is.
     pub(super) fn arguments(&self) -> &'static str {
-        if self.parts == 1 { "" } else { ", parts, (int)turn" }
+        if self.parts == 1 { "" } else { ", parts, (int)iteration" }
     }
 
     /// A placeholder for the bytes of operand `ix`, 0 or 1, that are contiguous and aligned, if its runs begin at

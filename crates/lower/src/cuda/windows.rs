@@ -74,11 +74,11 @@ pub(super) fn conv(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>
     let body = format!("{}    {function}(a0, a1, y, finish{more});\n", finish(&conv.epilogue));
     let mut needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
     needs.extend(product.then(|| tiles.template()));
-    let (mut parameters, mut turns, mut workspace) = (node.parameters(&operands), None, Bytes::ZERO);
+    let (mut parameters, mut iterations, mut workspace) = (node.parameters(&operands), None, Bytes::ZERO);
     if product {
-        (parameters, turns, workspace) = (tiles.parameters(parameters), tiles.turns(), tiles.workspace());
+        (parameters, iterations, workspace) = (tiles.parameters(parameters), tiles.iterations(), tiles.workspace());
     }
-    let emitted = Emitted { kind, parameters, body, grid, turns, needs };
+    let emitted = Emitted { kind, parameters, body, grid, iterations, needs };
     let residual = conv.epilogue.residual.then_some(node.operand_count() - 1);
     let own = call(emitted, label(&weight[2..], out), &operands, residual.as_slice());
     Ok(vec![Call { workspace, ..own }])
@@ -94,7 +94,7 @@ pub(super) fn conv_transpose(node: &NodeView, conv: &ConvTranspose) -> Result<Ve
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
     let (kind, grid) = (KernelKind::ConvTranspose, blocks(out.elements()));
     let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
-    let emitted = Emitted { kind, parameters: node.parameters(&operands), body, grid, turns: None, needs };
+    let emitted = Emitted { kind, parameters: node.parameters(&operands), body, grid, iterations: None, needs };
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, &[])])
 }
 
@@ -119,7 +119,7 @@ pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Vec<Call>, String> {
         parameters: node.parameters(&[0]),
         body: format!("    {function}(a0, y);\n"),
         grid: blocks(out.elements()),
-        turns: None,
+        iterations: None,
         needs: vec![Template::Window, Template::Pool],
     };
     Ok(vec![call(emitted, label(&pool.kernel, out), &[0], &[])])

@@ -57,6 +57,8 @@ impl ConvBlocked {
             functions: &[],
             out,
             out_plane,
+            out_row: window.output[1],
+            out_column: 1,
             origin: to.wrapping_sub(first * LANES),
         };
         job.run(panel, image..image + 1, rows, None);

@@ -1,8 +1,11 @@
 //! The order in which the kernel reads weights.
 
 use super::{ConvBlocked, PANEL};
+use crate::conv::dynamic::WeightView;
 use crate::simd::StorageType;
 use crate::simd::vector::LANES;
+use crate::threads::Pool;
+use crate::threads::shared_slice::SharedMut;
 
 impl ConvBlocked {
     /// Weights `[out_channels, in_channels / groups, ..kernel]` in the order in which the kernel reads them. Each group
@@ -48,5 +51,49 @@ impl ConvBlocked {
             }
             operands => operands.bytes(&packed),
         }
+    }
+
+    /// The same for `f32` weights in any order, on the threads of a run.
+    ///
+    /// # Panics
+    /// Packed weights or weights of another number.
+    pub(crate) fn pack_view(&self, weights: WeightView<'_>, packed: &mut [f32], pool: &Pool) {
+        let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
+        let [rows, columns] = self.window.kernel;
+        let (taps, panels) = (rows * columns, outs.div_ceil(PANEL));
+        let block = if self.reads_blocks() { LANES } else { ins };
+        let order = if self.reads_blocks() { 1 } else { taps };
+        let blocks = ins.div_ceil(block.max(1));
+        let lanes = outs.next_multiple_of(LANES);
+        assert_eq!(packed.len(), self.groups * lanes * ins * taps, "the packed weights must have their size");
+        let packed = SharedMut::new(packed);
+        pool.run(self.groups * panels * blocks, &|task| {
+            let (rest, first_in) = (task / blocks, task % blocks * block);
+            let (group, first) = (rest / panels, rest % panels * PANEL);
+            let (width, count) = (PANEL.min(lanes - first), block.min(ins - first_in));
+            let start = (group * lanes + first) * ins * taps + first_in * taps * width;
+            // SAFETY: tasks differ in panel or block of input channels, and each has its own part.
+            let cells = unsafe { packed.part(start, count * taps * width) };
+            let filled = width.min(outs - first);
+            if filled < width {
+                cells.fill(0.0);
+            }
+            // A row of weights: of a tap and an input channel. Row-major inputs have the taps of a channel together.
+            let row_of = |tap: usize, channel: usize| match order {
+                1 => tap * count + channel,
+                _ => channel * taps + tap,
+            };
+            let from = |tap: usize| weights.tap(group, tap / columns, tap % columns);
+            // Neighbors in memory in the inner loop: taps of one channel, then channels.
+            for lane in 0..filled {
+                let out = (first + lane) * weights.out;
+                for channel in 0..count {
+                    let at = out + (first_in + channel) * weights.channel;
+                    for tap in 0..taps {
+                        cells[row_of(tap, channel) * width + lane] = weights.items[at + from(tap)];
+                    }
+                }
+            }
+        });
     }
 }

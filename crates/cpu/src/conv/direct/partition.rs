@@ -2,6 +2,7 @@
 
 use super::regions::covering_cell;
 use super::{ConvBlocked, PANEL};
+use crate::conv::Window;
 use crate::gemm::tile::ROWS;
 use crate::kernel::product;
 use crate::simd::StorageType;
@@ -61,8 +62,8 @@ impl ConvBlocked {
         }
     }
 
-    pub(super) fn split(&self) -> Split {
-        let window = self.geometry();
+    /// The parts of the outputs of [`ConvBlocked::geometry`], or of the window as it is.
+    pub(super) fn split(&self, window: &Window) -> Split {
         let [rows, columns] = window.output;
         let (plane, pixels) = (rows * columns, rows * columns * self.batch);
         let terms = self.in_channels / self.groups * window.taps();

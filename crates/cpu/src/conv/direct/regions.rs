@@ -79,13 +79,13 @@ impl Walk {
         let (conv, window) = (job.conv, &job.window);
         let pixel = conv.pixel();
         let image_step = Row { x: conv.read_image(), out: conv.out_blocks() * job.out_plane * LANES };
-        let row_step = Row { x: window.stride[0] * window.input[1] * pixel, out: window.output[1] * LANES };
-        let column_step = Row { x: window.stride[1] * pixel, out: LANES };
+        let row_step = Row { x: window.stride[0] * window.input[1] * pixel, out: job.out_row * LANES };
+        let column_step = Row { x: window.stride[1] * pixel, out: job.out_column * LANES };
         let (image, rows, columns) = (region.images.start, &region.rows, &region.columns);
         // Without taps nothing is read.
         let source = |axis: usize, run: &Run| window.source(axis, run.range.start, run.taps.start).unwrap_or(0);
         let [y, x] = [source(0, rows), source(1, columns)];
-        let out = panel.block * job.out_plane + rows.range.start * window.output[1] + columns.range.start;
+        let out = panel.block * job.out_plane + rows.range.start * job.out_row + columns.range.start * job.out_column;
         let place = Row {
             x: image * image_step.x + (y * window.input[1] + x) * pixel,
             out: job.origin.wrapping_add(image * image_step.out + out * LANES),

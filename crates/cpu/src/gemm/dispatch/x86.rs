@@ -3,6 +3,7 @@
 use types::{bf16, f16};
 
 use super::{ByRows, Microkernel, MicrokernelTable};
+use crate::gemm::bytes_avx2::sum_bytes;
 use crate::gemm::microkernel::{ANYWHERE, EVENLY, compute};
 use crate::gemm::operands::{Bytes, Dot, Operands};
 use crate::gemm::tile::{Row, Tile};
@@ -71,8 +72,11 @@ const DOT_NARROW_TO_F32: &[Microkernel] = &narrow!(dot Dot => f32, ANYWHERE);
 
 const BYTES: &[Microkernel] = &wide!(vnni Bytes => f32, ANYWHERE);
 const BYTES_NARROW: &[Microkernel] = &narrow!(vnni Bytes => f32, ANYWHERE);
-// Each vector of int8 sums takes four registers, and each term is widened again.
-const AVX2_BYTES: &[Microkernel] = &by_rows!(avx2 Bytes => f32, ANYWHERE, 1: 1 of 1 2 of 1);
+macro_rules! bytes_by_rows {
+    ($vectors:literal: $($rows:literal)*) => { [$(sum_bytes::<$rows, $vectors>),*] };
+}
+const AVX2_BYTES: &[Microkernel] = &bytes_by_rows!(2: 1 2 3 4 5 6);
+const AVX2_BYTES_NARROW: &[Microkernel] = &bytes_by_rows!(1: 1 2 3 4 5 6);
 
 // Widened half precision has two sums for each vector.
 macro_rules! widened {
@@ -108,11 +112,13 @@ pub(super) const AVX512_PARTS: MicrokernelTable = MicrokernelTable {
     bf16_to_f32: ByRows::wide(AVX512_BF16_NARROW_TO_F32, AVX512_BF16_TO_F32),
     f16: ByRows::wide(AVX512_F16_NARROW, AVX512_F16),
     f16_to_f32: ByRows::wide(AVX512_F16_NARROW_TO_F32, AVX512_F16_TO_F32),
-    bytes: ByRows::narrow(AVX2_BYTES),
+    bytes: AVX2_PARTS.bytes,
     bf16_dot: ByRows::wide(DOT_NARROW, DOT),
     bf16_dot_to_f32: ByRows::wide(DOT_NARROW_TO_F32, DOT_TO_F32),
     bytes_dot: ByRows::wide(BYTES_NARROW, BYTES),
 };
 
-pub(super) const AVX2_PARTS: MicrokernelTable =
-    MicrokernelTable::narrow(AVX2, AVX2_BF16, AVX2_BF16_TO_F32, AVX2_F16, AVX2_F16_TO_F32, AVX2_BYTES);
+pub(super) const AVX2_PARTS: MicrokernelTable = MicrokernelTable {
+    bytes: ByRows::wide(AVX2_BYTES_NARROW, AVX2_BYTES),
+    ..MicrokernelTable::narrow(AVX2, AVX2_BF16, AVX2_BF16_TO_F32, AVX2_F16, AVX2_F16_TO_F32, AVX2_BYTES_NARROW)
+};

@@ -15,6 +15,7 @@ use types::pointwise::{Binary, Unary};
 use super::{Chain, Instruction, REGISTERS};
 use crate::kernel;
 use crate::simd::StorageType;
+use crate::simd::math;
 use crate::simd::storage::{Item, with_item};
 use crate::simd::vector::{LANES, Vector};
 
@@ -84,7 +85,10 @@ fn reads(instruction: Instruction, operand: usize) -> bool {
 fn is_fast(instruction: Instruction) -> bool {
     match instruction {
         Instruction::Unary(function, _) => {
-            matches!(function, Unary::Relu | Unary::Clip { .. } | Unary::Affine { .. } | Unary::Neg | Unary::Abs)
+            matches!(
+                function,
+                Unary::Relu | Unary::Clip { .. } | Unary::Affine { .. } | Unary::Neg | Unary::Abs | Unary::Sign
+            )
         }
         Instruction::Binary(function, _, _) => matches!(function, Binary::Add | Binary::Sub | Binary::Mul),
         Instruction::Constant(_) => false,
@@ -188,6 +192,7 @@ fn group<V: Vector, B: Item, const G: usize>(
                 each!(x => x.mul(scale).add(shift));
             }
             Instruction::Unary(Unary::Neg, _) => each!(x => x.mul(V::splat(-1.0))),
+            Instruction::Unary(Unary::Sign, _) => each!(x => math::sign(x)),
             Instruction::Unary(_, _) => each!(x => x.abs()),
             Instruction::Binary(function, a, b) => {
                 let is_right = b == left;

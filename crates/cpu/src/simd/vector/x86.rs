@@ -134,8 +134,8 @@ impl Vector for Avx512 {
         unsafe {
             let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
             let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-            let [even, odd] = [even, odd].map(|lanes| _mm512_permutex2var_ps(self.0, lanes, other.0));
-            Avx512(_mm512_add_ps(even, odd))
+            let even = _mm512_permutex2var_ps(self.0, even, other.0);
+            Avx512(_mm512_add_ps(even, _mm512_permutex2var_ps(self.0, odd, other.0)))
         }
     }
 
@@ -233,7 +233,8 @@ impl Vector for Avx512 {
         unsafe {
             let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
             let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-            [low, high].map(|lanes| Avx512(_mm512_permutex2var_ps(self.0, lanes, other.0)))
+            let low = Avx512(_mm512_permutex2var_ps(self.0, low, other.0));
+            [low, Avx512(_mm512_permutex2var_ps(self.0, high, other.0))]
         }
     }
 
@@ -357,51 +358,6 @@ impl Int32Lanes512 {
     }
 }
 
-/// Sixteen `i32` accumulators, each as two neighboring partial sums.
-#[derive(Clone, Copy)]
-pub(crate) struct Int32Lanes256([__m256i; 4]);
-
-impl Int32Lanes256 {
-    #[inline(always)]
-    pub(crate) fn zero() -> Int32Lanes256 {
-        // SAFETY: only called from code compiled for AVX2.
-        Int32Lanes256([unsafe { _mm256_setzero_si256() }; 4])
-    }
-
-    #[inline(always)]
-    pub(crate) fn add(self, other: Int32Lanes256) -> Int32Lanes256 {
-        // SAFETY: only called from code compiled for AVX2.
-        Int32Lanes256(std::array::from_fn(|ix| unsafe { _mm256_add_epi32(self.0[ix], other.0[ix]) }))
-    }
-
-    /// `self + a * b`, where `a` is four `u8`, broadcast to all lanes, and lanes of `b` hold four `i8`.
-    ///
-    /// # Safety
-    /// `b` must be readable for 64 bytes.
-    #[inline(always)]
-    pub(crate) unsafe fn add_dot(self, a: u32, b: *const u8) -> Int32Lanes256 {
-        // SAFETY: the caller guarantees the memory access; only called from code compiled for AVX2.
-        unsafe {
-            let a = _mm256_cvtepu8_epi16(_mm_set1_epi32(a.cast_signed()));
-            Int32Lanes256(std::array::from_fn(|ix| {
-                let b = _mm256_cvtepi8_epi16(_mm_loadu_si128(b.add(16 * ix).cast()));
-                _mm256_add_epi32(self.0[ix], _mm256_madd_epi16(a, b))
-            }))
-        }
-    }
-
-    /// The bits of each lane's sum.
-    #[inline(always)]
-    pub(crate) fn bits(self) -> Avx2 {
-        let sums = |a: __m256i, b: __m256i| {
-            // SAFETY: only called from code compiled for AVX2. Horizontal adds work within 128-bit halves, so lanes are
-            // permuted.
-            unsafe { _mm256_castsi256_ps(_mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(a, b))) }
-        };
-        Avx2([sums(self.0[0], self.0[1]), sums(self.0[2], self.0[3])])
-    }
-}
-
 /// # Safety
 /// The processor must have AVX-512 F.
 #[inline(always)]
@@ -448,6 +404,9 @@ impl Avx2 {
     }
 }
 
+// Closures passed to `array::map` may stay functions of their own, which are not compiled for the ISA: each of their
+// instructions is then a call. The functions below are inlined always.
+
 /// Rounds to the nearest 16-bit integers within limits; NaN becomes 0.
 ///
 /// # Safety
@@ -456,13 +415,41 @@ impl Avx2 {
 unsafe fn words_within(lanes: Avx2, low: f32, high: f32) -> __m256i {
     // SAFETY: the caller guarantees AVX2.
     unsafe {
-        let [first, second] = lanes.0.map(|lanes| {
-            let is_number = _mm256_cmp_ps::<_CMP_ORD_Q>(lanes, lanes);
-            let held = _mm256_min_ps(_mm256_max_ps(lanes, _mm256_set1_ps(low)), _mm256_set1_ps(high));
-            _mm256_cvtps_epi32(_mm256_and_ps(held, is_number))
-        });
+        let [first, second] = lanes.0;
+        let (first, second) = (integers_within(first, low, high), integers_within(second, low, high));
         // Packing works within 128-bit halves, so the quarters are permuted.
         _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(first, second))
+    }
+}
+
+/// Rounds to the nearest integers within limits; NaN becomes 0.
+///
+/// # Safety
+/// The processor must have AVX2.
+#[inline(always)]
+unsafe fn integers_within(lanes: __m256, low: f32, high: f32) -> __m256i {
+    // SAFETY: the caller guarantees AVX2.
+    unsafe {
+        let is_number = _mm256_cmp_ps::<_CMP_ORD_Q>(lanes, lanes);
+        let held = _mm256_min_ps(_mm256_max_ps(lanes, _mm256_set1_ps(low)), _mm256_set1_ps(high));
+        _mm256_cvtps_epi32(_mm256_and_ps(held, is_number))
+    }
+}
+
+/// Rounds to `bf16`, in the lower halves of 32-bit lanes; NaN stays NaN.
+///
+/// # Safety
+/// The processor must have AVX2.
+#[inline(always)]
+unsafe fn rounded_bf16(lanes: __m256) -> __m256i {
+    // SAFETY: the caller guarantees AVX2.
+    unsafe {
+        let bits = _mm256_castps_si256(lanes);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+        let none = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(lanes, lanes));
+        let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
+        _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, none))
     }
 }
 
@@ -512,15 +499,7 @@ impl Vector for Avx2 {
     unsafe fn store_bf16(self, to: *mut u16) {
         // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe {
-            let [low, high] = self.0.map(|lanes| {
-                let bits = _mm256_castps_si256(lanes);
-                let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-                let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-                // NaN stays NaN.
-                let none = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(lanes, lanes));
-                let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
-                _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, none))
-            });
+            let (low, high) = (rounded_bf16(self.0[0]), rounded_bf16(self.0[1]));
             // Packing works within 128-bit halves, so the quarters are permuted.
             let halves = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(low, high));
             _mm256_storeu_si256(to.cast(), halves);
@@ -591,7 +570,8 @@ impl Vector for Avx2 {
     #[inline(always)]
     fn i32_to_f32(self) -> Self {
         // SAFETY: this ISA's instructions are available.
-        Avx2(self.0.map(|lanes| unsafe { _mm256_cvtepi32_ps(_mm256_castps_si256(lanes)) }))
+        let half = |ix: usize| unsafe { _mm256_cvtepi32_ps(_mm256_castps_si256(self.0[ix])) };
+        Avx2([half(0), half(1)])
     }
 
     #[inline(always)]

@@ -1,0 +1,379 @@
+//! [`DynamicConv`]: convolution of blocked images by run-time weights, which each run packs.
+//!
+//! Trained weights are state: their bytes change with every run, so nothing can pack them ahead of time. A run packs them
+//! into the workspace, which costs a small part of the convolution, and then runs the kernel for packed weights.
+//!
+//! The data gradient of a convolution is a convolution of the gradient by the same weights, with input and output channels
+//! exchanged and taps in reverse order. A stride above 1 divides the result into *phases*, the pixels at one distance from
+//! a multiple of the stride. Each phase uses its own part of the taps, with stride 1:
+//!
+//! ```text
+//!   stride 2, kernel 3, padding 1       phase 0: tap 1           . 0 1 0 1 0 1
+//!                                       phase 1: taps 0 and 2
+//! ```
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::conv::winograd::Winograd;
+use crate::conv::{ConvAlgorithm, ConvBlocked, DepthwiseBlocked, ImageLayout, Window};
+use crate::gemm::epilogue::Epilogue;
+use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, product};
+use crate::simd::StorageType;
+use crate::simd::vector::LANES;
+use crate::threads::Pool;
+
+/// The kernel that convolves once the weights are packed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum PackedConv {
+    /// The sum of products.
+    Direct(ConvBlocked),
+    /// Winograd's algorithm.
+    Winograd(Winograd),
+    /// Each channel with its own kernel.
+    Depthwise(DepthwiseBlocked),
+}
+
+/// The order of weights that a run packs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WeightOrder {
+    /// `[out_channels, in_channels / groups, ..kernel]`.
+    Forward,
+    /// `[in_channels, out_channels / groups, ..kernel]` with taps in reverse order: the weights of the convolution whose
+    /// data gradient this one is.
+    Gradient,
+}
+
+/// A convolution by row-major weights. The other operands and the result are those of [`DynamicConv::conv`], except that a
+/// bias has an element for each output channel. All `f32`.
+///
+/// Refuses: half precision and int8; parameters that [`DynamicConv::conv`] refuses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DynamicConv {
+    /// The convolution by packed weights.
+    pub conv: PackedConv,
+    /// The order of the given weights.
+    pub order: WeightOrder,
+}
+
+/// The data gradient of a strided convolution over blocked images: `dy: [batch, in_channels, ..window.output]` and weights
+/// `[in_channels, out_channels / groups, ..kernel]` to `[batch, out_channels, ..window.input]`, both in blocks of sixteen
+/// channels; then the epilogue's functions. All `f32`.
+///
+/// Refuses: dilation, a bias or residual, a padding so large that taps begin outside of `dy`, and groups whose channels do
+/// not fill blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConvDataGradient {
+    /// Images.
+    pub batch: usize,
+    /// Channels of `dy`; a multiple of `groups`.
+    pub in_channels: usize,
+    /// Channels of the result; a multiple of `groups`.
+    pub out_channels: usize,
+    /// Groups of channels that are convolved independently.
+    pub groups: usize,
+    /// Rows and columns of the convolution whose gradient this is: its output is our input.
+    pub window: Window,
+    /// Applied to each result.
+    pub epilogue: Epilogue,
+}
+
+/// Row-major weights and the distances from one to the next, so that one loop packs every order of them.
+#[derive(Clone, Copy)]
+pub(crate) struct WeightView<'a> {
+    pub(crate) items: &'a [f32],
+    /// Elements from one group, output channel and input channel to the next.
+    pub(crate) group: usize,
+    pub(crate) out: usize,
+    pub(crate) channel: usize,
+    /// The element of the first tap of the first channels, and elements to the next row and column of taps.
+    pub(crate) first: usize,
+    pub(crate) row: isize,
+    pub(crate) column: isize,
+}
+
+impl<'a> WeightView<'a> {
+    /// The weights of a convolution with these input and output channels a group.
+    pub(crate) fn new(items: &'a [f32], order: WeightOrder, [ins, outs]: [usize; 2], kernel: [usize; 2]) -> Self {
+        let taps = kernel[0] * kernel[1];
+        let (group, row) = (ins * outs * taps, kernel[1] as isize);
+        match order {
+            WeightOrder::Forward => {
+                WeightView { items, group, out: ins * taps, channel: taps, first: 0, row, column: 1 }
+            }
+            WeightOrder::Gradient => {
+                WeightView { items, group, out: taps, channel: outs * taps, first: taps - 1, row: -row, column: -1 }
+            }
+        }
+    }
+
+    /// The element of a tap, from which those of other channels follow.
+    #[inline(always)]
+    pub(crate) fn tap(&self, group: usize, row: usize, column: usize) -> usize {
+        let shift = row as isize * self.row + column as isize * self.column;
+        (group * self.group + self.first).wrapping_add_signed(shift)
+    }
+}
+
+impl PackedConv {
+    fn window(&self) -> &Window {
+        match self {
+            PackedConv::Direct(conv) => &conv.window,
+            PackedConv::Winograd(conv) => &conv.window,
+            PackedConv::Depthwise(conv) => &conv.window,
+        }
+    }
+
+    fn epilogue(&self) -> &Epilogue {
+        match self {
+            PackedConv::Direct(conv) => &conv.epilogue,
+            PackedConv::Winograd(conv) => &conv.epilogue,
+            PackedConv::Depthwise(conv) => &conv.epilogue,
+        }
+    }
+
+    /// Groups, and the input and output channels of each.
+    fn channels(&self) -> Option<(usize, [usize; 2])> {
+        match self {
+            PackedConv::Direct(conv) => {
+                let per_group = |channels: usize| channels.checked_div(conv.groups);
+                Some((conv.groups, [per_group(conv.in_channels)?, per_group(conv.out_channels)?]))
+            }
+            PackedConv::Winograd(conv) => Some((1, [conv.in_channels, conv.out_channels])),
+            PackedConv::Depthwise(conv) => Some((conv.channels, [1, 1])),
+        }
+    }
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        match self {
+            PackedConv::Direct(conv) => conv.sizes(),
+            PackedConv::Winograd(conv) => conv.sizes(),
+            PackedConv::Depthwise(conv) => conv.sizes(),
+        }
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        match self {
+            PackedConv::Direct(conv) => conv.run(args, pool),
+            PackedConv::Winograd(conv) => conv.run(args, pool),
+            PackedConv::Depthwise(conv) => conv.run(args, pool),
+        }
+    }
+}
+
+impl DynamicConv {
+    /// Elements of the bias in the workspace.
+    fn bias_elements(&self, sizes: &Sizes) -> u64 {
+        if self.conv.epilogue().bias { sizes.inputs[2] / 4 } else { 0 }
+    }
+}
+
+impl KernelFn for DynamicConv {
+    const NAME: &'static str = "dynamic_conv";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        let is_f32 = match &self.conv {
+            PackedConv::Direct(conv) => {
+                [conv.operands, conv.result] == [StorageType::F32; 2] && conv.algorithm == ConvAlgorithm::InPlace
+            }
+            PackedConv::Depthwise(conv) => [conv.stored, conv.result] == [StorageType::F32; 2],
+            PackedConv::Winograd(_) => true,
+        };
+        if !is_f32 {
+            return Err(InvalidKernel("run-time weights must be f32"));
+        }
+        let mut sizes = self.conv.sizes()?;
+        let overflow = InvalidKernel("sizes must not overflow");
+        let (groups, [ins, outs]) = self.conv.channels().ok_or(overflow)?;
+        let kernel = self.conv.window().kernel;
+        let bytes = |extents: &[usize]| product(extents)?.checked_mul(4);
+        let weights = bytes(&[groups, ins, outs, kernel[0], kernel[1]]).ok_or(overflow)?;
+        let bias = bytes(&[groups, outs]).ok_or(overflow)?;
+        let packed = sizes.inputs[1] + 4 * self.bias_elements(&sizes);
+        sizes.inputs[1] = weights as u64;
+        if self.conv.epilogue().bias {
+            sizes.inputs[2] = bias as u64;
+        }
+        if sizes.outputs[0] != 0 {
+            let workspace = sizes.workspace.checked_add(packed).filter(|&bytes| bytes <= isize::MAX as u64);
+            sizes.workspace = workspace.ok_or(overflow)?;
+        }
+        Ok(sizes)
+    }
+
+    fn may_share(&self, input: usize) -> bool {
+        let epilogue = self.conv.epilogue();
+        epilogue.residual && input == epilogue.residual_at()
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let weights: &[f32] = input(&args, 1);
+        let given: Option<&[f32]> = self.conv.epilogue().bias.then(|| input(&args, 2));
+        let sizes = self.conv.sizes().expect("`sizes` refused parameters that contradict each other");
+        let (packed, rest) = args.workspace.split_at_mut(sizes.inputs[1] as usize);
+        let (bias, workspace) = rest.split_at_mut(4 * self.bias_elements(&sizes) as usize);
+        let (_, channels) = self.conv.channels().expect("`sizes` refused no groups");
+        let view = WeightView::new(weights, self.order, channels, self.conv.window().kernel);
+        let cells: &mut [f32] = elements_mut(packed);
+        match &self.conv {
+            PackedConv::Direct(conv) => conv.pack_view(view, cells, pool),
+            PackedConv::Winograd(conv) => conv.pack_view(view, cells, pool),
+            PackedConv::Depthwise(conv) => conv.pack_view(view, cells, pool),
+        }
+        let mut inputs: SmallVec<[Operand; 4]> = SmallVec::from_slice(args.inputs);
+        inputs[1] = Operand::Bytes(packed);
+        if let Some(given) = given {
+            let lanes: &mut [f32] = elements_mut(bias);
+            lanes[..given.len()].copy_from_slice(given);
+            lanes[given.len()..].fill(0.0);
+            inputs[2] = Operand::Bytes(bias);
+        }
+        self.conv.run(Args { inputs: &inputs, outputs: args.outputs, workspace }, pool);
+    }
+}
+
+/// A phase along one axis.
+#[derive(Clone, Copy)]
+struct Phase {
+    /// Its first pixel in the result, and its number of pixels.
+    start: usize,
+    pixels: usize,
+    /// The first of its taps, and their number.
+    tap: usize,
+    taps: usize,
+    /// Padding in front of `dy`.
+    pad: usize,
+}
+
+impl ConvDataGradient {
+    /// The phases along an axis; `None` if taps begin outside of `dy`.
+    fn phases(&self, axis: usize) -> Option<SmallVec<[Phase; 4]>> {
+        let Window { input, kernel, stride, pad, .. } = self.window;
+        let (extent, stride, kernel, pad) = (input[axis], stride[axis], kernel[axis], pad[axis]);
+        (0..stride.min(extent))
+            .map(|start| {
+                let (tap, shift) = ((start + pad) % stride, (start + pad) / stride);
+                let taps = kernel.saturating_sub(tap).div_ceil(stride);
+                let pad = if taps == 0 { Some(0) } else { (taps - 1).checked_sub(shift) };
+                let pixels = (extent - start).div_ceil(stride);
+                Some(Phase { start, pixels, tap, taps, pad: pad? })
+            })
+            .collect()
+    }
+
+    /// The convolution of a phase.
+    fn conv(&self, rows: Phase, columns: Phase) -> ConvBlocked {
+        ConvBlocked {
+            batch: self.batch,
+            in_channels: self.in_channels,
+            out_channels: self.out_channels,
+            groups: self.groups,
+            window: Window {
+                input: self.window.output,
+                output: [rows.pixels, columns.pixels],
+                kernel: [rows.taps.max(1), columns.taps.max(1)],
+                stride: [1, 1],
+                dilation: [1, 1],
+                pad: [rows.pad, columns.pad],
+            },
+            layout: ImageLayout::Blocked,
+            algorithm: ConvAlgorithm::InPlace,
+            operands: StorageType::F32,
+            zero_point: 0,
+            result: StorageType::F32,
+            epilogue: self.epilogue.clone(),
+        }
+    }
+
+    /// Elements of the packed weights of a phase.
+    fn packed(&self, taps: usize) -> Option<usize> {
+        let outs = self.out_channels.div_ceil(LANES).checked_mul(LANES)?;
+        product(&[outs, self.in_channels / self.groups, taps])
+    }
+}
+
+impl KernelFn for ConvDataGradient {
+    const NAME: &'static str = "conv_data_gradient";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        let ConvDataGradient { batch, in_channels, out_channels, groups, window, epilogue } = self;
+        window.check()?;
+        epilogue.check_unscaled()?;
+        if window.dilation != [1, 1] || epilogue.bias || epilogue.residual {
+            return Err(InvalidKernel("dilation must be 1, and the epilogue have functions only"));
+        }
+        if window.stride.iter().any(|&stride| 64 < stride) {
+            return Err(InvalidKernel("the stride must be at most 64"));
+        }
+        let (Some(rows), Some(columns)) = (self.phases(0), self.phases(1)) else {
+            return Err(InvalidKernel("taps must not begin outside of `dy`"));
+        };
+        let overflow = InvalidKernel("sizes must not overflow");
+        let mut workspace = 0;
+        for &rows in &rows {
+            for &columns in &columns {
+                self.conv(rows, columns).sizes()?;
+                let packed = self.packed(rows.taps * columns.taps).ok_or(overflow)?;
+                workspace = workspace.max(packed);
+            }
+        }
+        if rows.is_empty() || columns.is_empty() {
+            // An empty result still has channels that fit their groups.
+            let one = Phase { start: 0, pixels: 1, tap: 0, taps: 1, pad: 0 };
+            self.conv(one, one).sizes()?;
+        }
+        let lanes = |channels: usize| channels.checked_next_multiple_of(LANES);
+        let (ins, outs) = lanes(*in_channels).zip(lanes(*out_channels)).ok_or(overflow)?;
+        let dy = product(&[*batch, ins, window.output[0], window.output[1]]);
+        let weights = product(&[*in_channels, out_channels / groups, window.kernel[0], window.kernel[1]]);
+        let output = product(&[*batch, outs, window.input[0], window.input[1]]);
+        Sizes::with_workspace(&[dy, weights], output, Some(workspace), 4)
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let dy: &[f32] = input(&args, 0);
+        let weights: &[f32] = input(&args, 1);
+        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        let packed: &mut [f32] = elements_mut(args.workspace);
+        let (rows, columns) =
+            (self.phases(0).expect("`sizes` found them"), self.phases(1).expect("`sizes` found them"));
+        let channels = [self.in_channels / self.groups, self.out_channels / self.groups];
+        let [height, width] = self.window.kernel;
+        let [down, right] = self.window.stride;
+        let plain = WeightView::new(weights, WeightOrder::Gradient, channels, self.window.kernel);
+        for &row in &rows {
+            for &column in &columns {
+                let conv = self.conv(row, column);
+                let taps = row.taps * column.taps;
+                let first = row.start * self.window.input[1] + column.start;
+                let placement = OutputGrid { first, row: down * self.window.input[1], column: right };
+                let plane = self.window.input_plane();
+                if taps == 0 {
+                    conv.fill_grid(placement, plane, out, pool);
+                    continue;
+                }
+                let last = |phase: Phase, stride: usize| phase.tap + (phase.taps - 1) * stride;
+                let view = WeightView {
+                    first: last(row, down) * width + last(column, right),
+                    row: -((down * width) as isize),
+                    column: -(right as isize),
+                    ..plain
+                };
+                assert!(last(row, down) < height && last(column, right) < width, "a phase's taps are in the kernel");
+                let cells = &mut packed[..self.packed(taps).expect("`sizes` computed it")];
+                conv.pack_view(view, cells, pool);
+                conv.run_on_grid(dy, cells, placement, plane, out, pool);
+            }
+        }
+    }
+}
+
+/// Where the outputs of a convolution are in planes that have more pixels, in pixels.
+#[derive(Clone, Copy)]
+pub(crate) struct OutputGrid {
+    /// The first output.
+    pub(crate) first: usize,
+    /// From one row to the next, and from one output of a row to the next.
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+}

@@ -1,0 +1,276 @@
+//! [`sum_bytes`]: tiles of int8 words with AVX2, which multiplies pairs of 16-bit integers (`vpmaddwd`) and no bytes.
+//!
+//! A word has four bytes of a row and, in each lane, the four weights that they are multiplied by. Its first and third
+//! byte become one pair of 16-bit integers, its second and fourth another; each pair's sum of products is exact in
+//! `i32`. Weights are widened in registers, by three shifts for eight lanes. Rows are widened into a stage on the
+//! stack, some terms at a time, because each is used for every lane of the tile:
+//!
+//! ```text
+//!   row      a b c d | e f g h | ..        bytes
+//!   stage    a c | e g | ..                16-bit integers: first and third
+//!            b d | f h | ..                second and fourth
+//! ```
+//!
+//! The stage also makes terms of several loops neighbors, so that the inner loop is long for short depths.
+
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+use crate::gemm::operands::Word;
+use crate::gemm::prefetch::{LINE, Prefetch};
+use crate::gemm::tile::{KLoop, Repeat, Row, Tile};
+use crate::simd::vector::LANES;
+use crate::simd::vector::x86::Avx2;
+
+/// Words of a row that are widened at a time: the stage of six rows takes 12 kB of a first-level cache.
+const STAGED: usize = 256;
+/// Stretches of neighboring weights in a stage.
+const STRETCHES: usize = 64;
+/// Registers of a vector.
+const HALVES: usize = 2;
+
+/// The widened words of a row.
+type StagedRow = [[u32; STAGED]; 2];
+
+/// Neighboring terms: their first weights, in words from the tile's, and how many.
+#[derive(Clone, Copy)]
+struct Stretch {
+    weights: usize,
+    words: usize,
+}
+
+/// Terms whose rows are in the stage.
+struct Stage<const R: usize> {
+    rows: MaybeUninit<[StagedRow; R]>,
+    words: usize,
+    stretches: [Stretch; STRETCHES],
+    count: usize,
+}
+
+/// Computes R rows of N vectors of an int8 tile, from `vector` on.
+///
+/// # Safety
+/// As [`crate::gemm::dispatch::multiply`]; the processor has AVX2.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) unsafe fn sum_bytes<const R: usize, const N: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+    let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
+    let mut prefetch = tile.prefetch;
+    let (mut x, mut weights, mut out) = (tile.x, tile.weights, tile.out.cast::<__m256i>());
+    let mut stage = Stage::<R> {
+        rows: MaybeUninit::uninit(),
+        words: 0,
+        stretches: [Stretch { weights: 0, words: 0 }; STRETCHES],
+        count: 0,
+    };
+    for _ in 0..tile.repeat.iterations {
+        // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors
+        // from `vector` on.
+        unsafe {
+            let mut sums = [[[_mm256_setzero_si256(); HALVES]; R]; N];
+            let first = weights.add(vector * LANES);
+            for k_loop in tile.k_loops {
+                add_terms(&mut stage, tile, k_loop, rows, x, first, &mut sums, &mut prefetch);
+            }
+            stage.add_to(&mut sums, first, tile.weight_stride);
+            for (v, sums) in sums.iter().enumerate() {
+                let start = out.cast::<f32>().add((vector + v) * tile.vector_stride);
+                for (row, sums) in rows.iter().zip(sums) {
+                    let place = start.add(row.out).cast::<__m256i>();
+                    _mm256_storeu_si256(place, sums[0]);
+                    _mm256_storeu_si256(place.add(1), sums[1]);
+                }
+            }
+        }
+        let Repeat { x: x_step, weights: weights_step, out: out_step, .. } = tile.repeat;
+        (x, weights) = (x.wrapping_add(x_step), weights.wrapping_add(weights_step));
+        out = out.cast::<f32>().wrapping_add(out_step).cast();
+    }
+}
+
+/// Widens the terms of a loop, and adds them whenever the stage is full.
+///
+/// # Safety
+/// As [`sum_bytes`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+#[expect(clippy::too_many_arguments, reason = "the state of one loop over terms")]
+unsafe fn add_terms<const R: usize, const N: usize>(
+    stage: &mut Stage<R>,
+    tile: &Tile,
+    k_loop: &KLoop,
+    rows: &[Row; R],
+    x: *const Word,
+    weights: *const Word,
+    sums: &mut [[[__m256i; HALVES]; R]; N],
+    prefetch: &mut Prefetch,
+) {
+    let [outer, middle, inner] = k_loop.loops;
+    for turn in 0..outer.iterations {
+        for turn_2 in 0..middle.iterations {
+            for turn_3 in 0..inner.iterations {
+                let mut from = k_loop.x + turn * outer.x + turn_2 * middle.x + turn_3 * inner.x;
+                let mut place =
+                    k_loop.weights + turn * outer.weights + turn_2 * middle.weights + turn_3 * inner.weights;
+                let mut rest = k_loop.depth;
+                for _ in 0..rest.div_ceil(LINE) {
+                    prefetch.step::<Avx2>();
+                }
+                while rest != 0 {
+                    // SAFETY: the caller's promise: the rows have the loop's words, and the weights theirs.
+                    unsafe {
+                        if !stage.has_room(place, tile.weight_stride) {
+                            stage.add_to(sums, weights, tile.weight_stride);
+                        }
+                        let words = rest.min(STAGED - stage.words);
+                        stage.widen(rows, x.add(from), words);
+                        stage.append(place, words, tile.weight_stride);
+                        (from, place, rest) = (from + words, place + words * tile.weight_stride, rest - words);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<const R: usize> Stage<R> {
+    /// Whether there is room for a word whose weights are at `place`.
+    fn has_room(&self, place: usize, weight_stride: usize) -> bool {
+        self.words < STAGED && (self.continues(place, weight_stride) || self.count < STRETCHES)
+    }
+
+    /// Whether the weights at `place` are behind the last ones.
+    fn continues(&self, place: usize, weight_stride: usize) -> bool {
+        let last = self.count.checked_sub(1).map(|last| self.stretches[last]);
+        last.is_some_and(|last| last.weights + last.words * weight_stride == place)
+    }
+
+    /// Records that the next words have their weights at `place`.
+    fn append(&mut self, place: usize, words: usize, weight_stride: usize) {
+        if self.continues(place, weight_stride) {
+            self.stretches[self.count - 1].words += words;
+        } else {
+            self.stretches[self.count] = Stretch { weights: place, words };
+            self.count += 1;
+        }
+        self.words += words;
+    }
+
+    /// Widens words of each row to behind those of the stage.
+    ///
+    /// # Safety
+    /// The stage has room; the rows can be read.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn widen(&mut self, rows: &[Row; R], x: *const Word, words: usize) {
+        let start: *mut u32 = self.rows.as_mut_ptr().cast();
+        for (r, row) in rows.iter().enumerate() {
+            // SAFETY: the caller's promise; each row of the stage has room for `STAGED` words of each kind.
+            unsafe {
+                let from = x.add(row.x).cast::<u32>();
+                let even = start.add(r * 2 * STAGED + self.words);
+                let odd = even.add(STAGED);
+                let mut at = 0;
+                while at + 8 <= words {
+                    let bytes = _mm256_loadu_si256(from.add(at).cast());
+                    _mm256_storeu_si256(even.add(at).cast(), _mm256_and_si256(bytes, _mm256_set1_epi16(0xff)));
+                    _mm256_storeu_si256(odd.add(at).cast(), _mm256_srli_epi16::<8>(bytes));
+                    at += 8;
+                }
+                while at + 4 <= words {
+                    let bytes = _mm_loadu_si128(from.add(at).cast());
+                    _mm_storeu_si128(even.add(at).cast(), _mm_and_si128(bytes, _mm_set1_epi16(0xff)));
+                    _mm_storeu_si128(odd.add(at).cast(), _mm_srli_epi16::<8>(bytes));
+                    at += 4;
+                }
+                while at < words {
+                    let word = from.add(at).read_unaligned();
+                    even.add(at).write(word & 0x00ff_00ff);
+                    odd.add(at).write((word >> 8) & 0x00ff_00ff);
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Adds the products of the stage's words to the sums, and empties it.
+    ///
+    /// # Safety
+    /// The weights of each stretch can be read, for N vectors.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+    unsafe fn add_to<const N: usize>(
+        &mut self,
+        sums: &mut [[[__m256i; HALVES]; R]; N],
+        weights: *const Word,
+        weight_stride: usize,
+    ) {
+        let start: *const u32 = self.rows.as_ptr().cast();
+        for v in 0..N {
+            let mut own = sums[v];
+            let mut x = start;
+            for stretch in &self.stretches[..self.count] {
+                let mut from = weights.wrapping_add(v * LANES + stretch.weights).cast::<u8>();
+                for _ in 0..stretch.words {
+                    // SAFETY: the caller's promise; the stage's words were written.
+                    unsafe {
+                        let low: *const __m256i = from.cast();
+                        let high = low.add(1);
+                        let even = [
+                            _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(_mm256_loadu_si256(low))),
+                            _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(_mm256_loadu_si256(high))),
+                        ];
+                        for r in 0..R {
+                            let item = _mm256_set1_epi32(x.add(r * 2 * STAGED).cast::<i32>().read());
+                            own[r][0] = _mm256_add_epi32(own[r][0], _mm256_madd_epi16(item, even[0]));
+                            own[r][1] = _mm256_add_epi32(own[r][1], _mm256_madd_epi16(item, even[1]));
+                        }
+                        // Twelve sums leave four registers: both halves at a time would need more.
+                        for r in 0..R {
+                            own[r] = [opaque(own[r][0]), opaque(own[r][1])];
+                        }
+                        let low = opaque_place(low);
+                        let high = low.add(1);
+                        let odd = [
+                            _mm256_srai_epi16::<8>(_mm256_loadu_si256(low)),
+                            _mm256_srai_epi16::<8>(_mm256_loadu_si256(high)),
+                        ];
+                        for r in 0..R {
+                            let item = _mm256_set1_epi32(x.add(r * 2 * STAGED + STAGED).cast::<i32>().read());
+                            own[r][0] = _mm256_add_epi32(own[r][0], _mm256_madd_epi16(item, odd[0]));
+                            own[r][1] = _mm256_add_epi32(own[r][1], _mm256_madd_epi16(item, odd[1]));
+                        }
+                        x = x.add(1);
+                    }
+                    from = from.wrapping_add(4 * weight_stride);
+                }
+            }
+            sums[v] = own;
+        }
+        (self.words, self.count) = (0, 0);
+    }
+}
+
+/// Returns `sum`, opaque to the compiler, which would otherwise reorder additions and move sums to the stack.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn opaque(sum: __m256i) -> __m256i {
+    let same: __m256i;
+    // SAFETY: the asm template is only a comment; it emits no instruction and leaves the register unchanged.
+    unsafe {
+        std::arch::asm!("/* {0} */", inlateout(ymm_reg) sum => same, options(pure, nomem, nostack, preserves_flags));
+    }
+    same
+}
+
+/// Returns `place`, opaque to the compiler, so that weights are loaded again instead of kept in registers.
+#[inline]
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "nothing is read through it here")]
+fn opaque_place(place: *const __m256i) -> *const __m256i {
+    let same: *const __m256i;
+    // SAFETY: as in `opaque`.
+    unsafe {
+        std::arch::asm!("/* {0} */", inlateout(reg) place => same, options(pure, nomem, nostack, preserves_flags));
+    }
+    same
+}
