@@ -3,6 +3,8 @@
 //! A layer's name is its module path (`layer1.0.conv1`): its parameters are called `{name}.weight` and so on, as its
 //! family's [`Dialect`] has it; its scope is the same path with `/`.
 
+use std::collections::BTreeSet;
+
 use ir::ops::{
     BatchNorm, Binary, Concat, Conv, Epilogue, Gather, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceKind, Reshape,
     Slice, Softmax, Transpose,
@@ -133,11 +135,13 @@ pub struct Builder<'w> {
     weights: &'w mut dyn Weights,
     /// Outputs besides the one that a network yields.
     pub(crate) also: Vec<(&'static str, ValueId)>,
+    /// Matrices that are the transposes of the parameters of their names.
+    pub(crate) transposed: BTreeSet<ValueId>,
 }
 
 impl<'w> Builder<'w> {
     pub(crate) fn new(network: &'static str, dialect: Dialect, weights: &'w mut dyn Weights) -> Builder<'w> {
-        Builder { graph: Graph::new(network), network, dialect, weights, also: Vec::new() }
+        Builder { graph: Graph::new(network), network, dialect, weights, also: Vec::new(), transposed: BTreeSet::new() }
     }
 
     /// Makes a value an output of the network, besides the one that it yields.
@@ -266,6 +270,7 @@ impl<'w> Builder<'w> {
         let path = self.dialect.parameter(name, Part::Weight);
         let weight = self.weights.take(&path, &Shape::from([out, inputs]), Init::Weight { fan_in: inputs })?;
         let weight = self.graph.add_weight(&path, transposed(&weight));
+        self.transposed.insert(weight);
         Ok((weight, self.parameter(name, Part::Bias, Shape::from([out]), Init::Bias)?))
     }
 

@@ -27,9 +27,9 @@ mod networks;
 mod pretrained;
 mod weights;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ir::{Graph, Refusal, ValueId};
+use ir::{Graph, Moving, Op, Refusal, Trainable, ValueId};
 use types::{ChannelOrder, DType, Filter, Preprocess, Scope, Shape};
 
 pub use builder::{Builder, Window};
@@ -37,7 +37,7 @@ pub use init::Init;
 pub use list::{Input, Spec, find, is_in_collection, list};
 pub use names::Names;
 pub use pretrained::{ImageInputs, Pretrained, Tensors, labels, pretrained};
-pub use weights::{Named, Seeded, Weights};
+pub use weights::{InitialWeights, Named, Seeded, Weights};
 
 /// A built network.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,19 @@ pub struct Model {
     pub graph: Graph,
     /// The preprocessing of an image; `None` if the input is not an image or the preprocessing is unspecified.
     pub preprocess: Option<Preprocess>,
+    /// Matrices that are the transposes of the parameters of their names.
+    pub transposed: BTreeSet<ValueId>,
+    /// How running statistics move in training, as where the network comes from.
+    pub moving: Moving,
+}
+
+impl Model {
+    /// The network with the facts that training uses. The networks of this list have no dropout.
+    pub fn into_trainable(self) -> Trainable {
+        let norms = self.graph.nodes().values().filter(|node| matches!(node.op, Op::BatchNorm(_)));
+        let moving = norms.map(|node| (node.outputs[0], self.moving)).collect();
+        Trainable { moving, transposed: self.transposed, ..Trainable::from(self.graph) }
+    }
 }
 
 /// Options that differ from the published network.
@@ -114,10 +127,11 @@ fn assemble(
     };
     let mut outputs = vec![(name, output)];
     outputs.append(&mut builder.also);
-    let mut graph = builder.graph;
+    let (mut graph, transposed) = (builder.graph, builder.transposed);
     outputs.iter().for_each(|&(name, value)| graph.value_mut(value).name = name.to_string());
     graph.set_outputs(outputs.into_iter().map(|(name, value)| (name.to_string(), value)).collect());
-    Ok(Model { graph, preprocess: None })
+    let moving = Moving { unbiased: spec.dialect == builder::Dialect::Torch, ..Moving::default() };
+    Ok(Model { graph, preprocess: None, transposed, moving })
 }
 
 impl Input {

@@ -6,8 +6,8 @@ use types::DType;
 use crate::builder::Dialect;
 use crate::networks::residual::Unit;
 use crate::networks::{
-    alexnet, bert, densenet, dlbs, efficientnet_lite, gluon, googlenet, gpt2, inception, lenet, mobilenet, resnet,
-    sockeye, squeezenet, vgg, vit,
+    alexnet, bert, densenet, dlbs, efficientnet_lite, gluon, googlenet, gpt2, inception, lenet, mnist_cnn, mobilenet,
+    resnet, sockeye, squeezenet, vgg, vit,
 };
 use crate::{Builder, ZooError};
 
@@ -289,6 +289,12 @@ const NETWORKS: &[Spec] = &[
         inputs: &[picture(&[1, 28, 28])],
         imagenet: false,
         ..row("lenet", "LeNet-5", 61_706, 852_370, |b, x| lenet::build(b, x[0]))
+    },
+    Spec {
+        inputs: &[Input { name: "data", dtype: DType::F32, shape: &[1, 28, 28], open: &[false, false, false] }],
+        dialect: Dialect::Symbol,
+        imagenet: false,
+        ..row("mnist_cnn", "CNN for MNIST (FASRC)", 431_080, 4_631_180, |b, x| mnist_cnn::build(b, x[0]))
     },
     row("mobilenet_v2", "MobileNet v2", 3_504_872, 621_290_664, |b, x| mobilenet::build(b, x[0])),
     row("resnet101", "ResNet-101", 44_549_160, 15_660_840_424, |b, x| {

@@ -22,6 +22,33 @@ impl Weights for Seeded {
     }
 }
 
+/// Parameters to begin a training with, from a seed.
+///
+/// Weights are uniform with variance `2 / (inputs + outputs)` (Glorot and Bengio 2010), tables uniform in ±0.03;
+/// scales and running variances are 1, biases, shifts and running means 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InitialWeights(pub u64);
+
+impl Weights for InitialWeights {
+    fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError> {
+        let uniform = |bound: f32| {
+            let mut random = Random::for_name(self.0, name);
+            Tensor::from_fn(shape.clone(), |_| random.uniform(-bound, bound))
+        };
+        Ok(match init {
+            Init::Weight { fan_in } => {
+                // Cells of a kernel count on both sides.
+                let cells: usize = shape.iter().skip(2).product();
+                let fan_out = shape[0] * cells;
+                uniform((6.0 / (fan_in + fan_out).max(1) as f32).sqrt())
+            }
+            Init::Table => uniform(0.03),
+            Init::Scale | Init::BranchScale | Init::One | Init::Variance => Tensor::full(shape.clone(), 1.0f32),
+            Init::Bias | Init::Shift | Init::Mean => Tensor::full(shape.clone(), 0.0f32),
+        })
+    }
+}
+
 /// Parameters from a file, by name. Other floats than `f32` are converted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named(BTreeMap<String, Tensor>);

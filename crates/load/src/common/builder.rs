@@ -3,13 +3,15 @@
 //! All ops are applied by [`Builder::apply`]. If all operands are constants, and the result is small or only moves elements,
 //! it evaluates the op instead of adding a node. Shape arithmetic therefore never reaches the graph.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ir::{Graph, Op, Refusal, TensorType, ValueId, Work};
 use smallvec::SmallVec;
-use types::{DType, Element, Map, Scope, Shape, Tensor, each_data, entity};
+use types::{Bytes, DType, Element, LoadBudget, Map, Scope, Shape, Tensor, each_data, entity};
 
-use super::{NodeResult, is_too_large};
+use super::NodeResult;
+use super::training::Notes;
 
 entity!(
     /// A constant.
@@ -33,6 +35,8 @@ pub(crate) struct Constant {
     pub(crate) tensor: Arc<Tensor>,
     /// Whether it becomes a weight instead of a constant of the graph.
     pub(crate) is_learned: bool,
+    /// Whether it is the transpose of the file's matrix of its name.
+    is_transposed: bool,
     /// Its value; `None` while it is not in the graph.
     value: Option<ValueId>,
 }
@@ -52,35 +56,30 @@ pub(crate) struct Builder {
     pub(crate) graph: Graph,
     /// The constants.
     pub(crate) constants: Map<ConstantId, Constant>,
-    /// Bytes left for constants computed while loading.
-    bytes_left: u64,
+    /// Memory and work left for constants: a file of a few bytes can require constants of any size.
+    pub(crate) budget: Rc<LoadBudget>,
+    /// Notes for training; `None` in inference.
+    pub(crate) training: Option<Notes>,
 }
 
 impl Builder {
-    pub(crate) fn new(name: &str) -> Builder {
-        // A file of a few bytes can require constants of any size.
-        const MADE_BYTES_MAX: u64 = 4 << 30;
-        Builder { graph: Graph::new(name), constants: Map::new(), bytes_left: MADE_BYTES_MAX }
+    pub(crate) fn new(name: &str, budget: Rc<LoadBudget>) -> Builder {
+        Builder { graph: Graph::new(name), constants: Map::new(), budget, training: None }
     }
 
     /// Adds a constant.
     pub(crate) fn add_constant(&mut self, name: &str, tensor: Tensor, is_learned: bool) -> Operand {
-        let constant = Constant { name: name.to_string(), tensor: Arc::new(tensor), is_learned, value: None };
+        let is_transposed = false;
+        let constant =
+            Constant { name: name.to_string(), tensor: Arc::new(tensor), is_learned, is_transposed, value: None };
         Operand::Constant(self.constants.push(constant))
     }
 
-    /// Reserves memory for a constant computed while loading.
+    /// Takes memory and work for a constant that is about to be computed.
     pub(crate) fn reserve(&mut self, dtype: DType, elements: usize) -> Result<(), Refusal> {
-        let need = dtype.size().0.saturating_mul(elements as u64);
-        match self.bytes_left.checked_sub(need) {
-            Some(left) => {
-                self.bytes_left = left;
-                Ok(())
-            }
-            None => Err(Refusal(format!(
-                "constants computed while loading must have at most 4 GiB in total; another {need} bytes are required"
-            ))),
-        }
+        let need = Bytes(dtype.size().0.saturating_mul(elements as u64));
+        let taken = self.budget.take(need).and_then(|()| self.budget.work(elements as u64));
+        taken.map_err(|error| Refusal(error.to_string()))
     }
 
     /// The elements; `None` if the operand is not constant.
@@ -106,10 +105,18 @@ impl Builder {
             Operand::Constant(id) => id,
         };
         let constant = &mut self.constants[id];
-        *constant.value.get_or_insert_with(|| match constant.is_learned {
+        if let Some(value) = constant.value {
+            return value;
+        }
+        let value = match constant.is_learned {
             true => self.graph.add_weight(&constant.name, constant.tensor.clone()),
             false => self.graph.add_constant(&constant.name, constant.tensor.clone()),
-        })
+        };
+        constant.value = Some(value);
+        if let (true, Some(notes)) = (constant.is_transposed, &mut self.training) {
+            notes.transposed.insert(value);
+        }
+        value
     }
 
     /// Applies an op with one output: evaluates it if `fold` allows, else adds a node.
@@ -117,9 +124,6 @@ impl Builder {
         let types: SmallVec<[TensorType; 4]> = inputs.iter().map(|&input| self.ty(input)).collect();
         let types: SmallVec<[&TensorType; 4]> = types.iter().collect();
         let output = op.infer(&types)?.swap_remove(0);
-        if is_too_large(&output.shape) {
-            return Err(Refusal(format!("the result must have at most 2^40 elements, got shape {}", output.shape)));
-        }
         if let Some(folded) = self.fold(&op, &types, &output, inputs, scope, fold)? {
             return Ok(folded);
         }
@@ -128,6 +132,10 @@ impl Builder {
 
     /// Adds a node without folding.
     pub(crate) fn add(&mut self, op: Op, inputs: &[Operand], scope: Scope) -> NodeResult {
+        /// More than a node of the graph and its output take.
+        const NODE: u64 = 1024;
+        let need = Bytes(NODE + 16 * inputs.len() as u64);
+        self.budget.take(need).map_err(|error| Refusal(error.to_string()))?;
         let inputs: SmallVec<[ValueId; 4]> = inputs.iter().map(|&input| self.value(input)).collect();
         Ok(self.graph.add(op, &inputs, scope)?.into_iter().map(Operand::Value).collect())
     }
@@ -143,8 +151,14 @@ impl Builder {
     ) -> Result<Option<Operand>, Refusal> {
         let tensors: Option<Vec<Arc<Tensor>>> = inputs.iter().map(|&input| self.tensor(input).cloned()).collect();
         let Some(tensors) = tensors else { return Ok(None) };
+        let is_transpose = matches!(op, Op::Transpose(transpose) if transpose.order[..] == [1, 0]);
+        let is_learned = output.dtype.is_float() && inputs.iter().any(|&input| self.is_learned(input));
+        // A trained weight is no constant. A transposed matrix is the same weight in another order.
+        if self.training.is_some() && is_learned && !is_transpose {
+            return Ok(None);
+        }
         let elements = output.shape.elements();
-        let operands = tensors.iter().map(|tensor| tensor.elements()).sum::<usize>();
+        let operands = tensors.iter().map(|tensor| tensor.elements()).fold(0, usize::saturating_add);
         let moves = matches!(op, Op::Cast(_)) || op.axes(types, output).work == Work::Movement;
         let small =
             elements <= 4096 || (!output.dtype.is_float() && elements <= 1 << 24) || (moves && elements <= operands);
@@ -154,15 +168,22 @@ impl Builder {
             return Ok(None);
         }
         self.reserve(output.dtype, elements)?;
-        let is_learned = output.dtype.is_float() && inputs.iter().any(|&input| self.is_learned(input));
-        let tensor = match op {
-            Op::Transpose(transpose) if transpose.order[..] == [1, 0] => transpose_matrix(&tensors[0]),
-            _ => {
-                let operands: Vec<&Tensor> = tensors.iter().map(|tensor| &**tensor).collect();
-                op.eval(&operands).swap_remove(0)
-            }
+        let work = op.flops(types, &[output]).saturating_add(operands as u64);
+        self.budget.work(work).map_err(|error| Refusal(error.to_string()))?;
+        let tensor = if is_transpose {
+            transpose_matrix(&tensors[0])
+        } else {
+            let operands: Vec<&Tensor> = tensors.iter().map(|tensor| &**tensor).collect();
+            op.eval(&operands).swap_remove(0)
         };
-        Ok(Some(self.add_constant(scope.as_str(), tensor, is_learned)))
+        let folded = self.add_constant(scope.as_str(), tensor, is_learned);
+        if let (true, true, Operand::Constant(from), Operand::Constant(to)) =
+            (self.training.is_some() && is_learned, is_transpose, inputs[0], folded)
+        {
+            self.constants[to].name = self.constants[from].name.clone();
+            self.constants[to].is_transposed = !self.constants[from].is_transposed;
+        }
+        Ok(Some(folded))
     }
 
     fn is_learned(&self, operand: Operand) -> bool {

@@ -4,7 +4,7 @@ use ir::Refusal;
 use ir::ops::{Gather, ReduceKind};
 use smallvec::smallvec;
 use types::pointwise::{Binary, Compare};
-use types::{DType, Shape, Tensor, strides};
+use types::{DType, Shape, strides};
 
 use super::{ImportedNode, Operand, refuse};
 
@@ -13,8 +13,7 @@ impl<N> ImportedNode<'_, N> {
     pub(crate) fn positions(&mut self, extent: usize, axis: usize, rank: usize) -> Result<Operand, Refusal> {
         let mut shape: Shape = (0..rank).map(|_| 1).collect();
         shape[axis] = extent;
-        self.reserve(DType::I64, &shape)?;
-        Ok(self.constant(Tensor::from_fn(shape, |at| at as i64)))
+        self.constant_of(shape, |at| at as i64)
     }
 
     /// Indices as `i64`, clamped to `0..extent`.

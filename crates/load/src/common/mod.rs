@@ -5,16 +5,17 @@ mod index;
 mod node;
 mod recurrent;
 mod shape;
+mod training;
 
 use ir::Refusal;
 use smallvec::SmallVec;
-use types::Shape;
 
 use builder::Fold;
 pub(crate) use builder::{Builder, Operand};
 pub(crate) use node::{ImportedNode, Normalized};
 pub(crate) use recurrent::Network;
 pub(crate) use shape::StridedRange;
+pub(crate) use training::LossHead;
 
 /// Returns a [`Refusal`] with a formatted message.
 macro_rules! refuse {
@@ -29,14 +30,6 @@ pub(crate) type NodeResult<T = Operand> = Result<Vec<T>, Refusal>;
 
 /// Largest extent, padding or stride that is accepted.
 const INT_MAX: i64 = 1 << 40;
-
-/// Most elements of a tensor.
-const ELEMENTS_MAX: usize = 1 << 40;
-
-/// Whether a shape has too many elements. An extent of 0 counts as 1, so that strides do not overflow either.
-pub(crate) fn is_too_large(shape: &Shape) -> bool {
-    ELEMENTS_MAX < shape.iter().fold(1, |product: usize, &extent| product.saturating_mul(extent.max(1)))
-}
 
 /// An axis counted from the front; negative ones count from the end.
 pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize, Refusal> {

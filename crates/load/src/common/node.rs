@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use ir::{Op, Refusal, ops};
+use ir::{Op, Refusal, TensorType, ops};
 use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
-use types::{DType, Scope, Shape, Tensor};
+use types::{DType, Element, LoadBudget, Scope, Shape, Tensor};
 
 use super::{Builder, Fold, NodeResult, Operand, refuse};
 
 /// One node being translated, with the format's view `N` of it.
 pub(crate) struct ImportedNode<'t, N> {
-    builder: &'t mut Builder,
+    pub(super) builder: &'t mut Builder,
     /// The node in its file.
     pub(crate) source: N,
     scope: Scope,
@@ -38,7 +38,10 @@ impl<N> ImportedNode<'_, N> {
 
     /// The elements; `None` if the operand is not constant.
     pub(crate) fn constant_value(&self, operand: Operand) -> Option<Arc<Tensor>> {
-        self.builder.tensor(operand).cloned()
+        let tensor = self.builder.tensor(operand)?;
+        // Callers read the elements. If the budget is exceeded, the reader stops after this node.
+        let _ = self.budget().work(tensor.elements() as u64);
+        Some(tensor.clone())
     }
 }
 
@@ -84,13 +87,56 @@ impl<N> ImportedNode<'_, N> {
 
     /// A tensor from the file: a parameter if it is floating-point and not a scalar.
     pub(crate) fn constant_of_file(&mut self, tensor: Tensor) -> Operand {
-        let is_learned = tensor.dtype().is_float() && tensor.elements() > 1;
+        // Exporters write parameters that are trained as initializers.
+        let is_learned = tensor.dtype().is_float() && tensor.elements() > 1 && !self.is_training();
         self.builder.add_constant(self.scope.as_str(), tensor, is_learned)
     }
 
-    /// Reserves memory for a constant computed while loading.
+    /// Takes memory and work for a constant that is about to be computed.
     pub(crate) fn reserve(&mut self, dtype: DType, shape: &Shape) -> Result<(), Refusal> {
         self.builder.reserve(dtype, shape.elements())
+    }
+
+    /// Memory and work left for loading.
+    pub(crate) fn budget(&self) -> &LoadBudget {
+        &self.builder.budget
+    }
+
+    /// A constant whose element at each flat row-major position is `item(position)`.
+    pub(crate) fn constant_of<T: Element>(
+        &mut self,
+        shape: impl Into<Shape>,
+        item: impl FnMut(usize) -> T,
+    ) -> Result<Operand, Refusal> {
+        self.constant_as(T::DTYPE, shape, item)
+    }
+
+    /// [`ImportedNode::constant_of`], cast to `dtype`.
+    pub(crate) fn constant_as<T: Element>(
+        &mut self,
+        dtype: DType,
+        shape: impl Into<Shape>,
+        item: impl FnMut(usize) -> T,
+    ) -> Result<Operand, Refusal> {
+        let shape = shape.into();
+        let tensor = self.computed(shape, item)?;
+        if dtype == T::DTYPE {
+            return Ok(self.constant(tensor));
+        }
+        self.reserve(dtype, tensor.shape())?;
+        Ok(self.constant(tensor.cast(dtype)))
+    }
+
+    /// A tensor whose element at each flat row-major position is `item(position)`. The one place where readers make a
+    /// tensor from a shape.
+    pub(crate) fn computed<T: Element>(
+        &mut self,
+        shape: Shape,
+        item: impl FnMut(usize) -> T,
+    ) -> Result<Tensor, Refusal> {
+        TensorType::new(T::DTYPE, shape.clone()).check_size()?;
+        self.reserve(T::DTYPE, &shape)?;
+        Ok(Tensor::from_fn(shape, item))
     }
 
     /// A scalar constant.

@@ -1,9 +1,9 @@
 //! Recurrent networks: one matrix product for the inputs of all gates and steps, then one op for the recurrence.
 
 use ir::{Refusal, ops};
+use types::Shape;
 use types::pointwise::Binary;
 use types::recurrent::{Cell, Direction, Reset};
-use types::{DType, Shape, Tensor};
 
 use super::{ImportedNode, NodeResult, Operand, refuse};
 
@@ -79,9 +79,9 @@ impl<N> ImportedNode<'_, N> {
     ) -> Result<(Option<Operand>, Option<Operand>), Refusal> {
         let (directions, units, rows) = (sizes.directions, sizes.units, sizes.rows);
         let apart = matches!(network.cell, Cell::Gru { reset: Reset::AfterProduct, .. });
-        let zeros = |node: &mut Self| node.constant(Tensor::from_fn(Shape::from([directions, units]), |_| 0.0f32));
+        let zeros = |node: &mut Self| node.constant_of([directions, units], |_| 0.0f32);
         let Some([input, mut recurrent]) = network.biases else {
-            return Ok((None, if apart { Some(zeros(self)) } else { None }));
+            return Ok((None, if apart { Some(zeros(self)?) } else { None }));
         };
         let shape = Shape::from([directions, rows]);
         if [input, recurrent].iter().any(|&bias| self.shape(bias) != shape) {
@@ -91,7 +91,7 @@ impl<N> ImportedNode<'_, N> {
         if apart {
             own = Some(self.apply_folded(ops::Slice::range(&shape, 1, rows - units, units), &[recurrent])?);
             let first = self.apply_folded(ops::Slice::range(&shape, 1, 0, rows - units), &[recurrent])?;
-            let zeros = zeros(self);
+            let zeros = zeros(self)?;
             recurrent = self.apply_folded(ops::Concat { axis: 1 }, &[first, zeros])?;
         }
         let sum = self.apply_folded(ops::Binary(Binary::Add), &[input, recurrent])?;
@@ -114,8 +114,6 @@ impl<N> ImportedNode<'_, N> {
         if let Some(state) = state {
             return Ok(state);
         }
-        let shape = Shape::from([sizes.directions, sizes.batch, sizes.units]);
-        self.reserve(DType::F32, &shape)?;
-        Ok(self.constant(Tensor::from_fn(shape, |_| 0.0f32)))
+        self.constant_of([sizes.directions, sizes.batch, sizes.units], |_| 0.0f32)
     }
 }

@@ -1,7 +1,8 @@
 //! MXNet symbols to graphs: `NET-symbol.json` of versions 0.8 to 1.9, with the arrays of `NET-0000.params`.
 //!
 //! [`load`] reads the file (`symbol`), upgrades old versions, and translates node by node (`translate`) through one table of
-//! operators (`ops`). Graphs are for inference: dropout, losses and labels are removed.
+//! operators (`ops`). Graphs are for inference: dropout, losses and labels are
+//! removed, unless [`load_trainable`] keeps them.
 //!
 //! A variable is a parameter if an array has its name, else an input, whose shape is in the file or chosen by the caller.
 //! Variables that inference does not read, such as labels, are not inputs. `node_row_ptr` is ignored, since its unit depends
@@ -14,9 +15,10 @@ mod translate;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::rc::Rc;
 
-use ir::Graph;
-use types::{Shape, Tensor};
+use ir::{Graph, Trainable};
+use types::{Bytes, LoadBudget, LoadLimit, LoadLimitError, Shape, Tensor};
 
 use crate::{UnsupportedNode, lines, quoted};
 
@@ -27,6 +29,8 @@ pub struct Options {
     pub batch: Option<usize>,
     /// Shapes by input name.
     pub shapes: BTreeMap<String, Shape>,
+    /// The memory and work that loading may take.
+    pub limit: LoadLimit,
 }
 
 /// Reads a symbol to a graph with static shapes. `arrays` are its parameters and auxiliary states by name, without the
@@ -36,7 +40,41 @@ pub struct Options {
 /// If the file is not a valid symbol, a variable is neither an array nor an input with a shape, or nodes are not supported
 /// (all of them are listed).
 pub fn load(symbol: &[u8], arrays: BTreeMap<String, Tensor>, options: &Options) -> Result<Graph, LoadError> {
-    translate::translate(&symbol::Symbol::read(symbol)?, arrays, options)
+    load_for(symbol, arrays, options, Purpose::Inference).map(|trainable| trainable.graph)
+}
+
+/// As [`load`], with dropout and the losses at the end of the symbol. A label without a shape has the one that its loss
+/// requires.
+///
+/// # Errors
+/// As [`load`]; a loss that is not supported.
+pub fn load_trainable(
+    symbol: &[u8],
+    arrays: BTreeMap<String, Tensor>,
+    options: &Options,
+) -> Result<Trainable, LoadError> {
+    load_for(symbol, arrays, options, Purpose::Training)
+}
+
+/// The use of a loaded model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Inference,
+    Training,
+}
+
+fn load_for(
+    symbol: &[u8],
+    arrays: BTreeMap<String, Tensor>,
+    options: &Options,
+    purpose: Purpose,
+) -> Result<Trainable, LoadError> {
+    /// Bytes of a parsed file for each byte of its text: a list of small numbers is the worst case.
+    const PARSED: u64 = 64;
+    let budget = Rc::new(LoadBudget::new(options.limit));
+    let limit = |error| LoadError::Limit { at: "the file".to_string(), error };
+    budget.take(Bytes(symbol.len() as u64 * PARSED)).map_err(limit)?;
+    translate::translate(&symbol::Symbol::read(symbol)?, arrays, options, purpose, &budget)
 }
 
 /// Why a symbol cannot be loaded.
@@ -57,6 +95,8 @@ pub enum LoadError {
     ShapeOfArray { name: String },
     #[error("input `{input}`: shape must match {declared} of the symbol, got {given}; only extents of 0 can be chosen")]
     ShapeConflict { input: String, given: Shape, declared: String },
+    #[error("{at}: {error}")]
+    Limit { at: String, error: LoadLimitError },
     #[error(
         "array `{name}`: shape must be {declared}, got {found} in the params file; is it the file of another network?"
     )]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use ir::Refusal;
 use smallvec::SmallVec;
-use types::DType;
+use types::{DType, Shape};
 
 use super::symbol::Node;
 use crate::common::{self, NodeResult, Operand, axis, counts, refuse};
@@ -19,15 +19,31 @@ pub(super) type ImportedNode<'t, 'a> = common::ImportedNode<'t, NodeSource<'a>>;
 pub(super) struct NodeSource<'a> {
     node: &'a Node,
     operands: Vec<Operand>,
+    /// The labels behind them, for losses.
+    label: Option<Label<'a>>,
     /// Number of outputs up to the last one that is read.
     outputs: usize,
     /// Attributes that were read.
     read: RefCell<BTreeSet<&'a str>>,
 }
 
+/// The labels of a loss.
+#[derive(Clone, Copy)]
+pub(super) enum Label<'a> {
+    /// A variable, whose shape the loss decides.
+    Named(&'a str),
+    /// A value of the graph.
+    Computed(Operand),
+}
+
 impl<'a> NodeSource<'a> {
-    pub(super) fn new(node: &'a Node, operands: Vec<Operand>, outputs: usize) -> NodeSource<'a> {
-        NodeSource { node, operands, outputs, read: RefCell::default() }
+    pub(super) fn new(
+        node: &'a Node,
+        operands: Vec<Operand>,
+        label: Option<Label<'a>>,
+        outputs: usize,
+    ) -> NodeSource<'a> {
+        NodeSource { node, operands, label, outputs, read: RefCell::default() }
     }
 }
 
@@ -41,6 +57,15 @@ impl ImportedNode<'_, '_> {
     pub(super) fn inputs<const N: usize>(&self) -> Result<[Operand; N], Refusal> {
         let list: Vec<Operand> = (0..N).map(|ix| self.input(ix)).collect::<Result<_, _>>()?;
         Ok(list.try_into().expect("`N` operands were read"))
+    }
+
+    /// The labels of a loss, which have this type if they are a variable.
+    pub(super) fn label(&mut self, dtype: DType, shape: Shape) -> Result<Operand, Refusal> {
+        match self.source.label {
+            Some(Label::Computed(operand)) => Ok(operand),
+            Some(Label::Named(name)) => self.label_input(name, dtype, shape),
+            None => refuse!("labels are missing"),
+        }
     }
 
     /// All operands, at least one.

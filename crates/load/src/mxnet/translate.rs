@@ -1,13 +1,14 @@
 //! Translates node by node: entries become operands, and all unsupported nodes are collected into one error.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use ir::{Graph, Refusal};
-use types::{Scope, Shape, Tensor};
+use ir::{Refusal, TensorType, Trainable};
+use types::{LoadBudget, Scope, Shape, Tensor};
 
-use super::node::{ImportedNode, NodeSource};
+use super::node::{ImportedNode, Label, NodeSource};
 use super::symbol::{Entry, Node, Symbol};
-use super::{LoadError, Options, UnknownVariable, ops};
+use super::{LoadError, Options, Purpose, UnknownVariable, ops};
 use crate::UnsupportedNode;
 use crate::common::{Builder, Operand};
 
@@ -16,30 +17,36 @@ pub(super) fn translate(
     symbol: &Symbol,
     arrays: BTreeMap<String, Tensor>,
     options: &Options,
-) -> Result<Graph, LoadError> {
+    purpose: Purpose,
+    budget: &Rc<LoadBudget>,
+) -> Result<Trainable, LoadError> {
+    let builder = Builder::new("model", budget.clone());
     let mut translator = Translator {
         symbol,
         options,
-        builder: Builder::new("model"),
+        builder: if purpose == Purpose::Training { builder.for_training() } else { builder },
         arrays,
         outputs: Vec::new(),
         unsupported: Vec::new(),
         unknown: Vec::new(),
     };
     translator.refuse_shapes_of_arrays()?;
-    for (node, reads) in symbol.nodes.iter().zip(reads(symbol)) {
+    for (node, reads) in symbol.nodes.iter().zip(reads(symbol, purpose)) {
         let outputs = match (reads, node.is_variable()) {
             (0, _) => NodeOutputs::Unread,
             (_, true) => translator.variable(node)?,
-            (_, false) => translator.outputs(node, reads),
+            (_, false) => translator.outputs(node, reads)?,
         };
+        if let Some(error) = budget.exceeded() {
+            return Err(LoadError::Limit { at: format!("node `{}`", node.name), error: error.clone() });
+        }
         translator.outputs.push(outputs);
     }
     translator.finish()
 }
 
 /// Number of outputs of each node up to the last one that inference reads; 0 if it reads none.
-fn reads(symbol: &Symbol) -> Vec<usize> {
+fn reads(symbol: &Symbol, purpose: Purpose) -> Vec<usize> {
     let mut reads = vec![0; symbol.nodes.len()];
     let note = |reads: &mut Vec<usize>, entry: &Entry| {
         reads[entry.node] = reads[entry.node].max(entry.output.saturating_add(1));
@@ -48,7 +55,11 @@ fn reads(symbol: &Symbol) -> Vec<usize> {
     // Nodes are in topological order.
     for (ix, node) in symbol.nodes.iter().enumerate().rev() {
         if reads[ix] != 0 {
-            node.inputs.iter().take(ops::operands_read(&node.op)).for_each(|entry| note(&mut reads, entry));
+            let read = node.inputs.iter().take(ops::operands_read(&node.op));
+            // A label that is a variable gets its shape from the loss; a computed one is translated.
+            let labels = node.inputs.iter().skip(ops::operands_read(&node.op));
+            let is_computed = |entry: &&Entry| purpose == Purpose::Training && !symbol.nodes[entry.node].is_variable();
+            read.chain(labels.filter(is_computed)).for_each(|entry| note(&mut reads, entry));
         }
     }
     reads
@@ -110,7 +121,10 @@ impl Translator<'_> {
             );
             return Err(LoadError::Malformed { reason });
         };
-        let input = self.builder.graph.add_input(&node.name, dtype, shape);
+        let ty = TensorType::new(dtype, shape);
+        ty.check_size()
+            .map_err(|refusal| LoadError::Malformed { reason: format!("input `{}`: {}", node.name, refusal.0) })?;
+        let input = self.builder.graph.add_input(&node.name, dtype, ty.shape);
         Ok(NodeOutputs::Operands(vec![Operand::Value(input)]))
     }
 
@@ -138,24 +152,36 @@ impl Translator<'_> {
     }
 
     /// The outputs of an operator.
-    fn outputs(&mut self, node: &Node, reads: usize) -> NodeOutputs {
+    fn outputs(&mut self, node: &Node, reads: usize) -> Result<NodeOutputs, LoadError> {
         let Some(function) = ops::find(&node.op) else {
             let custom =
                 node.op == "Custom" || node.op.starts_with("_sg_") || node.op.starts_with("_contrib_quantized");
             let reason =
                 if custom { "the operator has no definition outside MXNet" } else { "the operator is not supported" };
-            return self.refuse(node, reason.to_string());
+            return Ok(self.refuse(node, reason.to_string()));
         };
-        let read = node.inputs.iter().take(ops::operands_read(&node.op));
-        let operand = |entry: &Entry| match &self.outputs[entry.node] {
-            NodeOutputs::Operands(operands) => operands.get(entry.output).copied(),
-            NodeOutputs::Refused | NodeOutputs::Unread => None,
-        };
-        // The node that was refused has reported the reason.
-        let Some(operands) = read.map(operand).collect::<Option<Vec<Operand>>>() else { return NodeOutputs::Refused };
+        let mut operands = Vec::new();
+        for entry in node.inputs.iter().take(ops::operands_read(&node.op)) {
+            // The node that was refused has reported the reason.
+            let NodeOutputs::Operands(outputs) = &self.outputs[entry.node] else { return Ok(NodeOutputs::Refused) };
+            let missing = || {
+                let (own, other) = (&node.name, &self.symbol.nodes[entry.node].name);
+                let (n, count) = (entry.output, outputs.len());
+                let reason = format!("node `{own}` reads output {n} of `{other}`, which has {count}");
+                LoadError::Malformed { reason }
+            };
+            operands.push(outputs.get(entry.output).copied().ok_or_else(missing)?);
+        }
+        let label = node.inputs.get(ops::operands_read(&node.op)).and_then(|entry| match &self.outputs[entry.node] {
+            NodeOutputs::Operands(outputs) => outputs.get(entry.output).copied().map(Label::Computed),
+            NodeOutputs::Unread | NodeOutputs::Refused => {
+                let variable = &self.symbol.nodes[entry.node];
+                variable.is_variable().then_some(Label::Named(&variable.name))
+            }
+        });
         let first_new = self.builder.graph.values().len();
         let mut call =
-            ImportedNode::new(&mut self.builder, NodeSource::new(node, operands, reads), Scope::new(&node.name));
+            ImportedNode::new(&mut self.builder, NodeSource::new(node, operands, label, reads), Scope::new(&node.name));
         let outputs = function(&mut call).and_then(|outputs| {
             call.refuse_unread_attributes()?;
             match outputs.len() < reads {
@@ -163,13 +189,13 @@ impl Translator<'_> {
                 false => Ok(outputs),
             }
         });
-        match outputs {
+        Ok(match outputs {
             Ok(outputs) => {
                 self.rename(node, &outputs, first_new);
                 NodeOutputs::Operands(outputs)
             }
             Err(refusal) => self.refuse(node, refusal.0),
-        }
+        })
     }
 
     /// Names the values that a node created after it; values that it passed through keep their names.
@@ -190,7 +216,7 @@ impl Translator<'_> {
         NodeOutputs::Refused
     }
 
-    fn finish(mut self) -> Result<Graph, LoadError> {
+    fn finish(mut self) -> Result<Trainable, LoadError> {
         let symbol = self.symbol;
         if !self.unsupported.is_empty() {
             return Err(LoadError::Unsupported(self.unsupported));
@@ -224,7 +250,7 @@ impl Translator<'_> {
             named.push((name, self.builder.value(operand)));
         }
         self.builder.graph.set_outputs(named);
-        Ok(self.builder.graph)
+        Ok(self.builder.into_trainable())
     }
 }
 

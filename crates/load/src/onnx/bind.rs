@@ -1,10 +1,10 @@
 //! The shapes of the model's inputs: declared in the file, with dynamic dimensions chosen by the caller.
 
+use ir::TensorType;
 use types::{DType, Shape, Tensor};
 
 use super::model::{Dim, Type, ValueInfo};
 use super::{LoadError, Options, Unbound, tensor};
-use crate::common::is_too_large;
 
 /// An input with a static type.
 pub(super) struct Input<'a> {
@@ -35,11 +35,13 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
         };
         let dtype = tensor::dtype(element).map_err(refused)?;
         match shape(info.name, dims, options)? {
-            Ok(shape) if !is_too_large(&shape) => {
+            Ok(shape) => {
+                let ty = TensorType::new(dtype, shape);
+                ty.check_size().map_err(|refusal| refused(refusal.0))?;
+                let shape = ty.shape;
                 let fixed = options.fixed.get(info.name).map(|&value| fixed(info.name, value, dtype, &shape));
                 inputs.push(Input { name: info.name, dtype, fixed: fixed.transpose()?, shape });
             }
-            Ok(shape) => return Err(refused(format!("must have at most 2^40 elements, got shape {shape}"))),
             Err(unbound) => open.extend(unbound),
         }
     }

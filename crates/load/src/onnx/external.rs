@@ -1,7 +1,6 @@
 //! External data: tensors that a model keeps in other files.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom};
 use std::path::{Component, Path};
 
@@ -30,17 +29,22 @@ impl ExternalData for Directory<'_> {
         if location.is_empty() || !relative.components().all(is_inside) {
             return Err(outside());
         }
+        // The directory of a bare file name is empty, which no system call accepts.
+        let directory = if self.0.as_os_str().is_empty() { Path::new(".") } else { self.0 };
         // A symbolic link may also lead out of the directory.
-        let path = self.0.join(relative).canonicalize()?;
-        if !path.starts_with(self.0.canonicalize()?) {
+        let path = directory.join(relative).canonicalize()?;
+        if !path.starts_with(directory.canonicalize()?) {
             return Err(outside());
         }
-        let mut file = File::open(path)?;
+        let mut file = files::open_regular(&path).map_err(|failed| failed.error)?;
         // Checked before memory is allocated.
         check_length(file.metadata()?.len(), offset, length)?;
         file.seek(SeekFrom::Start(offset))?;
-        let mut bytes = vec![0; length as usize];
-        file.read_exact(&mut bytes)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(usize::try_from(length).map_err(Error::other)?).map_err(Error::other)?;
+        if file.take(length).read_to_end(&mut bytes)? as u64 != length {
+            return Err(Error::new(ErrorKind::UnexpectedEof, "the file became shorter while it was read"));
+        }
         Ok(bytes)
     }
 }

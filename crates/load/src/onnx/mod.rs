@@ -4,7 +4,7 @@
 //! node by node (`translate`) through one table of operators (`ops`). Everything that does not depend on run-time inputs is
 //! folded by the operators' own definitions (`common`).
 //!
-//! Supports opsets 1 to 22 of the default domain and some operators of `ai.onnx.ml`, `ai.onnx.preview.training` and
+//! Supports opsets 1 to 25 of the default domain and some operators of `ai.onnx.ml`, `ai.onnx.preview.training` and
 //! `com.microsoft`. The only I/O is that of an [`ExternalData`].
 //!
 //! A *constant* is a tensor whose elements are available while loading; it becomes a weight or a constant of the graph when a
@@ -22,9 +22,10 @@ mod translate;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::rc::Rc;
 
-use ir::Graph;
-use types::{Shape, Tensor};
+use ir::{Graph, Trainable};
+use types::{LoadBudget, LoadLimit, LoadLimitError, Shape, Tensor};
 
 pub use external::{Directory, ExternalData};
 
@@ -40,6 +41,10 @@ pub struct Options {
     /// Values by name of inputs with one element, which become constants instead of inputs of the graph. Conditions of `If`
     /// that depend only on them are resolved while loading.
     pub fixed: BTreeMap<String, f64>,
+    /// Tensors that replace initializers of the same names, dtypes and shapes, as those that were trained.
+    pub weights: BTreeMap<String, Tensor>,
+    /// The memory and work that loading may take.
+    pub limit: LoadLimit,
 }
 
 /// Reads a model to a graph with static shapes. `external` is required if the model keeps tensors in other files.
@@ -57,8 +62,37 @@ pub struct Options {
 /// let graph = onnx::load(&model, Some(&external), &Options::default()).unwrap();
 /// ```
 pub fn load(bytes: &[u8], external: Option<&dyn ExternalData>, options: &Options) -> Result<Graph, LoadError> {
-    let model = model::Model::read(bytes)?;
-    translate::translate(&model, external, options)
+    load_for(bytes, external, options, Purpose::Inference).map(|trainable| trainable.graph)
+}
+
+/// As [`load`], with dropout; batch normalization in training mode has its inference form, as training expects.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_trainable(
+    bytes: &[u8],
+    external: Option<&dyn ExternalData>,
+    options: &Options,
+) -> Result<Trainable, LoadError> {
+    load_for(bytes, external, options, Purpose::Training)
+}
+
+/// The use of a loaded model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Inference,
+    Training,
+}
+
+fn load_for(
+    bytes: &[u8],
+    external: Option<&dyn ExternalData>,
+    options: &Options,
+    purpose: Purpose,
+) -> Result<Trainable, LoadError> {
+    let budget = Rc::new(LoadBudget::new(options.limit));
+    let model = model::Model::read(bytes, &budget)?;
+    translate::translate(&model, external, options, purpose, &budget)
 }
 
 /// Reads a serialized `TensorProto`, such as the `.pb` files of ONNX's test data.
@@ -66,8 +100,9 @@ pub fn load(bytes: &[u8], external: Option<&dyn ExternalData>, options: &Options
 /// # Errors
 /// If the bytes are damaged or the element type is not supported.
 pub fn tensor(bytes: &[u8]) -> Result<Tensor, LoadError> {
-    let proto = model::Tensor::read(bytes)?;
-    tensor::read(&proto, None).map_err(|problem| problem.of(proto.name))
+    let budget = LoadBudget::new(LoadLimit::default());
+    let proto = model::Tensor::read(proto::Reader::new(bytes, "a tensor", &budget))?;
+    tensor::read(&proto, None, &budget).map_err(|problem| problem.of(proto.name))
 }
 
 /// Why a model cannot be loaded.
@@ -94,6 +129,8 @@ pub enum LoadError {
     BatchConflict { input: String, extent: i64, batch: usize },
     #[error("a {given} is given for `{name}`, which is not an input of the model; its inputs are {}", quoted(.inputs))]
     UnknownInput { given: &'static str, name: String, inputs: Vec<String> },
+    #[error("the file of weights has a tensor `{name}`, which is no initializer of the model; is it of another model?")]
+    UnknownWeight { name: String },
     #[error("input `{input}` cannot have the constant value {value}: {reason}")]
     Fixed { input: String, value: f64, reason: String },
     #[error("input `{input}`: {reason}")]
@@ -104,6 +141,8 @@ pub enum LoadError {
     Tensor { tensor: String, reason: String },
     #[error("external data of tensor `{tensor}`: {reason}")]
     ExternalData { tensor: String, reason: String },
+    #[error("{at}: {error}")]
+    Limit { at: String, error: LoadLimitError },
 }
 
 /// A dimension that is dynamic in the model and that the caller does not choose.

@@ -2,6 +2,8 @@
 //!
 //! Subgraphs stay slices until their node is translated, so that reading does not recurse.
 
+use types::LoadBudget;
+
 use super::LoadError;
 use super::proto::{Field, Reader};
 
@@ -107,32 +109,35 @@ pub(super) struct Tensor<'a> {
 }
 
 impl<'a> Model<'a> {
-    pub(super) fn read(bytes: &'a [u8]) -> Result<Model<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "the model");
+    pub(super) fn read(bytes: &'a [u8], budget: &'a LoadBudget) -> Result<Model<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "the model", budget);
         let (mut ir_version, mut opsets, mut graph) = (None, Vec::new(), None);
         loop {
             // Bytes that do not begin like a model are another format, not a damaged model.
             let field = match reader.next() {
-                Err(_) if ir_version.is_none() && graph.is_none() => return Err(LoadError::NotOnnx),
+                Err(_) if ir_version.is_none() && graph.is_none() && budget.exceeded().is_none() => {
+                    return Err(LoadError::NotOnnx);
+                }
                 field => field?,
             };
             match field {
                 None => break,
                 Some((1, Field::Varint(version))) => ir_version = Some(version as i64),
-                Some((7, Field::Bytes(bytes))) => graph = Some(bytes),
-                Some((8, Field::Bytes(bytes))) => opsets.push(Opset::read(bytes)?),
+                Some((7, field @ Field::Bytes(_))) => graph = Some(reader.slice(field)?),
+                Some((8, field @ Field::Bytes(_))) => {
+                    opsets.push(Opset::read(reader.nested(field, "an operator set")?)?)
+                }
                 Some(_) => {}
             }
         }
         let ir_version = ir_version.ok_or(LoadError::NotOnnx)?;
         let graph = graph.ok_or_else(|| reader.malformed("`graph` is missing"))?;
-        Ok(Model { ir_version, opsets, graph: Graph::read(graph)? })
+        Ok(Model { ir_version, opsets, graph: Graph::read(Reader::new(graph, "the graph", budget))? })
     }
 }
 
 impl<'a> Opset<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Opset<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "an operator set");
+    fn read(mut reader: Reader<'a>) -> Result<Opset<'a>, LoadError> {
         let mut opset = Opset { domain: "", version: 0 };
         while let Some((number, field)) = reader.next()? {
             match number {
@@ -146,16 +151,15 @@ impl<'a> Opset<'a> {
 }
 
 impl<'a> Graph<'a> {
-    pub(super) fn read(bytes: &'a [u8]) -> Result<Graph<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "the graph");
+    pub(super) fn read(mut reader: Reader<'a>) -> Result<Graph<'a>, LoadError> {
         let mut graph = Graph::default();
         while let Some((number, field)) = reader.next()? {
             match number {
-                1 => graph.nodes.push(Node::read(reader.slice(field)?)?),
+                1 => graph.nodes.push(Node::read(reader.nested(field, "a node")?)?),
                 2 => graph.name = reader.text(field)?,
-                5 => graph.initializers.push(Tensor::read(reader.slice(field)?)?),
-                11 => graph.inputs.push(ValueInfo::read(reader.slice(field)?)?),
-                12 => graph.outputs.push(ValueInfo::read(reader.slice(field)?)?),
+                5 => graph.initializers.push(Tensor::read(reader.nested(field, "a tensor")?)?),
+                11 => graph.inputs.push(ValueInfo::read(reader.nested(field, "an input or output")?)?),
+                12 => graph.outputs.push(ValueInfo::read(reader.nested(field, "an input or output")?)?),
                 15 => graph.sparse = true,
                 _ => {}
             }
@@ -165,8 +169,7 @@ impl<'a> Graph<'a> {
 }
 
 impl<'a> Node<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Node<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "a node");
+    fn read(mut reader: Reader<'a>) -> Result<Node<'a>, LoadError> {
         let mut node = Node::default();
         while let Some((number, field)) = reader.next()? {
             match number {
@@ -174,7 +177,7 @@ impl<'a> Node<'a> {
                 2 => node.outputs.push(reader.text(field)?),
                 3 => node.name = reader.text(field)?,
                 4 => node.op_type = reader.text(field)?,
-                5 => node.attributes.push(Attribute::read(reader.slice(field)?)?),
+                5 => node.attributes.push(Attribute::read(reader.nested(field, "an attribute")?)?),
                 7 => node.domain = reader.text(field)?,
                 _ => {}
             }
@@ -184,8 +187,7 @@ impl<'a> Node<'a> {
 }
 
 impl<'a> Attribute<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Attribute<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "an attribute");
+    fn read(mut reader: Reader<'a>) -> Result<Attribute<'a>, LoadError> {
         let mut attribute = Attribute::default();
         while let Some((number, field)) = reader.next()? {
             match number {
@@ -193,7 +195,7 @@ impl<'a> Attribute<'a> {
                 2 => attribute.float = Some(reader.float(field)?),
                 3 => attribute.int = Some(reader.int(field)?),
                 4 => attribute.text = Some(reader.slice(field)?),
-                5 => attribute.tensor = Some(Tensor::read(reader.slice(field)?)?),
+                5 => attribute.tensor = Some(Tensor::read(reader.nested(field, "a tensor")?)?),
                 6 => attribute.graph = Some(reader.slice(field)?),
                 7 => reader.floats(field, &mut attribute.floats)?,
                 8 => reader.ints(field, &mut attribute.ints)?,
@@ -207,13 +209,12 @@ impl<'a> Attribute<'a> {
 }
 
 impl<'a> ValueInfo<'a> {
-    fn read(bytes: &'a [u8]) -> Result<ValueInfo<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "an input or output");
+    fn read(mut reader: Reader<'a>) -> Result<ValueInfo<'a>, LoadError> {
         let mut info = ValueInfo::default();
         while let Some((number, field)) = reader.next()? {
             match number {
                 1 => info.name = reader.text(field)?,
-                2 => info.ty = Type::read(reader.slice(field)?)?,
+                2 => info.ty = Type::read(reader.nested(field, "a type")?)?,
                 _ => {}
             }
         }
@@ -222,12 +223,11 @@ impl<'a> ValueInfo<'a> {
 }
 
 impl<'a> Type<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Type<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "a type");
+    fn read(mut reader: Reader<'a>) -> Result<Type<'a>, LoadError> {
         let mut ty = Type::Missing;
         while let Some((number, field)) = reader.next()? {
             match number {
-                1 => ty = Type::read_tensor(reader.slice(field)?)?,
+                1 => ty = Type::read_tensor(reader.nested(field, "a tensor type")?)?,
                 4 => ty = Type::Other("a sequence"),
                 5 => ty = Type::Other("a map"),
                 8 => ty = Type::Other("a sparse tensor"),
@@ -238,13 +238,12 @@ impl<'a> Type<'a> {
         Ok(ty)
     }
 
-    fn read_tensor(bytes: &'a [u8]) -> Result<Type<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "a tensor type");
+    fn read_tensor(mut reader: Reader<'a>) -> Result<Type<'a>, LoadError> {
         let (mut element, mut dims) = (0, None);
         while let Some((number, field)) = reader.next()? {
             match number {
                 1 => element = reader.int(field)?,
-                2 => dims = Some(Dim::read_all(reader.slice(field)?)?),
+                2 => dims = Some(Dim::read_all(reader.nested(field, "a shape")?)?),
                 _ => {}
             }
         }
@@ -253,19 +252,17 @@ impl<'a> Type<'a> {
 }
 
 impl<'a> Dim<'a> {
-    fn read_all(bytes: &'a [u8]) -> Result<Vec<Dim<'a>>, LoadError> {
-        let mut reader = Reader::new(bytes, "a shape");
+    fn read_all(mut reader: Reader<'a>) -> Result<Vec<Dim<'a>>, LoadError> {
         let mut dims = Vec::new();
         while let Some((number, field)) = reader.next()? {
             if number == 1 {
-                dims.push(Dim::read(reader.slice(field)?)?);
+                dims.push(Dim::read(reader.nested(field, "a dimension")?)?);
             }
         }
         Ok(dims)
     }
 
-    fn read(bytes: &'a [u8]) -> Result<Dim<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "a dimension");
+    fn read(mut reader: Reader<'a>) -> Result<Dim<'a>, LoadError> {
         let mut dim = Dim::Unknown;
         while let Some((number, field)) = reader.next()? {
             match number {
@@ -280,8 +277,7 @@ impl<'a> Dim<'a> {
 }
 
 impl<'a> Tensor<'a> {
-    pub(super) fn read(bytes: &'a [u8]) -> Result<Tensor<'a>, LoadError> {
-        let mut reader = Reader::new(bytes, "a tensor");
+    pub(super) fn read(mut reader: Reader<'a>) -> Result<Tensor<'a>, LoadError> {
         let mut tensor = Tensor::default();
         while let Some((number, field)) = reader.next()? {
             match number {
@@ -295,7 +291,7 @@ impl<'a> Tensor<'a> {
                 9 => tensor.raw = Some(reader.slice(field)?),
                 10 => reader.doubles(field, &mut tensor.doubles)?,
                 11 => reader.ints(field, &mut tensor.uint64s)?,
-                13 => tensor.external.push(read_entry(reader.slice(field)?)?),
+                13 => tensor.external.push(read_entry(reader.nested(field, "a reference to external data")?)?),
                 14 => tensor.is_external = reader.int(field)? == 1,
                 _ => {}
             }
@@ -305,8 +301,7 @@ impl<'a> Tensor<'a> {
 }
 
 /// `StringStringEntryProto`
-fn read_entry(bytes: &[u8]) -> Result<(&str, &str), LoadError> {
-    let mut reader = Reader::new(bytes, "a reference to external data");
+fn read_entry<'a>(mut reader: Reader<'a>) -> Result<(&'a str, &'a str), LoadError> {
     let mut entry = ("", "");
     while let Some((number, field)) = reader.next()? {
         match number {

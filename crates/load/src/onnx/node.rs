@@ -245,11 +245,9 @@ impl ImportedNode<'_, '_> {
     pub(super) fn tensor_attribute(&self, name: &str) -> Result<Option<Tensor>, Refusal> {
         let Some(attribute) = self.attribute(name) else { return Ok(None) };
         let Some(proto) = &attribute.tensor else { refuse!("attribute `{name}` must be a tensor") };
-        match tensor::read(proto, None) {
+        match tensor::read(proto, None, self.budget()) {
             Ok(tensor) => Ok(Some(tensor)),
-            Err(tensor::Problem::Content(reason) | tensor::Problem::External(reason)) => {
-                refuse!("attribute `{name}`: {reason}")
-            }
+            Err(problem) => refuse!("attribute `{name}`: {}", problem.reason()),
         }
     }
 

@@ -3,11 +3,16 @@
 //! The input is not trusted: lengths are checked against the rest of the slice. Nothing here recurses; a nested message is
 //! a slice that the caller reads with another [`Reader`]. Specification: <https://protobuf.dev/programming-guides/encoding/>.
 
+use types::{Bytes, LoadBudget};
+
 use super::LoadError;
 
 /// Reads the fields of one message.
+#[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
+    /// Pays for the memory of the fields: some bytes of a file may become a hundred times as many.
+    budget: &'a LoadBudget,
     /// Name of the message, for errors.
     message: &'static str,
 }
@@ -22,8 +27,21 @@ pub(super) enum Field<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8], message: &'static str) -> Reader<'a> {
-        Reader { bytes, message }
+    pub(super) fn new(bytes: &'a [u8], message: &'static str, budget: &'a LoadBudget) -> Reader<'a> {
+        Reader { bytes, message, budget }
+    }
+
+    /// The payload as a nested message.
+    pub(super) fn nested(&self, field: Field<'a>, message: &'static str) -> Result<Reader<'a>, LoadError> {
+        /// More than any message's own fields take, twice for vectors that grow.
+        const MESSAGE: Bytes = Bytes(512);
+        self.take_memory(MESSAGE)?;
+        Ok(Reader::new(self.slice(field)?, message, self.budget))
+    }
+
+    fn take_memory(&self, need: Bytes) -> Result<(), LoadError> {
+        let limit = |error| LoadError::Limit { at: self.message.to_string(), error };
+        self.budget.take(need).map_err(limit)
     }
 
     /// The next field's number and payload; `None` at the end.
@@ -31,6 +49,8 @@ impl<'a> Reader<'a> {
         if self.bytes.is_empty() {
             return Ok(None);
         }
+        // A name or a number in a list, twice for vectors that grow.
+        self.take_memory(Bytes(32))?;
         let key = self.varint()?;
         let field = match key & 7 {
             0 => Field::Varint(self.varint()?),
@@ -117,6 +137,7 @@ impl<'a> Reader<'a> {
                 return Ok(());
             }
         };
+        self.take_memory(Bytes(16 * rest.len() as u64))?;
         while !rest.is_empty() {
             let (value, after) = split_varint(rest).ok_or_else(|| self.truncated())?;
             out.push(value as i64);
@@ -129,6 +150,7 @@ impl<'a> Reader<'a> {
     pub(super) fn floats(&self, field: Field<'a>, out: &mut Vec<f32>) -> Result<(), LoadError> {
         match field {
             Field::Bytes(bytes) if bytes.len().is_multiple_of(4) => {
+                self.take_memory(Bytes(2 * bytes.len() as u64))?;
                 out.extend(
                     bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]])),
                 );
@@ -146,6 +168,7 @@ impl<'a> Reader<'a> {
     pub(super) fn doubles(&self, field: Field<'a>, out: &mut Vec<f64>) -> Result<(), LoadError> {
         match field {
             Field::Bytes(bytes) if bytes.len().is_multiple_of(8) => {
+                self.take_memory(Bytes(2 * bytes.len() as u64))?;
                 let (chunks, _) = bytes.as_chunks::<8>();
                 out.extend(chunks.iter().map(|chunk| f64::from_le_bytes(*chunk)));
                 Ok(())

@@ -1,15 +1,16 @@
 //! `TensorProto` to [`Tensor`], with elements in the file or in external data.
 
-use types::{DType, Shape, Tensor};
+use ir::TensorType;
+use types::{Bytes, DType, LoadBudget, LoadLimitError, Shape, Tensor};
 
 use super::external::ExternalData;
 use super::{LoadError, model};
-use crate::common::is_too_large;
 
 /// Why a tensor cannot be read.
 pub(super) enum Problem {
     Content(String),
     External(String),
+    Limit(LoadLimitError),
 }
 
 impl Problem {
@@ -19,6 +20,15 @@ impl Problem {
         match self {
             Problem::Content(reason) => LoadError::Tensor { tensor, reason },
             Problem::External(reason) => LoadError::ExternalData { tensor, reason },
+            Problem::Limit(error) => LoadError::Limit { at: format!("tensor `{tensor}`"), error },
+        }
+    }
+
+    /// The message without the name of the tensor.
+    pub(super) fn reason(self) -> String {
+        match self {
+            Problem::Content(reason) | Problem::External(reason) => reason,
+            Problem::Limit(error) => error.to_string(),
         }
     }
 }
@@ -49,13 +59,19 @@ pub(super) fn dtype(element: i64) -> Result<DType, String> {
 }
 
 /// Reads a tensor.
-pub(super) fn read(proto: &model::Tensor, external: Option<&dyn ExternalData>) -> Result<Tensor, Problem> {
+pub(super) fn read(
+    proto: &model::Tensor,
+    external: Option<&dyn ExternalData>,
+    budget: &LoadBudget,
+) -> Result<Tensor, Problem> {
     let dtype = dtype(proto.element).map_err(Problem::Content)?;
     let extents: Option<Shape> = proto.dims.iter().map(|&extent| usize::try_from(extent).ok()).collect();
     let shape = extents.ok_or_else(|| Problem::Content(format!("extents must be >= 0, got {:?}", proto.dims)))?;
-    if is_too_large(&shape) {
-        return Err(Problem::Content(format!("must have at most 2^40 elements, got shape {shape}")));
-    }
+    let ty = TensorType::new(dtype, shape);
+    ty.check_size().map_err(|refusal| Problem::Content(refusal.0))?;
+    let shape = ty.shape;
+    let need = if proto.is_external { dtype.size() * shape.elements() as u64 } else { size_in_file(proto, dtype) };
+    budget.take(need).map_err(Problem::Limit)?;
     let content = |error: types::TensorError| Problem::Content(error.to_string());
     if proto.is_external {
         let bytes =
@@ -80,6 +96,15 @@ pub(super) fn read(proto: &model::Tensor, external: Option<&dyn ExternalData>) -
         }
     }
     .map_err(content)
+}
+
+/// The size of the elements that the file has, for any shape.
+fn size_in_file(proto: &model::Tensor, dtype: DType) -> Bytes {
+    let lists = [proto.floats.len(), proto.doubles.len(), proto.int32s.len(), proto.int64s.len(), proto.uint64s.len()];
+    match proto.raw {
+        Some(raw) => Bytes(raw.len() as u64),
+        None => dtype.size() * lists.into_iter().max().unwrap_or(0) as u64,
+    }
 }
 
 /// The bytes of a tensor whose elements are in external data.

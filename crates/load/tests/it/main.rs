@@ -1,6 +1,8 @@
 //! The readers of ONNX and MXNet on the ONNX backend tests, handmade models, damaged files and real networks.
 
 mod damaged;
+mod gradients;
+mod limits;
 mod models;
 mod mxnet;
 mod operators;

@@ -18,7 +18,7 @@ fn file(name: &str) -> Vec<u8> {
 }
 
 fn survives(symbol: &[u8], arrays: &BTreeMap<String, Tensor>, shapes: &BTreeMap<String, Shape>, case: &str) -> bool {
-    let options = Options { batch: Some(2), shapes: shapes.clone() };
+    let options = Options { batch: Some(2), shapes: shapes.clone(), ..Options::default() };
     let load = || match mxnet::load(symbol, arrays.clone(), &options) {
         Ok(graph) => ir::verify(&graph).map(|()| true).map_err(|errors| format!("{errors:?}")),
         Err(error) => {

@@ -11,6 +11,7 @@ pub(crate) mod googlenet;
 pub(crate) mod gpt2;
 pub(crate) mod inception;
 pub(crate) mod lenet;
+pub(crate) mod mnist_cnn;
 pub(crate) mod mobilenet;
 pub(crate) mod recurrent;
 pub(crate) mod residual;

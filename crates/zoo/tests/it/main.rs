@@ -53,10 +53,11 @@ fn check_build(name: &str, batch: usize) {
     assert_eq!(graph.inputs().len(), spec.inputs.len(), "{name}");
     assert_eq!(graph.outputs()[0].name, spec.output, "{name}");
     if spec.inputs[0].shape.len() == 3 && name != "dlbs/deep_speech2" {
-        let classes = if name == "lenet" { 10 } else { 1000 };
+        let classes = if ["lenet", "mnist_cnn"].contains(&name) { 10 } else { 1000 };
         assert_eq!(graph.ty(graph.outputs()[0].value).shape, Shape::from([batch, classes]), "{name}");
     }
-    let known = name != "lenet" && spec.inputs[0].shape.len() == 3 && !name.starts_with("dlbs/");
+    let known =
+        !["lenet", "mnist_cnn"].contains(&name) && spec.inputs[0].shape.len() == 3 && !name.starts_with("dlbs/");
     assert_eq!(model.preprocess.map(|preprocess| preprocess.height), known.then(|| spec.inputs[0].shape[1]), "{name}");
 }
 

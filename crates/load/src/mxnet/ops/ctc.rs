@@ -8,7 +8,7 @@ use ir::Refusal;
 use ir::ops::{Concat, Gather, Pad, PadMode, ReduceKind, Slice, Softmax};
 use smallvec::smallvec;
 use types::pointwise::{Binary, Compare, Unary};
-use types::{DType, Shape, Tensor};
+use types::{DType, Shape};
 
 use crate::common::{NodeResult, Operand, refuse};
 use crate::mxnet::node::ImportedNode;
@@ -98,12 +98,11 @@ fn spread(
     blank: usize,
 ) -> Result<Operand, Refusal> {
     let shape = Shape::from([batch, labels, 1]);
-    let blanks = |shape: Shape| Tensor::full(shape, blank as i64);
-    let between = node.constant(blanks(shape.clone()));
+    let between = node.constant_of(shape.clone(), |_| blank as i64)?;
     let label = node.reshape(label, shape)?;
     let pairs = node.apply(Concat { axis: 2 }, &[between, label])?;
     let pairs = node.reshape(pairs, Shape::from([batch, 2 * labels]))?;
-    let last = node.constant(blanks(Shape::from([batch, 1])));
+    let last = node.constant_of([batch, 1], |_| blank as i64)?;
     node.apply(Concat { axis: 1 }, &[pairs, last])
 }
 

@@ -72,7 +72,9 @@ const TABLE: &[(&[&str], Translate)] = &[
 
     // Losses.
     (&["SoftmaxOutput", "Softmax"], loss::softmax_output),
-    (&["LinearRegressionOutput", "MAERegressionOutput", "SVMOutput"], loss::regression),
+    (&["LinearRegressionOutput"], loss::linear),
+    (&["MAERegressionOutput"], loss::absolute),
+    (&["SVMOutput"], loss::margin),
     (&["LogisticRegressionOutput"], loss::logistic),
     (&["MakeLoss", "make_loss"], loss::make_loss),
     (&["softmax_cross_entropy"], loss::softmax_cross_entropy),
@@ -165,7 +167,8 @@ const TABLE: &[(&[&str], Translate)] = &[
     (&["Cast", "cast", "amp_cast"], pointwise::cast),
 
     // No effect in inference.
-    (&["_copy", "identity", "_np_copy", "BlockGrad", "stop_gradient", "IdentityAttachKLSparseReg"], shape::identity),
+    (&["_copy", "identity", "_np_copy", "IdentityAttachKLSparseReg"], shape::identity),
+    (&["BlockGrad", "stop_gradient"], shape::stop_gradient),
     (&["Dropout"], shape::dropout),
 
     // Shapes.

@@ -1,35 +1,29 @@
 //! Normalization and softmax.
 
-use ir::Refusal;
-use ir::ops::{BatchNorm, Lrn, ReduceKind, Softmax};
+use ir::ops::{Lrn, ReduceKind, Softmax};
+use ir::{Moving, Refusal};
 use smallvec::SmallVec;
+use types::Shape;
 use types::pointwise::{Binary, Unary};
-use types::{Shape, Tensor};
 
 use super::sequence::within;
 use crate::common::{NodeResult, Normalized, Operand, axis, counts, refuse};
 use crate::mxnet::node::ImportedNode;
 
-/// Always with the moving statistics, since this is inference; `use_global_stats` is ignored.
+/// With the moving statistics: training replaces them by those of the batch, unless `use_global_stats` is set.
 pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
-    node.ignore(&[
-        "momentum",
-        "use_global_stats",
-        "output_mean_var",
-        "ndev",
-        "key",
-        "min_calib_range",
-        "max_calib_range",
-    ]);
+    node.ignore(&["output_mean_var", "ndev", "key", "min_calib_range", "max_calib_range"]);
     let epsilon = node.float_or("eps", 1e-3)? as f32;
+    let momentum = node.float_or("momentum", 0.9)? as f32;
+    let moving = Moving { momentum, unbiased: false, fixed: node.flag("use_global_stats")? };
     let [x, mut gamma, beta, mean, variance] = node.inputs()?;
     let rank = node.shape(x).rank();
     let at = node.axis_or("axis", 1, rank)?;
     if node.flag_or("fix_gamma", true)? {
-        gamma = node.constant(Tensor::full(node.shape(gamma), 1.0f32));
+        gamma = node.constant_of(node.shape(gamma), |_| 1.0f32)?;
     }
     if at == 1 {
-        return Ok(vec![node.apply_f32(BatchNorm { epsilon }, &[x, gamma, beta, mean, variance])?]);
+        return Ok(vec![node.batch_norm(&[x, gamma, beta, mean, variance], epsilon, moving)?]);
     }
     // Channels are moved to the second axis and back.
     let order: Vec<usize> = [0, at].into_iter().chain((1..rank).filter(|&axis| axis != at)).collect();
@@ -39,7 +33,7 @@ pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
     let back: Vec<usize> =
         (0..rank).map(|axis| order.iter().position(|&from| from == axis).expect("`order` is a permutation")).collect();
     let x = node.transpose(x, &order)?;
-    let y = node.apply_f32(BatchNorm { epsilon }, &[x, gamma, beta, mean, variance])?;
+    let y = node.batch_norm(&[x, gamma, beta, mean, variance], epsilon, moving)?;
     Ok(vec![node.transpose(y, &back)?])
 }
 

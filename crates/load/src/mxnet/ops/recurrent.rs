@@ -14,8 +14,11 @@ use crate::mxnet::node::ImportedNode;
 /// Parameters: per layer and direction the weights of the input, `[g u, in]`, and of the state, `[g u, u]`; then per layer
 /// and direction both biases, `[g u]`. Returns `[seq, batch, d u]`, and with `state_outputs` the last states.
 pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
-    // Dropout between layers is for training only.
-    node.ignore(&["p", "lstm_state_clip_nan"]);
+    let dropout = node.float_or("p", 0.0)?;
+    if node.is_training() && dropout != 0.0 && 1 < node.count("num_layers")? {
+        refuse!("attribute `p` must be 0 in training, got {dropout}: dropout between layers is not supported");
+    }
+    node.ignore(&["lstm_state_clip_nan"]);
     for name in ["projection_size", "lstm_state_clip_min", "lstm_state_clip_max"] {
         if let Some(value) = node.float(name)? {
             refuse!("attribute `{name}` ({value}) is not supported");

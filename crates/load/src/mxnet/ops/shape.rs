@@ -1,7 +1,7 @@
 //! Shapes, slices, and tensors made from a shape.
 
 use ir::Refusal;
-use ir::ops::{Concat, Pad, PadMode, Slice};
+use ir::ops::{Concat, Pad, PadMode, Slice, StopGradient};
 use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
@@ -13,11 +13,23 @@ pub(super) fn identity(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.input(0)?])
 }
 
+/// The identity, without a gradient.
+pub(super) fn stop_gradient(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    Ok(vec![node.apply(StopGradient {}, &[x])?])
+}
+
 /// The identity in inference, unless `mode` requests dropout always.
 pub(super) fn dropout(node: &mut ImportedNode) -> NodeResult {
-    node.ignore(&["p", "axes"]);
+    let (rate, axes) = (node.float_or("p", 0.5)?, node.text_or("axes", "()"));
+    if node.is_training() && !matches!(axes, "()" | "[]") {
+        refuse!("attribute `axes` must be () in training, got `{axes}`");
+    }
     match node.text_or("mode", "training") {
-        "training" => Ok(vec![node.input(0)?]),
+        "training" => {
+            let x = node.input(0)?;
+            Ok(vec![node.dropout(x, rate)?])
+        }
         other => refuse!("attribute `mode` must be `training`, got `{other}`: dropout in inference is not supported"),
     }
 }
@@ -397,9 +409,7 @@ pub(super) fn size_array(node: &mut ImportedNode) -> NodeResult {
 
 /// A tensor filled with one number.
 fn filled(node: &mut ImportedNode, shape: Shape, number: f64, dtype: DType) -> NodeResult {
-    node.reserve(dtype, &shape)?;
-    let filled = Tensor::full(shape, number).cast(dtype);
-    Ok(vec![node.constant(filled)])
+    Ok(vec![node.constant_as(dtype, shape, |_| number)?])
 }
 
 /// Shape and dtype from the attributes. MXNet infers extents of 0; here they are 1, which broadcasts.
@@ -454,8 +464,5 @@ pub(super) fn arange(node: &mut ImportedNode) -> NodeResult {
         refuse!("a range from {start} to {stop} by {step} is not supported");
     }
     let elements = (count as usize).saturating_mul(repeat);
-    let shape = Shape::from([elements]);
-    node.reserve(dtype, &shape)?;
-    let range = Tensor::from_fn(shape, |at| start + step * (at / repeat) as f64).cast(dtype);
-    Ok(vec![node.constant(range)])
+    Ok(vec![node.constant_as(dtype, [elements], |at| start + step * (at / repeat) as f64)?])
 }

@@ -67,8 +67,7 @@ pub(super) fn roi_align(node: &mut ImportedNode) -> NodeResult {
         let whole = node.number(bins[axis] as f64, DType::F32);
         let bin = node.binary(Binary::Div, size, whole)?;
         let steps = Shape::from([1, places[axis + 1]]);
-        node.reserve(DType::F32, &steps)?;
-        let steps = node.constant(Tensor::from_fn(steps, |at| (at as f32 + 0.5) / samples as f32));
+        let steps = node.constant_of(steps, |at| (at as f32 + 0.5) / samples as f32)?;
         let way = node.binary(Binary::Mul, bin, steps)?;
         let at = node.binary(Binary::Add, start, way)?;
         let mut spread = Shape::from([count, 1, 1]);

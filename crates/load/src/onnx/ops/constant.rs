@@ -1,7 +1,7 @@
 //! Constants, casts, and operators that are the identity in inference.
 
 use ir::Refusal;
-use types::{DType, Shape, Tensor};
+use types::{DType, Shape, Tensor, each_data};
 
 use crate::common::{NodeResult, counts, refuse};
 use crate::onnx::node::ImportedNode;
@@ -29,42 +29,47 @@ pub(super) fn constant_of_shape(node: &mut ImportedNode) -> NodeResult {
     if value.elements() != 1 {
         refuse!("attribute `value` must have 1 element, got {}", value.elements());
     }
-    node.reserve(value.dtype(), &shape)?;
-    let filled = fill(&value, shape);
+    let filled = fill(node, &value, shape)?;
     Ok(vec![node.constant_of_file(filled)])
 }
 
 /// A tensor filled with the element of `value`.
-fn fill(value: &Tensor, shape: Shape) -> Tensor {
-    use types::{Element, each_data};
-    fn run<T: Element>(items: &[T], shape: Shape) -> Tensor {
-        Tensor::full(shape, items[0])
-    }
-    each_data!(value.data(), items => run(items, shape))
+fn fill(node: &mut ImportedNode, value: &Tensor, shape: Shape) -> Result<Tensor, Refusal> {
+    each_data!(value.data(), items => node.computed(shape, |_| items[0]))
 }
 
 /// The identity in inference; the mask is all true.
 pub(super) fn dropout(node: &mut ImportedNode) -> NodeResult {
-    node.ignore(&["ratio", "is_test", "seed"]);
+    node.ignore(&["is_test", "seed"]);
+    let x = node.input(0)?;
+    if node.is_training() && !node.has_output(1) {
+        // The ratio was an attribute before opset 12.
+        let ratio = match node.optional(1) {
+            Some(_) => node.constant_number(1, "ratio")?,
+            None => f64::from(node.float_or("ratio", 0.5)?),
+        };
+        return Ok(vec![node.dropout(x, ratio)?]);
+    }
+    node.ignore(&["ratio"]);
     if node.optional(2).is_some() && node.constant_number(2, "training_mode")? != 0.0 {
         let ratio = if node.optional(1).is_some() { node.constant_number(1, "ratio")? } else { 0.5 };
         if ratio != 0.0 {
             refuse!("training mode is not supported; export the model for inference");
         }
     }
-    let x = node.input(0)?;
     if !node.has_output(1) {
         return Ok(vec![x]);
     }
     let shape = node.shape(x);
     let dtype = if node.opset() < 10 { node.dtype(x) } else { DType::Bool };
-    node.reserve(dtype, &shape)?;
-    let mask = fill(&Tensor::scalar(true).cast(dtype), shape);
-    Ok(vec![x, node.constant(mask)])
+    Ok(vec![x, node.constant_as(dtype, shape, |_| true)?])
 }
 
+/// Attributes that have an effect on 8-bit floats only.
+const SATURATION: &[&str] = &["saturate", "round_mode"];
+
 pub(super) fn cast(node: &mut ImportedNode) -> NodeResult {
-    node.ignore(&["saturate"]);
+    node.ignore(SATURATION);
     let to = if node.opset() < 6 {
         let name = node.text_or("to", "").to_ascii_lowercase();
         let short = match name.as_str() {
@@ -93,7 +98,7 @@ pub(super) fn cast(node: &mut ImportedNode) -> NodeResult {
 }
 
 pub(super) fn cast_like(node: &mut ImportedNode) -> NodeResult {
-    node.ignore(&["saturate"]);
+    node.ignore(SATURATION);
     let to = node.dtype(node.input(1)?);
     Ok(vec![node.cast(node.input(0)?, to)?])
 }
@@ -109,9 +114,7 @@ pub(super) fn range(node: &mut ImportedNode) -> NodeResult {
         refuse!("a range from {start} to {limit} by {delta} is not supported");
     }
     let count = count.max(0.0) as usize;
-    node.reserve(DType::F64, &Shape::from([count]))?;
-    let numbers = Tensor::from_fn(Shape::from([count]), |at| start + at as f64 * delta).cast(dtype);
-    Ok(vec![node.constant(numbers)])
+    Ok(vec![node.constant_as(dtype, [count], |at| start + at as f64 * delta)?])
 }
 
 pub(super) fn eye_like(node: &mut ImportedNode) -> NodeResult {
@@ -122,11 +125,9 @@ pub(super) fn eye_like(node: &mut ImportedNode) -> NodeResult {
     if shape.rank() != 2 {
         refuse!("input must be a matrix, got {shape}");
     }
-    node.reserve(DType::F64, &shape)?;
     let columns = shape[1].max(1);
     let on_diagonal = |at: usize| (at % columns) as i64 == (at / columns) as i64 + k.clamp(-(1 << 41), 1 << 41);
-    let eye = Tensor::from_fn(shape, on_diagonal).cast(dtype);
-    Ok(vec![node.constant(eye)])
+    Ok(vec![node.constant_as(dtype, shape, on_diagonal)?])
 }
 
 /// Keeps one side of a diagonal: selects between `x` and zero with a constant mask.
@@ -142,14 +143,13 @@ pub(super) fn trilu(node: &mut ImportedNode) -> NodeResult {
         refuse!("input must have rank >= 2, got {shape}");
     }
     let matrix = Shape::from(&shape[shape.rank() - 2..]);
-    node.reserve(DType::Bool, &matrix)?;
     let columns = matrix[1].max(1);
     let k = k.clamp(-(1 << 41), 1 << 41);
-    let mask = Tensor::from_fn(matrix, |at| {
+    let mask = node.constant_of(matrix, |at| {
         let beyond = (at % columns) as i64 - (at / columns) as i64 - k;
         if upper { 0 <= beyond } else { beyond <= 0 }
-    });
-    let (mask, zero) = (node.constant(mask), node.number(0.0, node.dtype(x)));
+    })?;
+    let zero = node.number(0.0, node.dtype(x));
     Ok(vec![node.select(mask, x, zero)?])
 }
 
@@ -159,6 +159,7 @@ pub(super) fn non_zero(node: &mut ImportedNode) -> NodeResult {
     let (items, strides) = (x.to_f64(), x.shape().row_major_strides());
     let places: Vec<usize> = (0..items.len()).filter(|&at| items[at] != 0.0).collect();
     let rank = x.shape().rank();
+    node.reserve(DType::I64, &Shape::from([places.len(), rank]))?;
     let mut positions = Vec::new();
     for axis in 0..rank {
         positions.extend(places.iter().map(|&at| (at / strides[axis] % x.shape()[axis]) as i64));

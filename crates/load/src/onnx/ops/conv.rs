@@ -2,7 +2,7 @@
 
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
-use types::{DType, Shape, Tensor};
+use types::Shape;
 
 use super::window::{Pad, Window};
 use crate::common::{NodeResult, counts, refuse};
@@ -61,9 +61,7 @@ pub(super) fn col2im(node: &mut ImportedNode) -> NodeResult {
     }
     let channels = blocks / cells;
     let weight: Shape = [blocks, 1].into_iter().chain(block.iter().copied()).collect();
-    node.reserve(DType::F32, &weight)?;
-    let weight = Tensor::from_fn(weight, |at| if at / cells % cells == at % cells { 1.0f32 } else { 0.0 });
-    let weight = node.constant(weight);
+    let weight = node.constant_of(weight, |at| if at / cells % cells == at % cells { 1.0f32 } else { 0.0 })?;
     let x = node.reshape(x, rows)?;
     let (stride, dilation) = (window.stride, window.dilation);
     let epilogue = ops::Epilogue::default();

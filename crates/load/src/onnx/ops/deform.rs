@@ -3,7 +3,7 @@
 use ir::ops;
 use smallvec::SmallVec;
 use types::pointwise::Binary;
-use types::{DType, Shape, Tensor};
+use types::{DType, Shape};
 
 use super::conv;
 use super::grid::{Mode, OutsideMode, Sampler};
@@ -50,13 +50,11 @@ pub(super) fn conv(node: &mut ImportedNode) -> NodeResult {
         // Positions of the cells without offsets.
         let mut base = Shape::from([1, cells, 1, 1]);
         base[2 + axis] = out[axis];
-        node.reserve(DType::F32, &base)?;
-        let base = Tensor::from_fn(base, |at| {
+        let base = node.constant_of(base, |at| {
             let (cell, place) = (at / out[axis], at % out[axis]);
             let tap = if axis == 0 { cell / columns } else { cell % columns };
             (place * window.stride[axis] + tap * window.dilation[axis]) as f32 - window.pad[axis][0] as f32
-        });
-        let base = node.constant(base);
+        })?;
         let at = node.binary(Binary::Add, moved, base)?;
         chosen.push(Mode::Linear.taps(node, at)?);
     }

@@ -3,7 +3,7 @@
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
-use types::{DType, Shape, Tensor};
+use types::{DType, Shape};
 
 use crate::common::{NodeResult, Operand, counts, refuse};
 use crate::onnx::node::ImportedNode;
@@ -23,8 +23,7 @@ pub(super) fn affine(node: &mut ImportedNode) -> NodeResult {
     // A row per position: its coordinates from -1 to 1, last axis first, and a 1.
     let places: usize = extents.iter().product();
     let shape = Shape::from([places, spatial + 1]);
-    node.reserve(DType::F32, &shape)?;
-    let base = Tensor::from_fn(shape, |at| {
+    let base = node.computed(shape, |at| {
         let (mut place, column) = (at / (spatial + 1), at % (spatial + 1));
         if column == spatial {
             return 1.0f32;
@@ -40,7 +39,7 @@ pub(super) fn affine(node: &mut ImportedNode) -> NodeResult {
             (true, _) => 2.0 * at / (extent - 1) as f32 - 1.0,
             (false, _) => (2.0 * at + 1.0) / extent as f32 - 1.0,
         }
-    });
+    })?;
     let base = node.constant(base);
     let theta = node.transpose(theta, &[0, 2, 1])?;
     let y = node.apply_f32(ops::MatMul::default(), &[base, theta])?;

@@ -207,9 +207,9 @@ pub(super) fn compress(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply(ops::Gather { axis: at }, &[x, kept])?])
 }
 
-/// Elements are found one after another, the first of equal ones first, so `k` must be small.
+/// Elements are found one after another, the first of equal ones first: four nodes each.
 pub(super) fn top_k(node: &mut ImportedNode) -> NodeResult {
-    const MOST: usize = 64;
+    const MOST: usize = 1024;
     node.ignore(&["sorted"]);
     let x = node.input(0)?;
     let (shape, dtype) = (node.shape(x), node.dtype(x));
@@ -219,15 +219,17 @@ pub(super) fn top_k(node: &mut ImportedNode) -> NodeResult {
         false => node.constant_number(1, "K")? as i64,
     };
     let k = counts(&[k], "k")?[0];
-    if shape[at] < k || MOST < k {
-        refuse!("`k` must be at most {MOST} and the extent, got {k} of {}", shape[at]);
+    if shape[at] < k {
+        refuse!("`k` must be at most the extent of axis {at} of {shape}, got {k}");
+    }
+    if MOST < k {
+        refuse!("`k` must be at most {MOST}, got {k}; larger ones are not supported");
     }
     let largest = node.int_or("largest", 1)? != 0;
     let mut line = shape.clone();
     line[at] = k;
     if k == 0 {
-        let (values, indices) = (Tensor::full(line.clone(), 0.0f32).cast(dtype), Tensor::full(line, 0i64));
-        return Ok(vec![node.constant(values), node.constant(indices)]);
+        return Ok(vec![node.constant_as(dtype, line.clone(), |_| 0.0f32)?, node.constant_of(line, |_| 0i64)?]);
     }
     let gone = match (dtype.is_float(), largest) {
         (true, true) => f64::NEG_INFINITY,

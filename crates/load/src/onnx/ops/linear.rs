@@ -139,9 +139,24 @@ fn in_blocks(node: &mut ImportedNode, shape: &Shape, part: Operand) -> Result<Op
     if blocks == *shape { Ok(part) } else { node.apply(ops::Slice::range(&blocks, at, 0, shape[at]), &[part]) }
 }
 
+/// Refuses a precision of the arithmetic other than that of the scales, the default (0).
+fn precision_of(node: &ImportedNode, name: &str, scale: Operand) -> Result<(), Refusal> {
+    if node.int_or(name, 0)? != 0 {
+        let own = node.dtype(scale);
+        match node.dtype_attribute(name)? {
+            Some(dtype) if dtype != own => {
+                refuse!("attribute `{name}` must be {own}, the dtype of the scales, got {dtype}")
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn dequantize(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["axis", "block_size"]);
     let (x, scale) = (node.input(0)?, node.input(1)?);
+    precision_of(node, "output_dtype", scale)?;
     let zero = match node.optional(2) {
         Some(zero) => Some(along_axis(node, x, zero)?),
         None => None,
@@ -176,6 +191,7 @@ pub(super) fn dequantized(
 pub(super) fn quantize(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["axis", "saturate"]);
     let (x, scale) = (node.input(0)?, node.input(1)?);
+    precision_of(node, "precision", scale)?;
     let declared = if node.int_or("output_dtype", 0)? == 0 { None } else { node.dtype_attribute("output_dtype")? };
     let dtype = node.optional(2).map(|zero| node.dtype(zero)).or(declared).unwrap_or(DType::U8);
     if declared.is_some_and(|declared| declared != dtype) {

@@ -1,7 +1,7 @@
 //! Normalization and softmax.
 
-use ir::Refusal;
-use ir::ops::{BatchNorm, Lrn, ReduceKind, Softmax};
+use ir::ops::{Lrn, ReduceKind, Softmax};
+use ir::{Moving, Refusal};
 use types::Shape;
 use types::pointwise::{Binary, Unary};
 
@@ -52,13 +52,19 @@ pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
         refuse!("attribute `spatial` must be 1: statistics per cell are not supported");
     }
     let inputs: Vec<Operand> = (0..5).map(|ix| node.input(ix)).collect::<Result<_, _>>()?;
+    if node.is_training() {
+        node.ignore(&["training_mode"]);
+        let y = node.batch_norm(&inputs, epsilon, Moving { momentum, ..Moving::default() })?;
+        // The statistics that the node would yield are states of the training step.
+        return Ok(vec![y, inputs[3], inputs[4], inputs[3], inputs[4]]);
+    }
     if node.flag("training_mode")? {
         return batch_in_training(node, &inputs, epsilon, momentum);
     }
     if (1..5).any(|ix| node.has_output(ix)) {
         refuse!("training mode before opset 14 is not supported; export the model for inference");
     }
-    Ok(vec![node.apply_f32(BatchNorm { epsilon }, &inputs)?])
+    Ok(vec![node.batch_norm(&inputs, epsilon, Moving { momentum, ..Moving::default() })?])
 }
 
 /// Normalization by the mean and variance of the batch, and the updated running statistics.

@@ -4,7 +4,7 @@ use ir::ops::{Pool, PoolKind, ReduceKind};
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
 use types::pointwise::{Binary, Unary};
-use types::{DType, Shape, Tensor};
+use types::{DType, Shape};
 
 use super::window::Window;
 use crate::common::{NodeResult, Operand, refuse};
@@ -51,11 +51,9 @@ fn places(node: &mut ImportedNode, x: Operand, pool: &Pool, out: &Shape, row_maj
     let shape = node.shape(x);
     let (planes, extents, windows) = (&shape[..2], &shape[2..], &out[2..]);
     let [cells, taps, count] = [extents, &pool.kernel[..], windows].map(|extents| extents.iter().product::<usize>());
-    let table = Shape::from([taps, count]);
-    node.reserve(DType::I64, &table)?;
-    node.reserve(DType::I64, &table)?;
     let mut near = Vec::new();
     for axis in 0..extents.len() {
+        node.reserve(DType::I64, &Shape::from([windows[axis], pool.kernel[axis]]))?;
         near.push(cells_of_windows(pool, axis, extents[axis], windows[axis])?);
     }
     // The flat index of the cell that a tap of a window reads, in row-major or column-major order.
@@ -74,8 +72,8 @@ fn places(node: &mut ImportedNode, x: Operand, pool: &Pool, out: &Shape, row_maj
         }
         sum as i64
     };
-    let index = node.constant(Tensor::from_fn(table.clone(), |at| numbered(at, true)));
-    let numbers = node.constant(Tensor::from_fn(Shape::from([taps * count]), |at| numbered(at, row_major)));
+    let index = node.constant_of([taps, count], |at| numbered(at, true))?;
+    let numbers = node.constant_of([taps * count], |at| numbered(at, row_major))?;
     let flat = node.reshape(x, Shape::from([planes[0], planes[1], cells]))?;
     let side_by_side = node.apply(ops::Gather { axis: 2 }, &[flat, index])?;
     let best = node.apply(ops::ArgExtreme { axis: 2, keep: false, max: true, last: false }, &[side_by_side])?;
@@ -85,9 +83,7 @@ fn places(node: &mut ImportedNode, x: Operand, pool: &Pool, out: &Shape, row_maj
     let columns = node.positions(count, 2, 3)?;
     let at = node.binary(Binary::Add, rows, columns)?;
     let cell = node.rows(numbers, at)?;
-    let plane = Shape::from([planes[0], planes[1], 1]);
-    node.reserve(DType::I64, &plane)?;
-    let starts = node.constant(Tensor::from_fn(plane, |plane| (plane * cells) as i64));
+    let starts = node.constant_of([planes[0], planes[1], 1], |plane| (plane * cells) as i64)?;
     let place = node.binary(Binary::Add, cell, starts)?;
     node.reshape(place, out.clone())
 }

@@ -3,7 +3,7 @@
 use ir::Refusal;
 use ir::ops::{Coordinates, Resize, ResizeMode, Rounding};
 use smallvec::SmallVec;
-use types::{DType, Shape, Tensor};
+use types::Shape;
 
 use crate::common::{NodeResult, Operand, axis, counts, refuse};
 use crate::onnx::node::ImportedNode;
@@ -94,12 +94,11 @@ fn extrapolated(
     }
     for axis in 0..rank {
         let extent = resize.shape[axis];
-        node.reserve(DType::Bool, &Shape::from([extent]))?;
-        let outside: Vec<bool> = (0..extent).map(|ix| resize.is_outside(axis, from[axis], ix)).collect();
-        if !outside.contains(&true) {
+        let outside = node.computed(Shape::from([extent]), |ix| resize.is_outside(axis, from[axis], ix))?;
+        if outside.as_slice().is_some_and(|outside| !outside.contains(&true)) {
             continue;
         }
-        let outside = node.constant(Tensor::vector(outside));
+        let outside = node.constant(outside);
         let outside = node.aligned(outside, axis, rank)?;
         let beyond = node.number(f64::from(beyond), node.dtype(y));
         y = node.select(outside, beyond, y)?;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ir::{Refusal, ops};
 use types::pointwise::Binary;
-use types::{DType, Shape, Tensor, strides};
+use types::{Shape, strides};
 
 use super::window::Window;
 use crate::common::{NodeResult, Operand, axis, counts, refuse};
@@ -110,7 +110,6 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
         };
         out.push(extent);
     }
-    node.reserve(dtype, &out)?;
     let size = out.elements();
     let writes: Vec<(usize, usize)> = index
         .iter()
@@ -118,7 +117,7 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
         .map(|(update, &to)| Ok((usize::try_from(to).ok().filter(|&to| to < size).ok_or(to)?, update)))
         .collect::<Result<_, i64>>()
         .map_err(|to| Refusal(format!("indices must be within {out}, got {to}")))?;
-    let zeros = node.constant(Tensor::full(out.clone(), 0.0f32).cast(dtype));
+    let zeros = node.constant_as(dtype, out.clone(), |_| 0.0f32)?;
     let y = written(node, zeros, x, &writes, None)?;
     let wanted = match node.optional(2) {
         None => out.clone(),
@@ -165,20 +164,16 @@ fn written(
     for layer in 0..layers {
         // Data, then updates, as one table; positions without an update in this layer keep their element.
         let table = node.apply(ops::Concat { axis: 0 }, &[flat, updates])?;
-        node.reserve(DType::I64, &shape)?;
-        let from = Tensor::from_fn(Shape::from([size]), |to| {
+        let from = node.constant_of([size], |to| {
             let update = by_place.get(&to).and_then(|updates| updates.get(layer));
             update.map_or(to, |update| size + update) as i64
-        });
-        let from = node.constant(from);
+        })?;
         let next = node.rows(table, from)?;
         flat = match reduction {
             None => next,
             Some(function) => {
-                let touched = Tensor::from_fn(Shape::from([size]), |to| {
-                    by_place.get(&to).is_some_and(|updates| layer < updates.len())
-                });
-                let touched = node.constant(touched);
+                let touched =
+                    node.constant_of([size], |to| by_place.get(&to).is_some_and(|updates| layer < updates.len()))?;
                 let combined = node.binary(function, flat, next)?;
                 node.select(touched, combined, flat)?
             }

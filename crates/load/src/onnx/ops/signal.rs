@@ -3,7 +3,7 @@
 use std::f64::consts::PI;
 
 use ir::{Refusal, ops};
-use types::{DType, Shape, Tensor};
+use types::{DType, Shape};
 
 use crate::common::{NodeResult, Operand, axis, counts, refuse};
 use crate::onnx::node::ImportedNode;
@@ -14,12 +14,9 @@ fn window(node: &mut ImportedNode, terms: &[f64]) -> NodeResult {
     let periodic = node.int_or("periodic", 1)? != 0;
     let dtype = node.dtype_attribute("output_datatype")?.unwrap_or(DType::F32);
     let period = if periodic { size as f64 } else { size as f64 - 1.0 };
-    let shape = Shape::from([size]);
-    node.reserve(DType::F64, &shape)?;
     let at =
         |n: usize| (0..).zip(terms).map(|(k, term)| term * (2.0 * PI * f64::from(k) * n as f64 / period).cos()).sum();
-    let window = Tensor::from_fn(shape, |n| -> f64 { at(n) });
-    Ok(vec![node.constant(window.cast(dtype))])
+    Ok(vec![node.constant_as(dtype, [size], |n| -> f64 { at(n) })?])
 }
 
 pub(super) fn hann(node: &mut ImportedNode) -> NodeResult {
@@ -84,11 +81,10 @@ fn transform(
     let outer: usize = moved[..rank - 2].iter().product();
     let x = node.reshape(x, Shape::from([outer, used * parts]))?;
     let matrix_shape = Shape::from([used * parts, bins * 2]);
-    node.reserve(DType::F32, &matrix_shape)?;
     let sign = if inverse { 1.0 } else { -1.0 };
     let scale = if inverse { 1.0 / length as f64 } else { 1.0 };
     // A row per part of each element, a column per part of each result.
-    let matrix = Tensor::from_fn(matrix_shape, |place| {
+    let matrix = node.computed(matrix_shape, |place| {
         let (row, column) = (place / (bins * 2), place % (bins * 2));
         let angle = sign * 2.0 * PI * ((row / parts) * (column / 2) % length) as f64 / length as f64;
         let number = match (row % parts, column % 2) {
@@ -98,7 +94,7 @@ fn transform(
             (_, _) => angle.cos(),
         };
         (number * scale) as f32
-    });
+    })?;
     let matrix = node.constant(matrix);
     let y = node.apply(ops::MatMul::default(), &[x, matrix])?;
     let out: Shape = moved[..rank - 2].iter().copied().chain([bins, 2]).collect();
@@ -129,10 +125,7 @@ pub(super) fn stft(node: &mut ImportedNode) -> NodeResult {
         refuse!("frames of {length} with step {step} do not fit {samples} samples");
     };
     let frames = room / step + 1;
-    let places = Shape::from([frames, length]);
-    node.reserve(DType::I64, &places)?;
-    let places = Tensor::from_fn(places, |at| (at / length * step + at % length) as i64);
-    let places = node.constant(places);
+    let places = node.constant_of([frames, length], |at| (at / length * step + at % length) as i64)?;
     let flat = node.reshape(signal, Shape::from([batch, samples]))?;
     let mut x = node.apply(ops::Gather { axis: 1 }, &[flat, places])?;
     if let Some(window) = node.optional(2) {
@@ -151,12 +144,11 @@ pub(super) fn mel_weights(node: &mut ImportedNode) -> NodeResult {
     let dtype = node.dtype_attribute("output_datatype")?.unwrap_or(DType::F32);
     let (bands, length) = (counts(&[bands as i64], "num_mel_bins")?[0], counts(&[length as i64], "dft_length")?[0]);
     let shape = Shape::from([length / 2 + 1, bands]);
-    node.reserve(DType::F64, &shape)?;
     let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
     let hertz = |mel: f64| 700.0 * (10f64.powf(mel / 2595.0) - 1.0);
     let step = (mel(high) - mel(low)) / (bands + 2) as f64;
     let edge = |at: usize| ((length + 1) as f64 * hertz(mel(low) + at as f64 * step) / rate).floor();
-    let weights = Tensor::from_fn(shape, |place| -> f64 {
+    let weights = node.computed(shape, |place| -> f64 {
         let (bin, band) = ((place / bands) as f64, place % bands);
         let [left, middle, right] = [edge(band), edge(band + 1), edge(band + 2)];
         if middle == left && bin == middle {
@@ -168,6 +160,6 @@ pub(super) fn mel_weights(node: &mut ImportedNode) -> NodeResult {
         } else {
             0.0
         }
-    });
+    })?;
     Ok(vec![node.constant(weights.cast(dtype))])
 }

@@ -76,7 +76,7 @@ pub(super) fn tf_idf(node: &mut ImportedNode) -> NodeResult {
     // Columns without an n-gram are 0, the last entry.
     let zeros = Shape::from([rows, 1]);
     node.reserve(DType::F32, &Shape::from([rows.max(1), width]))?;
-    parts.push(node.constant(Tensor::full(zeros, 0.0f32)));
+    parts.push(node.constant_of(zeros, |_| 0.0f32)?);
     let mut order = vec![places.len() as i64; width];
     for (from, &to) in places.iter().enumerate() {
         order[to] = from as i64;

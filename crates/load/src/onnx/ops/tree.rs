@@ -95,10 +95,10 @@ pub(super) fn ensemble(node: &mut ImportedNode) -> NodeResult {
     // The weight of a leaf is in the column of its target.
     let share = if is_mean { 1.0 / roots.len() as f64 } else { 1.0 };
     let numbers = weights.to_f64();
-    let table = Tensor::from_fn(Shape::from([width, targets]), |at| {
+    let table = node.computed(Shape::from([width, targets]), |at| {
         let leaf = paths[at / targets].leaf;
         if leaf_targets[leaf] == at % targets { numbers[leaf] * share } else { 0.0 }
-    });
+    })?;
     let table = node.constant_of_file(table.cast(dtype));
     let reached = node.cast(is_reached, dtype)?;
     let y = node.mat_mul(reached, table)?;

@@ -3,30 +3,37 @@
 mod unroll;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
-use ir::{Graph, Refusal};
-use types::{DType, Scope};
+use ir::{Refusal, TensorType, Trainable};
+use types::{Bytes, DType, LoadBudget, Scope, Tensor};
 
 use super::bind::bind;
 use super::external::ExternalData;
 use super::model::{self, Model, Node};
 use super::node::{Entry, ImportedNode, NodeSource};
-use super::{LoadError, Options, ops, tensor};
+use super::{LoadError, Options, Purpose, ops, tensor};
 use crate::UnsupportedNode;
 use crate::common::{Builder, Operand, refuse};
 
-/// The newest supported opset of the default domain.
-const OPSET_NEWEST: i64 = 22;
+/// The newest supported opset of the default domain. Since opset 22, existing operators got element types and attributes,
+/// and kept the meaning of all others; new operators are refused by name.
+const OPSET_NEWEST: i64 = 25;
 
 /// Translates a model.
 pub(super) fn translate(
     model: &Model,
     external: Option<&dyn ExternalData>,
     options: &Options,
-) -> Result<Graph, LoadError> {
+    purpose: Purpose,
+    budget: &Rc<LoadBudget>,
+) -> Result<Trainable, LoadError> {
     let graph = &model.graph;
+    let builder = Builder::new(graph.name, budget.clone());
     let mut translator = Translator {
-        builder: Builder::new(graph.name),
+        builder: if purpose == Purpose::Training { builder.for_training() } else { builder },
+        weights: &options.weights,
+        budget,
         names: BTreeMap::new(),
         defined: Vec::new(),
         opset: default_opset(model)?,
@@ -38,6 +45,9 @@ pub(super) fn translate(
     };
     // Before IR version 4, every initializer was also listed as an input.
     let initializers: BTreeSet<&str> = graph.initializers.iter().map(|tensor| tensor.name).collect();
+    if let Some(name) = options.weights.keys().find(|name| !initializers.contains(name.as_str())) {
+        return Err(LoadError::UnknownWeight { name: name.clone() });
+    }
     let infos: Vec<_> = graph.inputs.iter().filter(|info| !initializers.contains(info.name)).collect();
     let inputs = match bind(&infos, options) {
         Ok(inputs) => inputs,
@@ -74,11 +84,14 @@ pub(super) fn translate(
         return Err(malformed("the graph must have at least one output".to_string()));
     }
     translator.builder.graph.set_outputs(named);
-    Ok(translator.builder.graph)
+    Ok(translator.builder.into_trainable())
 }
 
 struct Translator<'a> {
     builder: Builder,
+    /// Replacements of initializers.
+    weights: &'a BTreeMap<String, Tensor>,
+    budget: &'a LoadBudget,
     names: BTreeMap<&'a str, Entry>,
     /// The keys of `names`, in the order of definition.
     defined: Vec<&'a str>,
@@ -99,10 +112,21 @@ impl<'a> Translator<'a> {
             return Err(malformed("sparse initializers are not supported".to_string()));
         }
         for proto in &graph.initializers {
-            let tensor = tensor::read(proto, self.external).map_err(|problem| problem.of(proto.name))?;
+            let tensor = tensor::read(proto, self.external, self.budget).map_err(|problem| problem.of(proto.name))?;
             // Weights may be stored as int8.
             let in_bytes = matches!(tensor.dtype(), DType::I8 | DType::U8) && 1 < tensor.shape().rank();
             let is_learned = tensor.dtype().is_float() || in_bytes;
+            // Exporters write numbers such as an epsilon as initializers too.
+            let is_learned = is_learned && !(self.builder.training.is_some() && tensor.shape().rank() == 0);
+            let tensor = match self.weights.get(proto.name) {
+                None => tensor,
+                Some(other) if (other.dtype(), other.shape()) == (tensor.dtype(), tensor.shape()) => other.clone(),
+                Some(other) => {
+                    let (want, got) = (TensorType::of(&tensor), TensorType::of(other));
+                    let reason = format!("must be {want} as in the model, got {got} in the file of weights");
+                    return Err(LoadError::Tensor { tensor: proto.name.to_string(), reason });
+                }
+            };
             let operand = self.builder.add_constant(proto.name, tensor, is_learned);
             self.define(proto.name, Entry::Operand(operand))?;
         }
@@ -126,15 +150,25 @@ impl<'a> Translator<'a> {
     }
 
     fn node(&mut self, ix: usize, node: &Node<'a>) -> Result<(), LoadError> {
+        /// More than the names, entries and constants of a node take.
+        const NODE: Bytes = Bytes(512);
         let reader = || format!("node `{}`", node_name(ix, node));
+        let limit = |error| LoadError::Limit { at: reader(), error };
+        self.budget.take(NODE).map_err(limit)?;
         let inputs: Vec<Option<Entry>> = node
             .inputs
             .iter()
             .map(|name| if name.is_empty() { Ok(None) } else { self.lookup(name, &reader()).map(Some) })
             .collect::<Result<_, _>>()?;
         let mut outputs = self.outputs(ix, node, inputs)?.unwrap_or_default().into_iter();
+        if let Some(error) = self.budget.exceeded() {
+            return Err(limit(error.clone()));
+        }
         for name in &node.outputs {
             let entry = outputs.next().unwrap_or(Entry::Refused);
+            if let Entry::Sequence(list) = &entry {
+                self.budget.take(Bytes(16 * list.len() as u64)).map_err(limit)?;
+            }
             if !name.is_empty() {
                 self.define(name, entry)?;
             }

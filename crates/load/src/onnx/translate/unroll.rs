@@ -8,6 +8,7 @@ use super::{Entry, Translator, malformed, node_name};
 use crate::common::{self, NodeResult, Operand, axis, refuse};
 use crate::onnx::LoadError;
 use crate::onnx::model::{self, Node};
+use crate::onnx::proto::Reader;
 
 /// Most iterations of all loops of a model; those of nested loops multiply.
 const ITERATIONS_MAX: usize = 4096;
@@ -270,7 +271,7 @@ impl<'a> Translator<'a> {
         if DEPTH_MAX <= self.depth {
             return Err(malformed(format!("subgraphs must be nested at most {DEPTH_MAX} deep")));
         }
-        model::Graph::read(bytes)
+        model::Graph::read(Reader::new(bytes, "a subgraph", self.budget))
     }
 
     /// Translates the nodes of a subgraph with these inputs and returns its outputs. Its names are removed afterwards.

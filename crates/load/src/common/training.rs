@@ -1,0 +1,109 @@
+//! [`Notes`]: facts of a model besides its graph that training uses, noted while it is translated.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ir::ops::{BatchNorm, Dropout};
+use ir::{LossForm, LossMean, LossTerm, Moving, Refusal, Trainable, ValueId};
+use types::{DType, Shape};
+
+use super::{Builder, ImportedNode, Operand, refuse};
+
+/// Notes about the graph under construction.
+#[derive(Default)]
+pub(crate) struct Notes {
+    heads: Vec<LossTerm>,
+    moving: BTreeMap<ValueId, Moving>,
+    /// Matrices under the names of their transposes.
+    pub(super) transposed: BTreeSet<ValueId>,
+    key: Option<ValueId>,
+    /// Dropouts so far; each draws from a stream of its own.
+    dropouts: u32,
+}
+
+impl Builder {
+    /// A builder that keeps dropout and losses, and does not compute with weights.
+    pub(crate) fn for_training(self) -> Builder {
+        Builder { training: Some(Notes::default()), ..self }
+    }
+
+    /// The graph with the notes.
+    pub(crate) fn into_trainable(self) -> Trainable {
+        let Notes { heads, moving, transposed, key, dropouts: _ } = self.training.unwrap_or_default();
+        Trainable { graph: self.graph, heads, moving, transposed, key }
+    }
+}
+
+/// A loss at the end of a symbol.
+pub(crate) struct LossHead {
+    pub(crate) form: LossForm,
+    pub(crate) mean: LossMean,
+    pub(crate) scale: f64,
+    pub(crate) prediction: Operand,
+    /// The result that people compare with labels.
+    pub(crate) output: Operand,
+    pub(crate) label: Option<Operand>,
+}
+
+impl<N> ImportedNode<'_, N> {
+    pub(crate) fn is_training(&self) -> bool {
+        self.builder.training.is_some()
+    }
+
+    /// `x` in inference; in training zeros at random places, and the other elements scaled.
+    pub(crate) fn dropout(&mut self, x: Operand, rate: f64) -> Result<Operand, Refusal> {
+        let Some(notes) = &mut self.builder.training else { return Ok(x) };
+        if rate == 0.0 {
+            return Ok(x);
+        }
+        let stream = notes.dropouts;
+        notes.dropouts += 1;
+        let key = match notes.key {
+            Some(key) => key,
+            None => {
+                let key = self.builder.graph.add_input("key", DType::I64, Shape::from([2]));
+                *notes.key.insert(key)
+            }
+        };
+        self.apply_f32(Dropout { rate: rate as f32, stream }, &[x, Operand::Value(key)])
+    }
+
+    /// Batch normalization with running statistics, and how these move in training.
+    pub(crate) fn batch_norm(
+        &mut self,
+        operands: &[Operand],
+        epsilon: f32,
+        moving: Moving,
+    ) -> Result<Operand, Refusal> {
+        let y = self.apply_f32(BatchNorm { epsilon }, operands)?;
+        if let (Some(notes), Operand::Value(y)) = (&mut self.builder.training, y) {
+            notes.moving.insert(y, moving);
+        }
+        Ok(y)
+    }
+
+    /// Notes a loss.
+    pub(crate) fn note_head(&mut self, head: LossHead) {
+        let LossHead { form, mean, scale, prediction, output, label } = head;
+        let (prediction, output) = (self.builder.value(prediction), self.builder.value(output));
+        let label = label.map(|label| self.builder.value(label));
+        let head = LossTerm { form, mean, scale: scale as f32, prediction, output: Some(output), label };
+        if let Some(notes) = &mut self.builder.training {
+            notes.heads.push(head);
+        }
+    }
+
+    /// An input for labels that the file names without a shape.
+    pub(crate) fn label_input(&mut self, name: &str, dtype: DType, shape: Shape) -> Result<Operand, Refusal> {
+        let graph = &mut self.builder.graph;
+        let found = graph.inputs().iter().copied().find(|&input| graph.value(input).name == name);
+        match found {
+            None => Ok(Operand::Value(graph.add_input(name, dtype, shape))),
+            Some(input) if graph.ty(input).shape == shape && graph.ty(input).dtype == dtype => {
+                Ok(Operand::Value(input))
+            }
+            Some(input) => {
+                refuse!("labels `{name}` must be {dtype}{shape} here, but are {} elsewhere", graph.ty(input))
+            }
+        }
+    }
+}
