@@ -1,0 +1,390 @@
+//! [`Config`]: an experiment file, and the cells of its grid.
+//!
+//! ```toml
+//! [parameters]                     # one value for all cells
+//! "exp.num_batches" = 20
+//! [variables]                      # a list of values; cells are all combinations
+//! "exp.model" = ["alexnet", "resnet18"]
+//! "exp.replica_batch" = [1, 8]
+//! [[extensions]]                   # applies to cells that match the condition
+//! condition = { "exp.model" = "alexnet" }
+//! parameters = { "exp.num_batches" = 50 }
+//! cases = [{ "exp.threads" = 1 }, { "exp.threads" = 2 }]
+//! ```
+//!
+//! `${NAME}` in a text is replaced by the value of another parameter. A condition's value is a text, number or boolean that
+//! must be equal, a list that must have the value, or a pattern with `*`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::parameter::{PARAMETERS, nearest};
+use crate::lines::Values;
+
+/// An experiment file with the changes of the command line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config {
+    /// One value for all cells.
+    pub parameters: Values,
+    /// A list of values each.
+    pub variables: BTreeMap<String, Vec<Value>>,
+    extensions: Vec<Extension>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Extension {
+    condition: Values,
+    parameters: Values,
+    cases: Vec<Values>,
+}
+
+/// One benchmark of the grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GridCell {
+    /// All parameters with their final values.
+    pub values: Values,
+    /// The digest of the values: equal cells have equal ids in every run.
+    pub id: String,
+}
+
+/// Why an experiment cannot be planned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The file is not TOML or JSON.
+    #[error("{0}")]
+    Syntax(String),
+    /// A table or list is missing or of another form.
+    #[error("{0}")]
+    Form(String),
+    /// A parameter does not exist.
+    #[error("`{name}` is not a parameter; the nearest are {nearest}; names that begin with `user.` are free")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Known names.
+        nearest: String,
+    },
+    /// A value has another type.
+    #[error("`{name}` must be of type {kind}, got {value}")]
+    Type {
+        /// The parameter.
+        name: String,
+        /// The type.
+        kind: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// `${NAME}` cannot be replaced.
+    #[error("`{name}`: {reason}")]
+    Substitution {
+        /// The parameter with the text.
+        name: String,
+        /// The reason.
+        reason: String,
+    },
+}
+
+impl Config {
+    /// Reads an experiment: JSON if it begins with `{`, else TOML. Tables may be nested: `[parameters.exp]` with `model`
+    /// is `exp.model`.
+    ///
+    /// # Errors
+    /// Another syntax or form; unknown parameters.
+    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        let value: Value = match text.trim_start().starts_with('{') {
+            true => serde_json::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?,
+            false => basic_toml::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?,
+        };
+        let Value::Object(mut file) = value else {
+            return Err(ConfigError::Form("an experiment must be a table".into()));
+        };
+        let mut table = |name: &str| table_of(name, file.remove(name));
+        let (parameters, lists) = (table("parameters")?, table("variables")?);
+        let mut config = Config::default();
+        for (name, value) in parameters {
+            config.set(&name, value)?;
+        }
+        for (name, value) in lists {
+            config.vary(&name, value)?;
+        }
+        match file.remove("extensions") {
+            None => {}
+            Some(Value::Array(extensions)) => {
+                config.extensions = extensions.into_iter().map(extension).collect::<Result<_, _>>()?;
+            }
+            Some(_) => return Err(ConfigError::Form("`extensions` must be a list of tables".into())),
+        }
+        match file.keys().next() {
+            None => Ok(config),
+            Some(name) => {
+                let known = "parameters, variables, extensions";
+                Err(ConfigError::Form(format!("`{name}` is not a table of an experiment; the tables are {known}")))
+            }
+        }
+    }
+
+    /// Sets a parameter, which is then no variable.
+    ///
+    /// # Errors
+    /// An unknown parameter; a value of another type.
+    pub fn set(&mut self, name: &str, value: Value) -> Result<(), ConfigError> {
+        check(name, &value)?;
+        self.variables.remove(name);
+        self.parameters.insert(name.to_string(), value);
+        Ok(())
+    }
+
+    /// Sets the list of values of a variable.
+    ///
+    /// # Errors
+    /// As [`Config::set`]; a value that is no list or an empty one.
+    pub fn vary(&mut self, name: &str, values: Value) -> Result<(), ConfigError> {
+        let Value::Array(values) = values else {
+            return Err(ConfigError::Form(format!("variable `{name}` must be a list, got {values}")));
+        };
+        if values.is_empty() {
+            return Err(ConfigError::Form(format!("variable `{name}` must have at least one value")));
+        }
+        values.iter().try_for_each(|value| check(name, value))?;
+        self.parameters.remove(name);
+        self.variables.insert(name.to_string(), values);
+        Ok(())
+    }
+
+    /// The configuration as JSON, with defaults.
+    pub fn json(&self) -> Value {
+        let mut parameters = defaults();
+        parameters.extend(self.parameters.clone());
+        let extension = |extension: &Extension| {
+            serde_json::json!({
+                "condition": extension.condition, "parameters": extension.parameters, "cases": extension.cases,
+            })
+        };
+        let extensions: Vec<Value> = self.extensions.iter().map(extension).collect();
+        serde_json::json!({ "parameters": parameters, "variables": self.variables, "extensions": extensions })
+    }
+
+    /// The cells in their order: the last variable by name varies fastest. Equal cells occur once.
+    ///
+    /// # Errors
+    /// A substitution that fails; a value of another type after it; a cell without a model or command.
+    pub fn plan(&self) -> Result<Vec<GridCell>, ConfigError> {
+        let mut combinations = vec![self.parameters.clone()];
+        for (name, values) in &self.variables {
+            let with = |base: &Values| {
+                let with = |value: &Value| {
+                    let mut own = base.clone();
+                    own.insert(name.clone(), value.clone());
+                    own
+                };
+                values.iter().map(with).collect::<Vec<_>>()
+            };
+            combinations = combinations.iter().flat_map(with).collect();
+        }
+        let (mut cells, mut seen) = (Vec::new(), BTreeSet::new());
+        for combination in combinations {
+            for mut values in self.extended(combination) {
+                for (name, value) in defaults() {
+                    values.entry(name).or_insert(value);
+                }
+                let cell = GridCell::new(substituted(&values)?);
+                let has =
+                    |name: &str| cell.values.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+                if !has("exp.model") && !has("exp.command") {
+                    return Err(ConfigError::Form("a cell must have `exp.model` or `exp.command`".into()));
+                }
+                if seen.insert(cell.id.clone()) {
+                    cells.push(cell);
+                }
+            }
+        }
+        Ok(cells)
+    }
+
+    /// The cells that extensions make of one combination, in the order of the file.
+    fn extended(&self, combination: Values) -> Vec<Values> {
+        let mut cells = vec![combination];
+        for extension in &self.extensions {
+            let mut next = Vec::new();
+            for mut cell in cells {
+                let mut all = defaults();
+                all.extend(cell.clone());
+                if !extension.condition.iter().all(|(name, wanted)| matches(wanted, all.get(name))) {
+                    next.push(cell);
+                    continue;
+                }
+                cell.extend(extension.parameters.clone());
+                match extension.cases.is_empty() {
+                    true => next.push(cell),
+                    false => next.extend(extension.cases.iter().map(|case| {
+                        let mut own = cell.clone();
+                        own.extend(case.clone());
+                        own
+                    })),
+                }
+            }
+            cells = next;
+        }
+        cells
+    }
+}
+
+impl GridCell {
+    fn new(values: Values) -> GridCell {
+        let text = serde_json::to_string(&values).expect("a map of JSON values");
+        GridCell { id: format!("{:016x}", xxh3_64(text.as_bytes())), values }
+    }
+
+    /// A text; empty if absent.
+    pub fn text(&self, name: &str) -> &str {
+        self.values.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A number; 0 if absent.
+    pub fn number(&self, name: &str) -> f64 {
+        self.values.get(name).and_then(Value::as_f64).unwrap_or_default()
+    }
+}
+
+fn defaults() -> Values {
+    let defaults = PARAMETERS.iter().map(|own| (own.name.to_string(), own.default_value()));
+    defaults.filter(|(_, value)| !value.is_null()).collect()
+}
+
+fn check(name: &str, value: &Value) -> Result<(), ConfigError> {
+    if name.starts_with("user.") {
+        return Ok(());
+    }
+    let Some(parameter) = PARAMETERS.iter().find(|own| own.name == name) else {
+        return Err(ConfigError::Unknown { name: name.into(), nearest: nearest(name).join(", ") });
+    };
+    match parameter.accepts(value) {
+        true => Ok(()),
+        false => Err(ConfigError::Type { name: name.into(), kind: parameter.kind, value: value.to_string() }),
+    }
+}
+
+/// A table with dotted names; an absent one is empty.
+fn table_of(name: &str, value: Option<Value>) -> Result<Values, ConfigError> {
+    let mut flat = Values::new();
+    match value {
+        None => {}
+        Some(Value::Object(table)) => flatten("", table, &mut flat),
+        Some(_) => return Err(ConfigError::Form(format!("`{name}` must be a table"))),
+    }
+    Ok(flat)
+}
+
+fn flatten(prefix: &str, table: Map<String, Value>, flat: &mut Values) {
+    for (name, value) in table {
+        let name = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+        match value {
+            // DLBS's own files describe a parameter: {"val": .., "desc": ..}.
+            Value::Object(mut inner) if inner.contains_key("val") => {
+                flat.insert(name, inner.remove("val").unwrap_or_default());
+            }
+            Value::Object(inner) => flatten(&name, inner, flat),
+            value => {
+                flat.insert(name, value);
+            }
+        }
+    }
+}
+
+fn extension(value: Value) -> Result<Extension, ConfigError> {
+    let Value::Object(mut table) = value else {
+        return Err(ConfigError::Form("an extension must be a table".into()));
+    };
+    let condition = table_of("condition", table.remove("condition"))?;
+    let parameters = table_of("parameters", table.remove("parameters"))?;
+    let cases = match table.remove("cases") {
+        None => vec![],
+        Some(Value::Array(cases)) => {
+            cases.into_iter().map(|case| table_of("cases", Some(case))).collect::<Result<_, _>>()?
+        }
+        Some(_) => return Err(ConfigError::Form("`cases` must be a list of tables".into())),
+    };
+    if let Some(name) = table.keys().next() {
+        return Err(ConfigError::Form(format!("`{name}` is not a part of an extension")));
+    }
+    for (name, value) in parameters.iter().chain(cases.iter().flatten()) {
+        check(name, value)?;
+    }
+    for (name, value) in &condition {
+        let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        // The type of a pattern is that of a text.
+        values.iter().filter(|value| !value.is_string()).try_for_each(|value| check(name, value))?;
+        check(name, &Value::String("${any}".into()))?;
+    }
+    Ok(Extension { condition, parameters, cases })
+}
+
+fn matches(wanted: &Value, found: Option<&Value>) -> bool {
+    let Some(found) = found else { return false };
+    match (wanted, found) {
+        (Value::Array(list), _) => list.iter().any(|wanted| matches(wanted, Some(found))),
+        (Value::String(pattern), Value::String(text)) => matches_pattern(pattern, text),
+        _ => wanted == found,
+    }
+}
+
+/// `*` is any text.
+fn matches_pattern(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// The values with every `${NAME}` replaced.
+fn substituted(values: &Values) -> Result<Values, ConfigError> {
+    let mut done = Values::new();
+    for name in values.keys() {
+        let value = resolve(name, values, &mut vec![])?;
+        check(name, &value)?;
+        done.insert(name.clone(), value);
+    }
+    Ok(done)
+}
+
+fn resolve<'a>(name: &'a str, values: &'a Values, stack: &mut Vec<&'a str>) -> Result<Value, ConfigError> {
+    let refused = |reason: String| Err(ConfigError::Substitution { name: name.to_string(), reason });
+    let Some(value) = values.get(name) else {
+        return refused("there is no parameter of this name to substitute".into());
+    };
+    let Some(text) = value.as_str().filter(|text| text.contains("${")) else { return Ok(value.clone()) };
+    if stack.contains(&name) {
+        return refused(format!("substitutions form a cycle: {}", stack.join(", ")));
+    }
+    stack.push(name);
+    let mut parts = text.split("${");
+    let mut result = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let Some((other, rest)) = part.split_once('}') else {
+            return refused(format!("`${{` without `}}` in `{text}`"));
+        };
+        let value = resolve(other, values, stack)?;
+        if text.len() == other.len() + 3 {
+            // The whole text: the value keeps its type.
+            stack.pop();
+            return Ok(value);
+        }
+        match value {
+            Value::String(text) => result.push_str(&text),
+            value => result.push_str(&value.to_string()),
+        }
+        result.push_str(rest);
+    }
+    stack.pop();
+    Ok(Value::String(result))
+}

@@ -1,0 +1,16 @@
+//! Experiments: a grid of benchmarks, each a process whose log has result lines.
+//!
+//! [`Config`] reads parameters, variables and extensions; [`Config::plan`] makes one [`GridCell`] for each combination;
+//! [`Runner`] runs the cells that the [`Journal`] lacks.
+
+mod config;
+mod journal;
+mod parameter;
+mod report;
+mod run;
+
+pub use config::{Config, ConfigError, GridCell};
+pub use journal::{CellOutcome, Journal};
+pub use parameter::{PARAMETERS, Parameter, nearest, search};
+pub use report::{TableSelection, comparison, exploration, memory_table, scaling, timelines};
+pub use run::{GridEvent, Rerun, RunReport, Runner};

@@ -1,0 +1,139 @@
+//! [`ResultTable`]: results as text, CSV, Markdown, and a page with bars.
+
+use std::fmt::Write;
+
+/// A titled table of text cells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResultTable {
+    /// The title.
+    pub title: String,
+    /// The names of the columns.
+    pub columns: Vec<String>,
+    /// The rows, a cell for each column.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl ResultTable {
+    /// A table without rows.
+    pub fn new(title: impl Into<String>, columns: &[&str]) -> ResultTable {
+        ResultTable { title: title.into(), columns: columns.iter().map(ToString::to_string).collect(), rows: vec![] }
+    }
+
+    /// Aligned columns; numbers to the right.
+    pub fn text(&self) -> String {
+        let all = || std::iter::once(&self.columns).chain(&self.rows);
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0))
+            .collect();
+        let numeric: Vec<bool> = (0..self.columns.len())
+            .map(|column| self.rows.iter().all(|row| row[column].is_empty() || is_number(&row[column])))
+            .collect();
+        let mut text = format!("{}\n", self.title);
+        for row in all() {
+            let mut line = String::new();
+            for ((cell, &width), numeric) in row.iter().zip(&widths).zip(&numeric) {
+                let pad = " ".repeat(width - cell.chars().count());
+                let _ = match numeric {
+                    true => write!(line, "  {pad}{cell}"),
+                    false => write!(line, "  {cell}{pad}"),
+                };
+            }
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        text
+    }
+
+    /// Comma-separated values (RFC 4180), without the title.
+    pub fn csv(&self) -> String {
+        let quoted = |cell: &String| match cell.contains([',', '"', '\n']) {
+            true => format!("\"{}\"", cell.replace('"', "\"\"")),
+            false => cell.clone(),
+        };
+        let line = |row: &Vec<String>| row.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n";
+        std::iter::once(&self.columns).chain(&self.rows).map(line).collect()
+    }
+
+    /// A Markdown heading and table.
+    pub fn markdown(&self) -> String {
+        let line = |row: &Vec<String>| {
+            let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let rule = format!("| {} |\n", vec!["---"; self.columns.len()].join(" | "));
+        let rows: String = self.rows.iter().map(line).collect();
+        format!("## {}\n\n{}{rule}{rows}\n", self.title, line(&self.columns))
+    }
+
+    /// A section of a page. Cells of numeric columns have a bar in proportion to the largest of the column.
+    pub fn html(&self) -> String {
+        let mut html = format!("<section><h2>{}</h2><div class=\"scroll\"><table><thead><tr>", escape(&self.title));
+        for column in &self.columns {
+            let _ = write!(html, "<th scope=\"col\">{}</th>", escape(column));
+        }
+        html.push_str("</tr></thead><tbody>");
+        let most: Vec<f64> = (0..self.columns.len())
+            .map(|column| self.rows.iter().filter_map(|row| row[column].parse().ok()).fold(0.0, f64::max))
+            .collect();
+        for row in &self.rows {
+            html.push_str("<tr>");
+            for (cell, most) in row.iter().zip(&most) {
+                let _ = match cell.parse::<f64>() {
+                    Ok(value) if 0.0 < *most => {
+                        write!(
+                            html,
+                            "<td class=\"number\"><span class=\"bar\" style=\"width:{:.1}%\"></span>{}</td>",
+                            (100.0 * value / most).clamp(0.0, 100.0),
+                            escape(cell)
+                        )
+                    }
+                    _ => write!(html, "<td>{}</td>", escape(cell)),
+                };
+            }
+            html.push_str("</tr>");
+        }
+        html.push_str("</tbody></table></div></section>\n");
+        html
+    }
+
+    /// A page that needs neither network nor server: the tables, sortable by their headings, with a filter of rows.
+    pub fn page(title: &str, tables: &[ResultTable]) -> String {
+        let sections: String = tables.iter().map(ResultTable::html).collect();
+        include_str!("page.html").replace("{{title}}", &escape(title)).replace("{{sections}}", &sections)
+    }
+}
+
+fn is_number(cell: &str) -> bool {
+    cell.parse::<f64>().is_ok()
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> ResultTable {
+        let mut table = ResultTable::new("times <ms>", &["model", "ms"]);
+        table.rows = vec![vec!["a,b|\"c\"".into(), "1.5".into()], vec!["d".into(), "12".into()]];
+        table
+    }
+
+    #[test]
+    fn every_form_escapes_its_own_separators() {
+        assert_eq!(table().csv(), "model,ms\n\"a,b|\"\"c\"\"\",1.5\nd,12\n");
+        assert!(table().markdown().contains("| a,b\\|\"c\" | 1.5 |\n"));
+        let html = table().html();
+        assert!(html.contains("<h2>times &lt;ms&gt;</h2>") && html.contains("a,b|&quot;c&quot;"), "{html}");
+        assert!(html.contains("width:12.5%"), "{html}");
+        assert_eq!(table().text(), "times <ms>\n  model     ms\n  a,b|\"c\"  1.5\n  d         12\n");
+    }
+
+    #[test]
+    fn page_loads_nothing() {
+        let page = ResultTable::page("run & compare", &[table()]);
+        assert!(page.contains("<title>run &amp; compare</title>") && !page.contains("{{"));
+        assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("src="));
+    }
+}

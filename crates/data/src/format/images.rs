@@ -1,0 +1,185 @@
+//! Data sets of encoded images: a folder for each class, or MXNet's records.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use types::{Bytes, DType, Random, Shape};
+
+use crate::image::{ImagePipeline, decode_within};
+use crate::recordio::{ImageRecord, RecordFile};
+use crate::{Axes, DataError, DataField, Dataset};
+
+/// The largest file of an image.
+const FILE_MAX: Bytes = Bytes(1 << 30);
+
+/// Bytes for each pixel while an image is decoded: the coefficients of a progressive JPEG, its samples, and RGB.
+const DECODER_BYTES_PER_PIXEL: u64 = 12;
+
+/// Images in folders: the folders, sorted by name, are the classes.
+pub struct FolderDataset {
+    name: String,
+    files: Vec<(PathBuf, i64)>,
+    classes: Vec<String>,
+    pictures: Pictures,
+}
+
+/// Images in a RecordIO file.
+pub struct RecordDataset {
+    records: RecordFile,
+    labels: usize,
+    pictures: Pictures,
+}
+
+/// The decoding of all images of a data set.
+struct Pictures {
+    pipeline: ImagePipeline,
+    pixels_max: u64,
+    fields: Vec<DataField>,
+}
+
+impl Pictures {
+    fn new(pipeline: ImagePipeline, pixels_max: u64, label: DataField) -> Pictures {
+        let shape = Shape::from([pipeline.height, pipeline.width, pipeline.channels]);
+        let image = DataField { name: "images".into(), dtype: DType::U8, shape, axes: Axes::Pixels };
+        Pictures { pipeline, pixels_max, fields: vec![image, label] }
+    }
+
+    fn write(&self, bytes: &[u8], augment: Option<Random>, out: &mut [u8]) -> Result<(), String> {
+        let image = decode_within(bytes, self.pixels_max)?;
+        self.pipeline.apply(&image, augment, out);
+        Ok(())
+    }
+
+    fn scratch_bytes(&self) -> u64 {
+        self.pixels_max * DECODER_BYTES_PER_PIXEL
+    }
+}
+
+impl FolderDataset {
+    /// The PNG and JPEG files in the folders of `path`. Labels are `i64`.
+    ///
+    /// # Errors
+    /// A folder that cannot be read; no class or no image.
+    pub fn open(path: &Path, pipeline: ImagePipeline, pixels_max: u64) -> Result<FolderDataset, DataError> {
+        let (mut classes, mut files) = (Vec::new(), Vec::new());
+        for folder in sorted(path)?.into_iter().filter(|entry| entry.is_dir()) {
+            let images = sorted(&folder)?.into_iter().filter(|file| is_image(file));
+            files.extend(images.map(|file| (file, classes.len() as i64)));
+            classes.push(folder.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+        if files.is_empty() {
+            let reason = "it must have a folder for each class, with .png, .jpg or .jpeg files; found none";
+            return Err(DataError::source(path, reason));
+        }
+        let label = DataField { name: "labels".into(), dtype: DType::I64, shape: Shape::scalar(), axes: Axes::Plain };
+        let pictures = Pictures::new(pipeline, pixels_max, label);
+        Ok(FolderDataset { name: path.display().to_string(), files, classes, pictures })
+    }
+
+    /// The first `count` images only.
+    pub fn truncated(mut self, count: usize) -> FolderDataset {
+        self.files.truncate(count);
+        self
+    }
+
+    /// The names of the classes, by label.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+}
+
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let failed = |error| DataError::source(folder, error);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn is_image(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    matches!(&extension[..], "png" | "jpg" | "jpeg")
+}
+
+impl Dataset for FolderDataset {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn fields(&self) -> &[DataField] {
+        &self.pictures.fields
+    }
+
+    fn records(&self) -> usize {
+        self.files.len()
+    }
+
+    fn read(&self, record: usize, augment: Option<Random>, out: &mut [&mut [u8]]) -> Result<(), DataError> {
+        let absent = || DataError::record(self, record, format!("it has {} records", self.files.len()));
+        let (path, class) = self.files.get(record).ok_or_else(absent)?;
+        let failed = |reason: String| DataError::record(self, record, format!("`{}`: {reason}", path.display()));
+        let bytes = files::read(path, FILE_MAX).map_err(|error| failed(error.error.to_string()))?;
+        self.pictures.write(&bytes, augment, out[0]).map_err(failed)?;
+        out[1].copy_from_slice(&class.to_le_bytes());
+        Ok(())
+    }
+
+    fn scratch_bytes(&self) -> u64 {
+        self.pictures.scratch_bytes()
+    }
+}
+
+impl RecordDataset {
+    /// The images of a `.rec` file in the order of the file. Labels are `f32`: a scalar if the first record has one label,
+    /// else a vector.
+    ///
+    /// # Errors
+    /// As [`RecordFile::open`]; a first record that is not an image record.
+    pub fn open(path: &Path, pipeline: ImagePipeline, pixels_max: u64) -> Result<RecordDataset, DataError> {
+        let records = RecordFile::open(path)?;
+        let first = records.read(0).and_then(|bytes| ImageRecord::parse(&bytes).map(|record| record.labels.len()));
+        let labels = first.map_err(|reason| DataError::source(path, format!("the first record: {reason}")))?;
+        let shape = if labels == 1 { Shape::scalar() } else { Shape::from([labels]) };
+        let label = DataField { name: "labels".into(), dtype: DType::F32, shape, axes: Axes::Plain };
+        Ok(RecordDataset { records, labels, pictures: Pictures::new(pipeline, pixels_max, label) })
+    }
+
+    /// The first `count` records only.
+    pub fn truncated(mut self, count: usize) -> RecordDataset {
+        self.records.truncate(count);
+        self
+    }
+}
+
+impl Dataset for RecordDataset {
+    fn name(&self) -> &str {
+        self.records.path()
+    }
+
+    fn fields(&self) -> &[DataField] {
+        &self.pictures.fields
+    }
+
+    fn records(&self) -> usize {
+        self.records.records()
+    }
+
+    fn read(&self, record: usize, augment: Option<Random>, out: &mut [&mut [u8]]) -> Result<(), DataError> {
+        let failed = |reason: String| DataError::record(self, record, reason);
+        let bytes = self.records.read(record).map_err(failed)?;
+        let content = ImageRecord::parse(&bytes).map_err(failed)?;
+        if content.labels.len() != self.labels {
+            return Err(failed(format!("it must have {} labels, found {}", self.labels, content.labels.len())));
+        }
+        self.pictures.write(content.image, augment, out[0]).map_err(failed)?;
+        for (out, label) in out[1].as_chunks_mut::<4>().0.iter_mut().zip(content.labels) {
+            *out = label.to_le_bytes();
+        }
+        Ok(())
+    }
+
+    fn scratch_bytes(&self) -> u64 {
+        self.pictures.scratch_bytes()
+    }
+}
