@@ -1,0 +1,283 @@
+//! Sealed memory: [`Extent`]s are memfds that no process can write, grow or shrink any more. They have no name: without a
+//! descriptor there is no access. [`Mapped`] is a client's read-only view.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::core::ExtentId;
+
+/// Mappings start at multiples of this many bytes.
+pub const PAGE: u64 = 4096;
+
+/// Tensors in an extent start at multiples of this many bytes: four cache lines, enough for every kernel and for CUDA.
+pub const TENSOR_ALIGNMENT: u64 = 256;
+
+/// The seals of memory that is shared.
+const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK).union(SealFlags::SEAL);
+
+/// A memfd that is being filled. Only its maker has the descriptor.
+#[derive(Debug)]
+pub struct Filling(File);
+
+impl Filling {
+    /// An empty memfd of `size` bytes. It takes memory as it is written.
+    ///
+    /// # Errors
+    /// Those of the system: too many descriptors, too little memory.
+    pub fn new(name: &str, size: u64) -> io::Result<Filling> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // Kernels before 6.3 do not have the flag against execution.
+        let made = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create(name, flags))?;
+        let file = File::from(made);
+        file.set_len(size)?;
+        Ok(Filling(file))
+    }
+
+    /// Writes bytes at an offset.
+    ///
+    /// # Errors
+    /// Those of the system; memory that is exhausted is an error here, not a signal.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    /// Reads bytes back.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(bytes, offset)
+    }
+
+    /// Seals the memory: from now on its bytes cannot change.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn seal(self, id: ExtentId) -> io::Result<Extent> {
+        fcntl_add_seals(&self.0, SEALS)?;
+        let bytes = self.0.metadata()?.len();
+        Ok(Extent { id, file: self.0, bytes })
+    }
+}
+
+/// Sealed memory.
+#[derive(Debug)]
+pub struct Extent {
+    /// Its number in the daemon.
+    pub id: ExtentId,
+    /// The descriptor.
+    pub file: File,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// Checks that a received descriptor is sealed memory, and returns its size.
+///
+/// # Errors
+/// A descriptor that another process could still write or truncate.
+pub fn check_sealed(descriptor: &impl AsFd) -> io::Result<u64> {
+    let seals = fcntl_get_seals(descriptor).unwrap_or(SealFlags::empty());
+    if !seals.contains(SEALS) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "shared memory must be sealed against writes"));
+    }
+    Ok(rustix::fs::fstat(descriptor)?.st_size as u64)
+}
+
+/// A part of a descriptor's memory at an offset of a [`Mapped`] range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The position of the descriptor.
+    pub extent: u32,
+    /// Its first byte in the descriptor; a multiple of [`PAGE`].
+    pub from: u64,
+    /// Its first byte in the range; a multiple of [`PAGE`].
+    pub to: u64,
+    /// Its length; a multiple of [`PAGE`] unless it is the last of the descriptor.
+    pub length: u64,
+}
+
+/// One contiguous read-only range of addresses, made of parts of sealed memory.
+#[derive(Debug)]
+pub struct Mapped {
+    start: NonNull<u8>,
+    /// Bytes of the reserved range; a multiple of [`PAGE`], at least one page.
+    reserved: usize,
+    length: usize,
+}
+
+// SAFETY: the memory is read-only for every process (it is sealed), and the range is released only by the owner's drop.
+#[expect(unsafe_code, reason = "a raw pointer is neither `Send` nor `Sync` by itself")]
+unsafe impl Send for Mapped {}
+// SAFETY: as for `Send`; shared references only read.
+#[expect(unsafe_code, reason = "a raw pointer is neither `Send` nor `Sync` by itself")]
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Maps segments into a fresh range of `length` bytes. Every descriptor must be sealed; each is checked.
+    ///
+    /// # Errors
+    /// A descriptor that is not sealed, a segment outside its descriptor or outside the range, those of the system.
+    pub fn new(descriptors: &[OwnedFd], segments: &[Segment], length: u64) -> io::Result<Mapped> {
+        let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_string());
+        let sizes: io::Result<Vec<u64>> = descriptors.iter().map(check_sealed).collect();
+        let sizes = sizes?;
+        let reserved = length.max(1).checked_next_multiple_of(PAGE).and_then(|bytes| usize::try_from(bytes).ok());
+        let reserved = reserved.ok_or_else(|| invalid("the range is larger than the address space"))?;
+        for segment in segments {
+            let size = *sizes.get(segment.extent as usize).ok_or_else(|| invalid("a segment has no descriptor"))?;
+            let is_inside = |start: u64, size: u64| {
+                let end = start.checked_add(segment.length)?.checked_next_multiple_of(PAGE)?;
+                (end <= size.checked_next_multiple_of(PAGE)?).then_some(())
+            };
+            let is_aligned = segment.from.is_multiple_of(PAGE) && segment.to.is_multiple_of(PAGE);
+            let fits = is_inside(segment.from, size).and(is_inside(segment.to, reserved as u64)).is_some();
+            if !is_aligned || !fits || segment.length == 0 {
+                return Err(invalid("a segment is outside its descriptor or outside the range"));
+            }
+        }
+        // SAFETY: a fresh range at an address that the kernel chooses; nothing else refers to it.
+        #[expect(unsafe_code, reason = "a reservation has no safe constructor")]
+        let start = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::NORESERVE)?
+        };
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| invalid("the range is at address zero"))?;
+        let mapped = Mapped { start, reserved, length: length as usize };
+        for segment in segments {
+            let length = segment.length.next_multiple_of(PAGE) as usize;
+            // SAFETY: `to + length <= reserved` was checked above, so the pointer stays inside the range of `mapped`, which
+            // nothing refers to yet. The descriptor is sealed and has `from + length` bytes, up to its last page: its pages
+            // can neither change nor vanish. The protection is read-only, so a store faults.
+            #[expect(unsafe_code, reason = "a mapping has no safe constructor")]
+            unsafe {
+                let at = mapped.start.as_ptr().add(segment.to as usize);
+                let descriptor = &descriptors[segment.extent as usize];
+                mmap(at.cast(), length, ProtFlags::READ, MapFlags::SHARED | MapFlags::FIXED, descriptor, segment.from)?;
+            }
+        }
+        Ok(mapped)
+    }
+
+    /// Maps all of one descriptor.
+    ///
+    /// # Errors
+    /// As [`Mapped::new`].
+    pub fn whole(descriptor: OwnedFd, length: u64) -> io::Result<Mapped> {
+        let segments: &[Segment] = &[Segment { extent: 0, from: 0, to: 0, length }];
+        Mapped::new(&[descriptor], if length == 0 { &[] } else { segments }, length)
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the range is mapped and readable for `length <= reserved` bytes until `self` is dropped. Pages are sealed
+        // memory or anonymous zeros that are never written, so the bytes do not change.
+        #[expect(unsafe_code, reason = "the mapping as a slice")]
+        unsafe {
+            std::slice::from_raw_parts(self.start.as_ptr(), self.length)
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the range was reserved by `new`, nothing else unmaps it, and no slice outlives `self`.
+        #[expect(unsafe_code, reason = "the end of a mapping")]
+        let done = unsafe { munmap(self.start.as_ptr().cast(), self.reserved) };
+        debug_assert!(done.is_ok(), "the range was mapped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(pages: &[u8]) -> Extent {
+        let filling = Filling::new("test", PAGE * pages.len() as u64).expect("there is memory");
+        for (ix, byte) in pages.iter().enumerate() {
+            filling.write(&[*byte; PAGE as usize], ix as u64 * PAGE).expect("there is memory");
+        }
+        filling.seal(ExtentId(1)).expect("it is not sealed yet")
+    }
+
+    fn descriptor(extent: &Extent) -> OwnedFd {
+        extent.file.try_clone().expect("there are descriptors").into()
+    }
+
+    #[test]
+    fn sealed_memory_refuses_writes_truncation_and_writable_mappings() {
+        let extent = extent(&[7, 8]);
+        assert!(extent.file.write_all_at(&[1], 0).is_err());
+        assert!(extent.file.set_len(1).is_err());
+        assert!(extent.file.set_len(PAGE * 3).is_err());
+        assert!(fcntl_add_seals(&extent.file, SealFlags::FUTURE_WRITE).is_err(), "the seals are sealed");
+        // SAFETY: the mapping is expected to fail; if it does not, nothing uses it.
+        #[expect(unsafe_code, reason = "the test attempts a writable mapping")]
+        let writable = unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::WRITE, MapFlags::SHARED, &extent.file, 0) };
+        assert!(writable.is_err());
+    }
+
+    #[test]
+    fn segments_of_two_extents_are_one_range() {
+        let (first, second) = (extent(&[1, 2, 3]), extent(&[4, 5]));
+        let segments = [
+            Segment { extent: 1, from: PAGE, to: 0, length: PAGE },
+            Segment { extent: 0, from: 0, to: PAGE, length: 2 * PAGE },
+        ];
+        let mapped = Mapped::new(&[descriptor(&first), descriptor(&second)], &segments, 3 * PAGE).expect("they fit");
+        let pages: Vec<u8> = mapped.as_ref().chunks(PAGE as usize).map(|page| page[99]).collect();
+        assert_eq!(pages, [5, 1, 2]);
+    }
+
+    #[test]
+    fn segments_outside_their_memory_are_refused() {
+        let extent = extent(&[1, 2]);
+        let bad = [
+            Segment { extent: 1, from: 0, to: 0, length: PAGE },
+            Segment { extent: 0, from: 0, to: 0, length: 3 * PAGE },
+            Segment { extent: 0, from: PAGE, to: PAGE, length: 2 * PAGE },
+            Segment { extent: 0, from: 0, to: 2 * PAGE, length: PAGE },
+            Segment { extent: 0, from: 1, to: 0, length: PAGE },
+            Segment { extent: 0, from: u64::MAX - 4095, to: 0, length: PAGE },
+            Segment { extent: 0, from: 0, to: 0, length: 0 },
+        ];
+        for segment in bad {
+            assert!(Mapped::new(&[descriptor(&extent)], &[segment], 2 * PAGE).is_err(), "{segment:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_not_sealed_is_refused() {
+        let filling = Filling::new("test", PAGE).expect("there is memory");
+        let descriptor: OwnedFd = filling.0.into();
+        assert!(Mapped::whole(descriptor, PAGE).is_err());
+    }
+
+    #[test]
+    fn process_that_stores_into_a_mapping_dies_by_sigsegv_and_the_bytes_stay() {
+        let extent = extent(&[7, 8]);
+        let mapped = Mapped::whole(descriptor(&extent), 2 * PAGE).expect("it is sealed");
+        let at = mapped.as_ref().as_ptr().cast_mut();
+        // SAFETY: the child does nothing but store to a mapped address, which the kernel refuses, or exit. The store never
+        // succeeds, so no shared reference sees a change; the parent only waits for its own child.
+        #[expect(unsafe_code, reason = "the test makes a process that breaks the rules")]
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+                std::ptr::write_volatile(at, 1);
+                libc::_exit(0);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status
+        };
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "{status}");
+        assert!(mapped.as_ref()[..PAGE as usize].iter().all(|byte| *byte == 7));
+    }
+}

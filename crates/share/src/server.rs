@@ -1,0 +1,950 @@
+//! [`Server`]: one thread that waits on all sockets and owns the [`Core`]; worker threads that read files. The daemon maps
+//! no weights. Replies never wait: a client that does not read is not read from.
+
+mod bind;
+mod work;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SocketFlags, accept_with};
+use serde_json::{Value, json};
+
+pub use bind::{Binding, ServeError};
+
+use self::work::{Finished, Job, worker};
+use crate::core::{
+    ClientId, Core, CoreEvent, Decision, Denial, EVERYONE, EvictionPolicy, ExtentId, Grant, Granularity, LeaseId,
+    ModelId, ModelKey, ModelState, Waiter,
+};
+use crate::load::{Pool, Resident};
+use crate::memory::Extent;
+use crate::metrics::Metrics;
+use crate::socket::{self, Received};
+use crate::trace::{Recorder, now};
+use crate::wire::{Ask, Code, DESCRIPTORS_MAX, NAME_MAX, PACKET_MAX, Reply, TEXT_MAX, Tier};
+
+/// The settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Users that may connect. Root and the daemon's own user always may.
+    pub allow: Vec<u32>,
+    /// Whether all users share models. Otherwise each user has its own, and those that the daemon's user preloads.
+    pub one_namespace: bool,
+    /// Bytes of the host tier.
+    pub limit: u64,
+    /// The order of eviction.
+    pub policy: EvictionPolicy,
+    /// Factor on a model's bytes in the estimate.
+    pub estimation_rate: f64,
+    /// Whether the estimate includes the client's memory.
+    pub with_internal: bool,
+    /// Threads that load.
+    pub workers: usize,
+    /// The most connections.
+    pub clients_max: usize,
+    /// The most leases of a connection.
+    pub leases_max: usize,
+    /// Whether spans are recorded.
+    pub record: bool,
+    /// Models to load at the start: file, its path, and the granularity. They are published under their names and pinned.
+    pub preload: Vec<(PathBuf, String, Granularity)>,
+}
+
+impl ServerOptions {
+    /// A server with a budget; everything else by default.
+    pub fn new(limit: u64) -> ServerOptions {
+        ServerOptions {
+            allow: Vec::new(),
+            one_namespace: false,
+            limit,
+            policy: EvictionPolicy::Lru,
+            estimation_rate: 1.0,
+            with_internal: true,
+            workers: 2,
+            clients_max: 4096,
+            leases_max: 1024,
+            record: false,
+            preload: Vec::new(),
+        }
+    }
+}
+
+/// Replies that a client may leave unread before it is not read from any more.
+const UNREAD_MAX: usize = 16;
+/// Requests of one client that may wait for loads.
+const WAITING_MAX: usize = 64;
+/// Descriptors of the process itself: standard streams, sockets, epoll, signals, lock.
+const OWN_DESCRIPTORS: u64 = 14;
+/// Events of the history.
+const HISTORY_MAX: usize = 4096;
+
+const LISTENER: u64 = 0;
+const WAKE: u64 = 1;
+const SIGNALS: u64 = 2;
+/// The connection of requests that the daemon makes itself.
+const SELF: ClientId = ClientId(0);
+const FIRST_CLIENT: u64 = 16;
+
+struct Connection {
+    socket: OwnedFd,
+    user: u32,
+    process: i32,
+    /// Packets that the socket did not take yet, with the memory whose descriptors go along.
+    unsent: VecDeque<(Vec<u8>, Vec<Arc<Extent>>)>,
+    /// Requests that wait for a worker.
+    waiting: usize,
+}
+
+/// The daemon.
+pub struct Server {
+    options: ServerOptions,
+    binding: Binding,
+    metrics: Arc<Metrics>,
+    recorder: Arc<Recorder>,
+    poll: OwnedFd,
+    wake: Arc<OwnedFd>,
+    /// Opened to be closed when descriptors run out, so that a connection can be accepted and refused.
+    spare: Option<File>,
+    core: Core,
+    pool: Arc<Pool>,
+    jobs: Option<Sender<Job>>,
+    finished: Receiver<Finished>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    clients: BTreeMap<ClientId, Connection>,
+    next_client: u64,
+    residents: BTreeMap<ModelId, (Resident, u64)>,
+    extents: BTreeMap<ExtentId, Arc<Extent>>,
+    sources: BTreeMap<ModelId, (Arc<File>, String)>,
+    /// Files of loads that run, by model: the source of a name once the load succeeds.
+    loading: BTreeMap<ModelId, Arc<File>>,
+    verifying: BTreeMap<ModelId, Vec<(ClientId, u32)>>,
+    drains: Vec<(ClientId, u32)>,
+    history: VecDeque<(u64, u64, CoreEvent)>,
+    events: u64,
+    started: u64,
+    buffer: Vec<u8>,
+}
+
+impl Server {
+    /// A server on a bound socket. `signals`, if given, is a signalfd: a first signal drains, a second one ends at once.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(binding: Binding, options: ServerOptions, signals: Option<OwnedFd>) -> io::Result<Server> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        epoll::add(&poll, &binding.listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        let mut binding = binding;
+        binding.signals = signals;
+        if let Some(signals) = &binding.signals {
+            epoll::add(&poll, signals, epoll::EventData::new_u64(SIGNALS), epoll::EventFlags::IN)?;
+        }
+        let (pool, metrics, recorder) = (Arc::<Pool>::default(), Arc::<Metrics>::default(), Arc::<Recorder>::default());
+        let (jobs, queue) = channel::<Job>();
+        let (done, finished) = channel();
+        let queue = Arc::new(Mutex::new(queue));
+        let threads: io::Result<Vec<_>> = (0..options.workers.max(1))
+            .map(|ix| {
+                let (queue, done, wake, pool) = (queue.clone(), done.clone(), wake.clone(), pool.clone());
+                let recorder = options.record.then(|| recorder.clone());
+                let run = move || worker(ix as u64 + 1, &queue, &done, &wake, &pool, recorder.as_deref());
+                std::thread::Builder::new().name(format!("load-{ix}")).spawn(run)
+            })
+            .collect();
+        metrics.limit_bytes.set(options.limit);
+        Ok(Server {
+            core: Core::new(options.limit, options.policy),
+            spare: File::open("/dev/null").ok(),
+            threads: threads?,
+            jobs: Some(jobs),
+            clients: BTreeMap::new(),
+            next_client: FIRST_CLIENT,
+            residents: BTreeMap::new(),
+            extents: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            loading: BTreeMap::new(),
+            verifying: BTreeMap::new(),
+            drains: Vec::new(),
+            history: VecDeque::new(),
+            events: 0,
+            started: now(),
+            buffer: vec![0; PACKET_MAX],
+            options,
+            binding,
+            metrics,
+            recorder,
+            poll,
+            wake,
+            pool,
+            finished,
+        })
+    }
+
+    /// The figures, for other threads.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// The spans, if they are recorded.
+    pub fn recorder(&self) -> Arc<Recorder> {
+        self.recorder.clone()
+    }
+
+    /// Serves until it is drained.
+    ///
+    /// # Errors
+    /// The system refuses to wait for events.
+    pub fn run(mut self) -> io::Result<()> {
+        self.preload();
+        self.metrics.ready.store(true, Ordering::Relaxed);
+        let mut events = Vec::with_capacity(256);
+        while !self.is_over() {
+            events.clear();
+            match epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                waited => waited?,
+            };
+            for event in &events {
+                let flags = event.flags;
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    WAKE => self.collect(),
+                    SIGNALS => {
+                        if self.signalled() {
+                            return Ok(());
+                        }
+                    }
+                    id => self.serve(ClientId(id), flags),
+                }
+            }
+            self.settle();
+        }
+        self.metrics.ready.store(false, Ordering::Relaxed);
+        let waiters = std::mem::take(&mut self.drains);
+        waiters.into_iter().for_each(|(client, id)| self.reply(client, id, &Reply::Done, Vec::new()));
+        self.jobs = None;
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.core.is_drained()
+    }
+
+    /// Handles a signal; returns whether to end at once.
+    fn signalled(&mut self) -> bool {
+        let Some(signals) = &self.binding.signals else { return false };
+        // A `signalfd_siginfo` has 128 bytes.
+        let mut info = [0u8; 128];
+        if rustix::io::read(signals, &mut info).is_err() {
+            return false;
+        }
+        let again = self.core.is_draining();
+        self.begin_drain();
+        again
+    }
+
+    fn begin_drain(&mut self) {
+        self.core.drain();
+        self.metrics.ready.store(false, Ordering::Relaxed);
+        (self.binding.notify)("STOPPING=1\nSTATUS=draining");
+    }
+
+    /// Loads the models of the options; each is a request of the daemon's own.
+    fn preload(&mut self) {
+        for (path, name, granularity) in std::mem::take(&mut self.options.preload) {
+            let opened = File::open(&path).map_err(|error| error.to_string()).and_then(|file| {
+                let key = crate::load::identify(&file, &path, granularity).map_err(|error| error.to_string())?;
+                Ok((file, key))
+            });
+            match opened {
+                Ok((file, key)) => {
+                    let key = ModelKey { user: EVERYONE, ..key };
+                    let waiter = Waiter { client: SELF, request: 0, lease: false, pin: true, name: name.clone() };
+                    self.open(key, waiter, 0, Some(file), &name);
+                }
+                Err(error) => (self.binding.warn)(&format!("cannot preload `{}`: {error}", path.display())),
+            }
+        }
+        self.settle();
+    }
+
+    /// Accepts every connection that waits.
+    fn accept(&mut self) {
+        loop {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(&self.binding.listener, flags) {
+                Ok(socket) => self.admit(socket),
+                Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                    // Give up the spare descriptor to accept, refuse and close one; otherwise the loop would spin on it.
+                    // The system reports exhaustion also if no connection waits.
+                    self.spare = None;
+                    let accepted = accept_with(&self.binding.listener, flags);
+                    if let Ok(socket) = &accepted {
+                        let reply = Reply::refused(Code::Exhausted, "the daemon has no free descriptor");
+                        let _ = socket::send(socket, &reply.encode(0), &[]);
+                        self.metrics.refusals.add();
+                    }
+                    let is_done = accepted.is_err();
+                    drop(accepted);
+                    self.spare = File::open("/dev/null").ok();
+                    if is_done {
+                        return;
+                    }
+                }
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Admits a connection by its user.
+    fn admit(&mut self, socket: OwnedFd) {
+        let Ok(peer) = socket_peercred(&socket) else { return };
+        let (user, own) = (peer.uid.as_raw(), rustix::process::getuid().as_raw());
+        let refuse = |code, message: String| {
+            let _ = socket::send(&socket, &Reply::refused(code, message).encode(0), &[]);
+        };
+        if user != 0 && user != own && !self.options.allow.contains(&user) {
+            self.metrics.strangers.add();
+            return refuse(
+                Code::Permission,
+                format!("user {user} is not allowed; start the daemon with --allow {user}"),
+            );
+        }
+        if self.free_descriptors() == 0 {
+            self.metrics.refusals.add();
+            return refuse(Code::Exhausted, "the daemon has no free descriptor; raise its limit (LimitNOFILE)".into());
+        }
+        if self.options.clients_max <= self.clients.len() {
+            self.metrics.refusals.add();
+            return refuse(Code::Exhausted, format!("the daemon has {} clients, the limit", self.clients.len()));
+        }
+        let id = ClientId(self.next_client);
+        self.next_client += 1;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        if epoll::add(&self.poll, &socket, epoll::EventData::new_u64(id.0), flags).is_err() {
+            return refuse(Code::Exhausted, "the daemon cannot watch another connection".into());
+        }
+        let process = peer.pid.as_raw_nonzero().get();
+        self.clients.insert(id, Connection { socket, user, process, unsent: VecDeque::new(), waiting: 0 });
+    }
+
+    /// Descriptors that new connections may take: a part stays free for files that clients send and for memory.
+    fn free_descriptors(&self) -> u64 {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        let reserve = OWN_DESCRIPTORS + (limit / 4).min(2 * DESCRIPTORS_MAX as u64);
+        let used = self.clients.len() + self.extents.len() + self.sources.len() + self.loading.len();
+        limit.saturating_sub(reserve + used as u64)
+    }
+
+    /// Serves a connection: unsent replies first, then requests until one is unsent.
+    fn serve(&mut self, id: ClientId, flags: epoll::EventFlags) {
+        if flags.contains(epoll::EventFlags::OUT) && !self.flush(id) {
+            return;
+        }
+        if !flags.intersects(
+            epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP,
+        ) {
+            return;
+        }
+        // A few packets at a time, so that one client cannot keep the others waiting.
+        for _ in 0..8 {
+            let Some(client) = self.clients.get(&id) else { return };
+            if UNREAD_MAX <= client.unsent.len() {
+                return;
+            }
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let received = socket::receive(&client.socket, &mut buffer);
+            let start = now();
+            let outcome = match received {
+                Ok(Received::Packet { length, descriptors }) => Ok(Some((length, descriptors))),
+                Ok(Received::Closed) => Ok(None),
+                Ok(Received::Truncated) => Err(Some(Reply::refused(
+                    Code::Protocol,
+                    format!("a packet has at most {PACKET_MAX} bytes, and all of its descriptors"),
+                ))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(None),
+                Err(_) => Ok(None),
+            };
+            match outcome {
+                Ok(Some((length, descriptors))) => {
+                    let decoded = Ask::decode(&buffer[..length]);
+                    let request = crate::wire::request_id(&buffer[..length]);
+                    self.buffer = buffer;
+                    match decoded {
+                        Ok((request, ask)) => self.answer(id, request, ask, descriptors, start),
+                        Err(error) => {
+                            self.metrics.protocol_errors.add();
+                            self.reply(id, request, &Reply::refused(Code::Protocol, error.to_string()), Vec::new());
+                            return self.hang_up(id);
+                        }
+                    }
+                }
+                Ok(None) => {
+                    self.buffer = buffer;
+                    return self.hang_up(id);
+                }
+                Err(Some(reply)) => {
+                    self.buffer = buffer;
+                    self.metrics.protocol_errors.add();
+                    self.reply(id, 0, &reply, Vec::new());
+                    return self.hang_up(id);
+                }
+                Err(None) => {
+                    self.buffer = buffer;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Ends a connection with its leases.
+    fn hang_up(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.remove(&id) {
+            let _ = epoll::delete(&self.poll, &client.socket);
+            self.core.gone(id);
+            self.drains.retain(|(client, _)| *client != id);
+        }
+    }
+
+    fn user_of(&self, client: ClientId) -> u32 {
+        let user = self.clients.get(&client).map_or(EVERYONE, |client| client.user);
+        if self.options.one_namespace { EVERYONE } else { user }
+    }
+
+    /// Whether a connection may use commands of operators.
+    fn is_operator(&self, client: ClientId) -> bool {
+        let own = rustix::process::getuid().as_raw();
+        self.clients.get(&client).is_some_and(|client| client.user == 0 || client.user == own)
+    }
+
+    fn answer(&mut self, client: ClientId, request: u32, ask: Ask, descriptors: Vec<OwnedFd>, start: u64) {
+        let for_operators = !matches!(ask, Ask::Open { .. } | Ask::OpenName { .. } | Ask::Close { .. });
+        if for_operators && !self.is_operator(client) {
+            let text = "only root and the daemon's own user may do this";
+            return self.refuse(client, request, Code::Permission, text);
+        }
+        let user = self.user_of(client);
+        match ask {
+            Ask::Open { .. } | Ask::OpenName { .. } | Ask::Preload { .. } => {
+                let waiting = self.clients.get(&client).map_or(0, |client| client.waiting);
+                if WAITING_MAX <= waiting || self.options.leases_max <= self.core.leases_of(client).count() {
+                    let text =
+                        format!("a connection has at most {} leases and {WAITING_MAX} loads", self.options.leases_max);
+                    return self.refuse(client, request, Code::Exhausted, &text);
+                }
+                self.answer_open(client, request, ask, descriptors, user, start);
+            }
+            Ask::Close { lease } => {
+                self.core.close(client, LeaseId(lease));
+                self.reply(client, request, &Reply::Done, Vec::new());
+            }
+            Ask::Pin { model } => self.change(client, request, user, &model, |core, id| core.pin(id, true)),
+            Ask::Unpin { model } => self.change(client, request, user, &model, |core, id| core.pin(id, false)),
+            Ask::Evict { model, drain } => self.change(client, request, user, &model, |core, id| core.evict(id, drain)),
+            Ask::Verify { model } => self.verify(client, request, user, &model),
+            Ask::Drain => {
+                self.drains.push((client, request));
+                self.begin_drain();
+            }
+            Ask::Status => self.text(client, request, self.status(), 0),
+            Ask::Settings => self.text(client, request, self.settings(), 0),
+            Ask::Configure { limit, policy } => {
+                let limit = if limit == 0 { self.core.budget().0 } else { limit };
+                let policy = if policy.is_empty() { Ok(self.core.policy()) } else { crate::settings::policy(&policy) };
+                match policy {
+                    Ok(policy) => {
+                        self.core.configure(limit, policy);
+                        self.text(client, request, self.settings(), 0);
+                    }
+                    Err(error) => self.refuse(client, request, Code::Unsupported, &error.to_string()),
+                }
+            }
+            Ask::List { from } => {
+                let rows = self.core.models_from(from).map(|(id, _)| (id.0, self.row(id)));
+                let (rows, next) = page(rows);
+                self.text(client, request, rows, next);
+            }
+            Ask::History { from } => {
+                let rows = self.history.iter().filter(|(number, ..)| from <= *number);
+                let rows = rows.map(|(number, at, event)| {
+                    let client = event.client.map(|client| client.0);
+                    let at_us = (at - self.started) / 1000;
+                    (*number, json!({ "event": number, "at_us": at_us, "kind": event.kind, "model": event.model.0, "client": client }))
+                });
+                let (rows, next) = page(rows);
+                self.text(client, request, rows, next);
+            }
+        }
+    }
+
+    fn answer_open(
+        &mut self,
+        client: ClientId,
+        request: u32,
+        ask: Ask,
+        descriptors: Vec<OwnedFd>,
+        user: u32,
+        start: u64,
+    ) {
+        let file = descriptors.into_iter().next().map(File::from);
+        let waiter = |lease, pin, name| Waiter { client, request, lease, pin, name };
+        let is_hit = match ask {
+            Ask::Open { key, internal, name, load } => {
+                if load && file.is_none() {
+                    return self.refuse(client, request, Code::Protocol, "a load needs the descriptor of a file");
+                }
+                let waiter = waiter(true, false, name.clone());
+                self.open(ModelKey { user, ..key }, waiter, internal, file.filter(|_| load), &name)
+            }
+            Ask::Preload { key, name, pin } => {
+                let Some(file) = file else {
+                    return self.refuse(client, request, Code::Protocol, "a load needs the descriptor of a file");
+                };
+                // An operator vouches for the file, so that everyone may lease it.
+                let key = ModelKey { user: EVERYONE, ..key };
+                self.open(key, waiter(false, pin, name.clone()), 0, Some(file), &name)
+            }
+            Ask::OpenName { name } => {
+                let waiter = waiter(true, false, String::new());
+                let decision = self.core.open_name(user, &name, waiter, |id| self.sources.contains_key(&id));
+                let source = match decision {
+                    Decision::Load(id) => self.sources.get(&id).map(|(file, _)| file.clone()),
+                    _ => None,
+                };
+                self.decided(client, request, decision, source, &name)
+            }
+            _ => unreachable!("the caller passes requests for models"),
+        };
+        if is_hit {
+            self.metrics.opens.add(now() - start);
+            self.span("open", "grpc", start, Vec::new);
+        }
+    }
+
+    /// Requests a model; returns whether it was resident.
+    fn open(&mut self, key: ModelKey, waiter: Waiter, internal: u64, file: Option<File>, name: &str) -> bool {
+        let estimate = (key.size as f64 * self.options.estimation_rate).ceil() as u64;
+        let need = estimate + if self.options.with_internal { internal } else { 0 };
+        let (client, request) = (waiter.client, waiter.request);
+        let decision = self.core.open(key, waiter, need, file.is_some());
+        self.decided(client, request, decision, file.map(Arc::new), name)
+    }
+
+    fn decided(
+        &mut self,
+        client: ClientId,
+        request: u32,
+        decision: Decision,
+        file: Option<Arc<File>>,
+        name: &str,
+    ) -> bool {
+        match decision {
+            Decision::Hit(grant) => {
+                if let Some(file) = file
+                    && !name.is_empty()
+                {
+                    self.sources.insert(grant.model, (file, name.to_string()));
+                }
+                self.grant(&grant, Tier::Host);
+                return true;
+            }
+            Decision::Wait(_) => self.wait(client),
+            Decision::Load(model) => {
+                let file = file.expect("a load is decided only if there is a file");
+                let key = self.core.get(model).expect("it was decided to load it").key;
+                self.wait(client);
+                self.loading.insert(model, file.clone());
+                let job = Job::Load { model, key, file, name: name.to_string() };
+                let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
+                debug_assert!(matches!(sent, Some(Ok(()))), "workers live as long as the server");
+            }
+            Decision::Denied(denial) => self.deny(client, request, &denial),
+        }
+        false
+    }
+
+    fn wait(&mut self, client: ClientId) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.waiting += 1;
+        }
+    }
+
+    fn grant(&mut self, grant: &Grant, tier: Tier) {
+        let Some(lease) = grant.lease else {
+            return self.reply(grant.client, grant.request, &Reply::Done, Vec::new());
+        };
+        match tier {
+            Tier::Host => self.metrics.hits_host.add(),
+            Tier::Disk => self.metrics.hits_disk.add(),
+        }
+        let (resident, load_us) = &self.residents[&grant.model];
+        let (granularity, size) = match resident.manifest {
+            Some(_) => (Granularity::Layer, resident.size),
+            None => (Granularity::Model, resident.size),
+        };
+        let memory = resident.manifest.iter().chain(&resident.extents).cloned().collect();
+        let reply = Reply::Opened {
+            lease: lease.0,
+            model: grant.model.0,
+            generation: grant.generation,
+            granularity,
+            size,
+            tier,
+            load_us: if tier == Tier::Host { 0 } else { *load_us },
+        };
+        self.reply(grant.client, grant.request, &reply, memory);
+    }
+
+    /// Takes the results of workers.
+    fn collect(&mut self) {
+        let mut count = [0u8; 8];
+        let _ = rustix::io::read(&*self.wake, &mut count);
+        while let Ok(finished) = self.finished.try_recv() {
+            match finished {
+                Finished::Loaded { model, outcome, nanoseconds } => self.loaded(model, outcome, nanoseconds),
+                Finished::Verified { model, outcome } => self.verified(model, outcome),
+            }
+        }
+    }
+
+    fn loaded(&mut self, model: ModelId, outcome: Result<Resident, crate::load::LoadFailure>, nanoseconds: u64) {
+        let file = self.loading.remove(&model);
+        let load_us = nanoseconds / 1000;
+        match outcome {
+            Ok(resident) => {
+                self.metrics.loads.add();
+                self.metrics.load_times.add(nanoseconds);
+                let all: Vec<(ExtentId, u64)> =
+                    resident.extents.iter().chain(&resident.manifest).map(|extent| (extent.id, extent.bytes)).collect();
+                for extent in resident.extents.iter().chain(&resident.manifest) {
+                    self.extents.insert(extent.id, extent.clone());
+                }
+                let referenced = resident.referenced;
+                self.residents.insert(model, (resident, load_us));
+                let grants = self.core.loaded(model, &all, referenced);
+                let name = self.core.names_of(model).next().map(|(_, name)| name.to_string());
+                if let (Some(name), Some(file)) = (name, file) {
+                    self.sources.insert(model, (file, name));
+                }
+                for grant in grants.iter().filter(|grant| grant.client != SELF) {
+                    self.waited(grant.client);
+                    self.grant(grant, Tier::Disk);
+                }
+            }
+            Err(failure) => {
+                self.metrics.load_failures.add();
+                for waiter in self.core.failed(model) {
+                    self.waited(waiter.client);
+                    if waiter.client == SELF {
+                        (self.binding.warn)(&format!("cannot preload `{}`: {failure}", waiter.name));
+                        continue;
+                    }
+                    self.refuse(waiter.client, waiter.request, failure.code(), &failure.to_string());
+                }
+            }
+        }
+    }
+
+    fn waited(&mut self, client: ClientId) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.waiting = client.waiting.saturating_sub(1);
+        }
+    }
+
+    fn verify(&mut self, client: ClientId, request: u32, user: u32, model: &str) {
+        let Some(id) = self.select(user, model) else { return self.deny(client, request, &Denial::NotFound) };
+        let Some((resident, _)) = self.residents.get(&id) else {
+            return self.deny(client, request, &Denial::NotFound);
+        };
+        let waiters = self.verifying.entry(id).or_default();
+        waiters.push((client, request));
+        if waiters.len() == 1 {
+            let job = Job::Verify { model: id, resident: resident.clone() };
+            let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
+            debug_assert!(matches!(sent, Some(Ok(()))), "workers live as long as the server");
+        }
+    }
+
+    fn verified(&mut self, model: ModelId, outcome: io::Result<bool>) {
+        let waiters = self.verifying.remove(&model).unwrap_or_default();
+        if let Ok(false) = outcome {
+            self.core.condemn(model);
+        }
+        for (client, request) in waiters {
+            match &outcome {
+                Ok(true) => self.reply(client, request, &Reply::Done, Vec::new()),
+                Ok(false) => {
+                    let text = "the resident bytes differ from their digests; the model is hidden from new leases";
+                    self.refuse(client, request, Code::Damaged, text);
+                }
+                Err(error) => self.refuse(client, request, Code::System, &error.to_string()),
+            }
+        }
+    }
+
+    /// The model of a name or number.
+    fn select(&self, user: u32, model: &str) -> Option<ModelId> {
+        let named = || self.core.names().find(|(name, _)| *name == model).map(|(_, id)| id);
+        let numbered = || model.parse().ok().map(ModelId).filter(|id| self.core.get(*id).is_some());
+        self.core.named(user, model).or_else(named).or_else(numbered)
+    }
+
+    fn change(
+        &mut self,
+        client: ClientId,
+        request: u32,
+        user: u32,
+        model: &str,
+        change: impl FnOnce(&mut Core, ModelId) -> Result<(), Denial>,
+    ) {
+        let changed = match self.select(user, model) {
+            Some(id) => change(&mut self.core, id),
+            None => Err(Denial::NotFound),
+        };
+        match changed {
+            Ok(()) => self.reply(client, request, &Reply::Done, Vec::new()),
+            Err(denial) => self.deny(client, request, &denial),
+        }
+    }
+
+    fn deny(&mut self, client: ClientId, request: u32, denial: &Denial) {
+        let code = match denial {
+            Denial::NotFound => Code::NotFound,
+            Denial::Draining => Code::Draining,
+            Denial::Exhausted { .. } => Code::Exhausted,
+            Denial::InUse { .. } | Denial::Pinned | Denial::Loading => Code::Busy,
+        };
+        if client == SELF {
+            return (self.binding.warn)(&format!("cannot preload: {denial}"));
+        }
+        self.refuse(client, request, code, &denial.to_string());
+    }
+
+    fn refuse(&mut self, client: ClientId, request: u32, code: Code, message: &str) {
+        self.metrics.refusals.add();
+        self.reply(client, request, &Reply::refused(code, message), Vec::new());
+    }
+
+    fn text(&mut self, client: ClientId, request: u32, value: Value, next: u64) {
+        let text = value.to_string();
+        let reply = match text.len() <= TEXT_MAX {
+            true => Reply::Text { text, next },
+            false => Reply::refused(Code::System, "the report is longer than a packet"),
+        };
+        self.reply(client, request, &reply, Vec::new());
+    }
+
+    /// Sends a reply, or keeps it until the client reads.
+    fn reply(&mut self, client: ClientId, request: u32, reply: &Reply, memory: Vec<Arc<Extent>>) {
+        let Some(connection) = self.clients.get_mut(&client) else { return };
+        connection.unsent.push_back((reply.encode(request), memory));
+        if connection.unsent.len() == 1 {
+            self.flush(client);
+        }
+    }
+
+    /// Sends unsent replies. Returns whether the connection still exists.
+    fn flush(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else { return false };
+        let mut failed = false;
+        while let Some((packet, memory)) = client.unsent.front() {
+            let descriptors: Vec<BorrowedFd> = memory.iter().map(|extent| extent.file.as_fd()).collect();
+            match socket::send(&client.socket, packet, &descriptors) {
+                Ok(()) => drop(client.unsent.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    failed = true;
+                    break;
+                }
+            }
+        }
+        if failed {
+            self.hang_up(id);
+            return false;
+        }
+        let mut flags = epoll::EventFlags::RDHUP;
+        if client.unsent.len() < UNREAD_MAX {
+            flags |= epoll::EventFlags::IN;
+        }
+        if !client.unsent.is_empty() {
+            flags |= epoll::EventFlags::OUT;
+        }
+        let _ = epoll::modify(&self.poll, &client.socket, epoll::EventData::new_u64(id.0), flags);
+        true
+    }
+
+    /// Drops memory that the core released, and updates history and figures.
+    fn settle(&mut self) {
+        for event in self.core.take_events() {
+            match event.kind {
+                "evict" => {
+                    self.metrics.evictions.add();
+                    let model = self.core.get(event.model);
+                    // It may have been loaded again since the event.
+                    if model.is_none_or(|model| model.state != ModelState::Committed) {
+                        self.residents.remove(&event.model);
+                    }
+                    if model.is_none() {
+                        self.sources.remove(&event.model);
+                    }
+                }
+                "retire" | "unname" => drop(self.sources.remove(&event.model)),
+                _ => {}
+            }
+            if self.options.record && matches!(event.kind, "evict" | "commit") {
+                let name = if event.kind == "evict" { "deleting_model" } else { "make_shared" };
+                self.span(name, if event.kind == "evict" { "destroy" } else { "share" }, now(), Vec::new);
+            }
+            self.events += 1;
+            if HISTORY_MAX <= self.history.len() {
+                self.history.pop_front();
+            }
+            self.history.push_back((self.events, now(), event));
+        }
+        for extent in self.core.take_freed() {
+            self.extents.remove(&extent);
+            self.pool.forget(extent);
+        }
+        let (limit, used, reserved) = self.core.budget();
+        self.metrics.limit_bytes.set(limit);
+        self.metrics.resident_bytes.set(used);
+        self.metrics.reserved_bytes.set(reserved);
+        self.metrics.models.set(self.residents.len() as u64);
+        self.metrics.extents.set(self.extents.len() as u64);
+        self.metrics.leases.set(self.core.lease_count() as u64);
+        self.metrics.clients.set(self.clients.len() as u64);
+        debug_assert_eq!(self.core.check(), Ok(()));
+    }
+
+    fn span(
+        &self,
+        name: &'static str,
+        category: &'static str,
+        start: u64,
+        arguments: impl Fn() -> Vec<(&'static str, String)>,
+    ) {
+        if self.options.record {
+            self.recorder.add(name, category, 0, start, arguments());
+        }
+    }
+
+    fn status(&self) -> Value {
+        let (limit, used, reserved) = self.core.budget();
+        let tensors: u64 =
+            self.core.models().map(|(_, model)| if model.extents.is_empty() { 0 } else { model.referenced }).sum();
+        let manifests: u64 =
+            self.residents.values().filter_map(|(own, _)| own.manifest.as_ref()).map(|own| own.bytes).sum();
+        let mut states = BTreeMap::<&str, usize>::new();
+        self.core.models().for_each(|(_, model)| *states.entry(model.state_name()).or_default() += 1);
+        let metrics = &self.metrics;
+        let loads: Vec<Value> = self
+            .core
+            .models()
+            .filter_map(|(id, model)| match model.state {
+                ModelState::Loading { reserved } => {
+                    Some(json!({ "model": id.0, "reserved_bytes": reserved, "waiting": model.waiters.len() }))
+                }
+                _ => None,
+            })
+            .take(100)
+            .collect();
+        json!({
+            "state": if self.core.is_draining() { "draining" } else { "ready" },
+            "process": std::process::id(),
+            "user": rustix::process::getuid().as_raw(),
+            "socket": self.binding.path,
+            "uptime_seconds": (now() - self.started) / 1_000_000_000,
+            "tiers": {
+                "host": {
+                    "limit_bytes": limit, "resident_bytes": used, "reserved_bytes": reserved,
+                    "tensor_bytes": tensors, "saved_bytes": (tensors + manifests).saturating_sub(used),
+                    "policy": self.core.policy().name(),
+                },
+                "device": "not supported by this build: weights are uploaded by each process",
+            },
+            "models": states,
+            "leases": self.core.lease_count(),
+            "clients": self.clients.len(),
+            "extents": self.extents.len(),
+            "descriptors": open_descriptors(),
+            "opens": { "host": metrics.hits_host.value(), "disk": metrics.hits_disk.value() },
+            "loads": metrics.loads.value(), "load_failures": metrics.load_failures.value(),
+            "evictions": metrics.evictions.value(), "refusals": metrics.refusals.value(),
+            "strangers": metrics.strangers.value(), "protocol_errors": metrics.protocol_errors.value(),
+            "loading": loads,
+            "client_list": self.clients.iter().take(100).map(|(id, client)| json!({
+                "client": id.0, "process": client.process, "user": client.user,
+                "leases": self.core.leases_of(*id).count(), "unread": client.unsent.len(),
+            })).collect::<Vec<_>>(),
+        })
+    }
+
+    fn settings(&self) -> Value {
+        let options = &self.options;
+        json!({
+            "UPRD_EVICTION_POLICY": self.core.policy().name(),
+            "UPRD_ESTIMATION_RATE": options.estimation_rate,
+            "UPRD_ESTIMATE_WITH_INTERNAL_MEMORY": options.with_internal,
+            "host_limit_bytes": self.core.budget().0,
+            "allowed_users": options.allow,
+            "one_namespace": options.one_namespace,
+            "workers": options.workers,
+            "clients_max": options.clients_max,
+            "leases_max": options.leases_max,
+            "name_bytes_max": NAME_MAX,
+        })
+    }
+
+    fn row(&self, id: ModelId) -> Value {
+        let model = self.core.get(id).expect("the caller lists models");
+        let names: Vec<&str> = self.core.names_of(id).map(|(_, name)| name).collect();
+        let shared = self.residents.get(&id).map_or(0, |(resident, _)| resident.shared);
+        let tensors = self.residents.get(&id).map_or(0, |(resident, _)| resident.tensors.tensors.len());
+        json!({
+            "model": id.0, "names": names, "state": model.state_name(), "generation": model.generation,
+            "user": if model.key.user == EVERYONE { json!("everyone") } else { json!(model.key.user) },
+            "digest": format!("xxh3:{:016x}", model.key.checksum), "bytes": model.key.size,
+            "granularity": model.key.granularity.name(), "referenced_bytes": model.referenced,
+            "found_resident_bytes": shared, "tensors": tensors, "leases": model.leases, "pinned": model.pinned,
+            "waiting": model.waiters.len(), "uses": model.uses_ever,
+        })
+    }
+}
+
+/// As many rows as fit into a packet, and the number to continue from; 0 if these are all.
+fn page(rows: impl Iterator<Item = (u64, Value)>) -> (Value, u64) {
+    let (mut taken, mut size) = (Vec::new(), 2);
+    for (number, row) in rows {
+        size += row.to_string().len() + 1;
+        if TEXT_MAX < size {
+            return (Value::Array(taken), number);
+        }
+        taken.push(row);
+    }
+    (Value::Array(taken), 0)
+}
+
+/// Descriptors of this process.
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1))
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.binding.remove();
+    }
+}

@@ -1,0 +1,99 @@
+//! [`Binding`]: the socket that the daemon listens on, its folder, and the lock that keeps a second daemon away.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::net::{SocketFlags, bind, listen};
+
+use crate::socket;
+
+/// Reason why a daemon does not start.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum ServeError {
+    #[error("a daemon already serves `{path}`; stop it with `uprd drain`, or use another socket")]
+    Running { path: String },
+    #[error("the folder `{path}` must belong to user {want} and be closed to others, got user {user}, mode {mode:o}")]
+    Folder { path: String, want: u32, user: u32, mode: u32 },
+    #[error("cannot {operation} `{path}`: {error}")]
+    Io { operation: &'static str, path: String, error: io::Error },
+}
+
+/// A listening socket, and the ways to report to the process's owner.
+pub struct Binding {
+    /// The path, for reports.
+    pub path: PathBuf,
+    /// The socket.
+    pub listener: OwnedFd,
+    /// The signalfd, once the server has it.
+    pub(super) signals: Option<OwnedFd>,
+    /// Reports a state to systemd.
+    pub notify: Box<dyn Fn(&str) + Send>,
+    /// Reports a problem to the operator.
+    pub warn: Box<dyn Fn(&str) + Send>,
+    /// The lock; `None` if the socket was inherited.
+    lock: Option<File>,
+}
+
+impl Binding {
+    /// Makes the folder (mode 0700) and the socket (mode 0600). With `is_open`, other users may reach the socket: 0711 and
+    /// 0666, and the server decides by `SO_PEERCRED`. A socket that a killed daemon left behind is replaced.
+    ///
+    /// # Errors
+    /// Another daemon runs, the folder belongs to someone else, those of the system.
+    pub fn new(path: &Path, is_open: bool) -> Result<Binding, ServeError> {
+        let failed = |operation: &'static str, path: &Path| {
+            let path = path.display().to_string();
+            move |error: io::Error| ServeError::Io { operation, path, error }
+        };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (folder_mode, socket_mode) = if is_open { (0o711, 0o666) } else { (0o700, 0o600) };
+        fs::DirBuilder::new().recursive(true).mode(folder_mode).create(folder).map_err(failed("make", folder))?;
+        let metadata = fs::metadata(folder).map_err(failed("read", folder))?;
+        let (user, mode, want) = (metadata.uid(), metadata.mode() & 0o777, rustix::process::getuid().as_raw());
+        if user != want || mode & 0o077 & !folder_mode != 0 {
+            return Err(ServeError::Folder { path: folder.display().to_string(), want, user, mode });
+        }
+        let lock_path = path.with_extension("lock");
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
+        let lock = lock.map_err(failed("open", &lock_path))?;
+        if lock.try_lock().is_err() {
+            return Err(ServeError::Running { path: path.display().to_string() });
+        }
+        // The lock is ours, so a socket at this path is of a daemon that is gone.
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", path)(error)),
+            _ => {}
+        }
+        let listener = socket::new(SocketFlags::NONBLOCK).map_err(failed("make", path))?;
+        let address = socket::address(path).map_err(failed("name", path))?;
+        bind(&listener, &address).map_err(|error| failed("bind", path)(error.into()))?;
+        fs::set_permissions(path, Permissions::from_mode(socket_mode)).map_err(failed("restrict", path))?;
+        listen(&listener, 1024).map_err(|error| failed("listen on", path)(error.into()))?;
+        Ok(Binding { path: path.into(), listener, signals: None, notify: quiet(), warn: quiet(), lock: Some(lock) })
+    }
+
+    /// Takes a listening `SOCK_SEQPACKET` socket that systemd made.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn inherited(listener: OwnedFd) -> io::Result<Binding> {
+        rustix::io::ioctl_fionbio(&listener, true)?;
+        let path = PathBuf::from("inherited");
+        Ok(Binding { path, listener, signals: None, notify: quiet(), warn: quiet(), lock: None })
+    }
+
+    /// Removes the socket's file.
+    pub(super) fn remove(&self) {
+        if self.lock.is_some() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn quiet() -> Box<dyn Fn(&str) + Send> {
+    Box::new(|_| ())
+}

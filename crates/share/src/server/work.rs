@@ -1,0 +1,57 @@
+//! Worker threads: they read files and verify memory, so that the server's loop never waits for a disk.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::core::{ModelId, ModelKey};
+use crate::load::{LoadFailure, Pool, Resident};
+use crate::trace::{Recorder, now};
+
+/// Work.
+pub(super) enum Job {
+    Load { model: ModelId, key: ModelKey, file: Arc<File>, name: String },
+    Verify { model: ModelId, resident: Resident },
+}
+
+/// Its result.
+pub(super) enum Finished {
+    Loaded { model: ModelId, outcome: Result<Resident, LoadFailure>, nanoseconds: u64 },
+    Verified { model: ModelId, outcome: io::Result<bool> },
+}
+
+/// Works until the queue closes.
+pub(super) fn worker(
+    thread: u64,
+    queue: &Mutex<Receiver<Job>>,
+    done: &Sender<Finished>,
+    wake: &OwnedFd,
+    pool: &Pool,
+    recorder: Option<&Recorder>,
+) {
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else { return };
+        let start = now();
+        let finished = match job {
+            Job::Load { model, key, file, name } => {
+                // A file of a client can have any content: a fault of a reader must not end the daemon.
+                let loaded = catch_unwind(AssertUnwindSafe(|| pool.load(&file, &key, &name)));
+                let outcome = loaded.unwrap_or(Err(LoadFailure::Panic));
+                if let Some(recorder) = recorder {
+                    let arguments = vec![("model_name", name), ("byte_count", key.size.to_string())];
+                    recorder.add("load_owned", "load", thread, start, arguments);
+                }
+                Finished::Loaded { model, outcome, nanoseconds: now() - start }
+            }
+            Job::Verify { model, resident } => Finished::Verified { model, outcome: resident.verify() },
+        };
+        if done.send(finished).is_err() {
+            return;
+        }
+        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+    }
+}

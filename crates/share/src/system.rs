@@ -1,0 +1,81 @@
+//! The daemon as a process: signals as a descriptor, sockets that systemd passed on, notifications to it, and the limit of
+//! descriptors.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Blocks SIGTERM, SIGINT, SIGQUIT and SIGHUP for this thread and the threads that it starts; returns a descriptor that
+/// becomes readable when one arrives. SIGXFSZ is blocked too: a write above the limit of file sizes is then an error. Call
+/// it before any thread is started.
+///
+/// # Errors
+/// Those of the system.
+pub fn signals() -> io::Result<OwnedFd> {
+    // SAFETY: the sets are plain structures that `sigemptyset` initializes before their use; the calls only access them. The
+    // descriptor that `signalfd` returns is fresh and owned by nothing else.
+    #[expect(unsafe_code, reason = "signal masks have no safe wrapper here")]
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+            libc::sigaddset(&mut set, signal);
+        }
+        let code = libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        if code != 0 {
+            return Err(io::Error::from_raw_os_error(code));
+        }
+        let mut size: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut size);
+        libc::sigaddset(&mut size, libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &size, std::ptr::null_mut());
+        match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            descriptor => Ok(OwnedFd::from_raw_fd(descriptor)),
+        }
+    }
+}
+
+/// The sockets that systemd passed on, with their names. `listen` is `(LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES)`; they are
+/// for another process if the first is not this one's number. Call it once, before descriptors are opened.
+pub fn inherited(listen: (Option<&str>, Option<&str>, Option<&str>)) -> Vec<(String, OwnedFd)> {
+    let (Some(process), Some(count), names) = listen else { return Vec::new() };
+    let count = count.parse().unwrap_or(0).min(16);
+    if process.parse() != Ok(std::process::id()) {
+        return Vec::new();
+    }
+    let names: Vec<&str> = names.unwrap_or_default().split(':').collect();
+    (0..count)
+        .map(|ix: i32| {
+            // SAFETY: systemd's protocol (sd_listen_fds) makes descriptors 3 and following this process's own, and the
+            // caller takes them once.
+            #[expect(unsafe_code, reason = "descriptors by number")]
+            let descriptor = unsafe { OwnedFd::from_raw_fd(3 + ix) };
+            // They were passed through an exec, so they are not closed by the next one.
+            let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
+            (names.get(ix as usize).copied().unwrap_or_default().to_string(), descriptor)
+        })
+        .collect()
+}
+
+/// Sends a state to systemd; `socket` is the value of `NOTIFY_SOCKET`. Failures are ignored: the daemon serves anyway.
+pub fn notify(socket: &str, state: &str) {
+    let address = match socket.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(socket),
+    };
+    if let (Ok(address), Ok(sender)) = (address, UnixDatagram::unbound()) {
+        let _ = sender.send_to_addr(state.as_bytes(), &address);
+    }
+}
+
+/// Raises the limit of descriptors as far as the system allows, and returns it.
+pub fn raise_descriptor_limit() -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}

@@ -1,0 +1,225 @@
+//! [`Recorder`]: spans in Chrome's trace form, with the keys and names of UPR. [`merge`] joins the traces of several
+//! processes of one machine on one axis of time.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+
+use crate::settings::ClientSettings;
+
+/// Nanoseconds of the machine's monotonic clock, which all processes share.
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A finished span.
+#[derive(Clone, Debug)]
+struct Recorded {
+    name: &'static str,
+    category: &'static str,
+    thread: u64,
+    start: u64,
+    end: u64,
+    arguments: Vec<(&'static str, String)>,
+}
+
+/// Collects spans of a process.
+#[derive(Debug)]
+pub struct Recorder {
+    start: Mutex<u64>,
+    wall: u64,
+    spans: Mutex<Vec<Recorded>>,
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        let wall = clock_gettime(ClockId::Realtime).tv_sec as u64;
+        Recorder { start: Mutex::new(now()), wall, spans: Mutex::default() }
+    }
+}
+
+/// The most spans that are kept; later ones are counted only.
+const SPANS_MAX: usize = 1_000_000;
+
+impl Recorder {
+    /// Starts the axis of time now and forgets earlier spans.
+    pub fn restart(&self) {
+        *self.start.lock().unwrap_or_else(PoisonError::into_inner) = now();
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Adds a span that began at `start`, by [`now`], and ends now.
+    pub fn add(
+        &self,
+        name: &'static str,
+        category: &'static str,
+        thread: u64,
+        start: u64,
+        arguments: Vec<(&'static str, String)>,
+    ) {
+        let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        if spans.len() < SPANS_MAX {
+            // A span has a length, so that its end sorts after its begin.
+            spans.push(Recorded { name, category, thread, start, end: now().max(start + 1), arguments });
+        }
+    }
+
+    /// Runs `work` in a span of thread 0.
+    pub fn span<T>(&self, name: &'static str, category: &'static str, work: impl FnOnce() -> T) -> T {
+        let start = now();
+        let done = work();
+        self.add(name, category, 0, start, Vec::new());
+        done
+    }
+
+    /// The trace. `other` is added to `otherData`.
+    pub fn trace(&self, settings: &ClientSettings, process: &str, other: Value) -> Value {
+        let start = *self.start.lock().unwrap_or_else(PoisonError::into_inner);
+        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let init_time = rfc3339(self.wall);
+        let microseconds = |at: u64| at.saturating_sub(start) as f64 / 1e3;
+        let mut events = Vec::new();
+        for span in spans.iter() {
+            let mut arguments: BTreeMap<&str, String> = span.arguments.iter().cloned().collect();
+            arguments.insert("upr_enabled", settings.enabled.to_string());
+            for (phase, at) in [("B", span.start), ("E", span.end)] {
+                // Outer spans begin first and end last.
+                let other_end = if phase == "B" { u64::MAX - span.end } else { u64::MAX - span.start };
+                let event = json!({
+                    "name": span.name, "cat": span.category, "ph": phase, "ts": microseconds(at), "pid": 0,
+                    "tid": span.thread, "upr_enabled": settings.enabled, "init_time": init_time, "args": arguments,
+                    "start": microseconds(span.start), "end": microseconds(span.end),
+                });
+                events.push(((span.thread, at, phase == "B", other_end), event));
+            }
+        }
+        events.sort_by_key(|event| event.0);
+        let name = json!({
+            "ph": "M", "name": "process_name", "pid": 0,
+            "args": { "name": process, "upr_enabled": settings.enabled },
+        });
+        let all: Vec<Value> = std::iter::once(name).chain(events.into_iter().map(|(_, event)| event)).collect();
+        let mut data = json!({
+            "run_id": settings.run_id,
+            "hostname": std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim(),
+            "username": rustix::process::getuid().as_raw().to_string(),
+            "git": { "commit": settings.git_commit, "date": settings.git_date, "branch": settings.git_branch },
+            "start_at": init_time,
+            "end_at": rfc3339(clock_gettime(ClockId::Realtime).tv_sec as u64),
+            "monotonic_start_us": start as f64 / 1e3,
+            "is_client": settings.is_client,
+            "upr_enabled": settings.enabled,
+            "upr_base_dir": settings.base_dir,
+            "eager_mode": settings.eager,
+            "eager_mode_async": settings.eager_async,
+            "model_name": settings.model_name,
+        });
+        if let (Some(data), Value::Object(other)) = (data.as_object_mut(), other) {
+            data.extend(other);
+        }
+        json!({ "traceEvents": all, "upr_enabled": settings.enabled, "displayTimeUnit": "ms", "otherData": data })
+    }
+}
+
+/// Joins traces: each is one process; times count from the earliest start.
+///
+/// # Errors
+/// A document without `traceEvents` or without the start by the monotonic clock; its position.
+pub fn merge(traces: &[Value]) -> Result<Value, String> {
+    let start = |ix: usize| {
+        let start = traces[ix]["otherData"]["monotonic_start_us"].as_f64();
+        start.ok_or_else(|| format!("trace {} has no `otherData.monotonic_start_us`", ix + 1))
+    };
+    let starts: Result<Vec<f64>, String> = (0..traces.len()).map(start).collect();
+    let starts = starts?;
+    let first = starts.iter().copied().fold(f64::INFINITY, f64::min);
+    let (mut events, mut others) = (Vec::new(), Vec::new());
+    for (ix, trace) in traces.iter().enumerate() {
+        let own = trace["traceEvents"].as_array();
+        for event in own.ok_or_else(|| format!("trace {} has no `traceEvents`", ix + 1))? {
+            let mut event = event.clone();
+            event["pid"] = json!(ix);
+            for key in ["ts", "start", "end"] {
+                if let Some(at) = event[key].as_f64() {
+                    event[key] = json!(at + starts[ix] - first);
+                }
+            }
+            events.push(event);
+        }
+        others.push(trace["otherData"].clone());
+    }
+    Ok(json!({ "traceEvents": events, "displayTimeUnit": "ms", "otherDatas": others }))
+}
+
+/// Seconds since 1970 as UTC, as `2018-03-01T12:00:00.000000000Z`.
+fn rfc3339(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days to date by Howard Hinnant's `civil_from_days`, for dates after 1970.
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.000000000Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> ClientSettings {
+        ClientSettings::read(&|_| None, "v").expect("defaults are valid")
+    }
+
+    #[test]
+    fn dates_follow_the_calendar() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00.000000000Z");
+        assert_eq!(rfc3339(1_522_672_496), "2018-04-02T12:34:56.000000000Z");
+    }
+
+    #[test]
+    fn spans_begin_and_end_in_pairs_that_nest() {
+        let recorder = Recorder::default();
+        recorder.span("outer", "load", || recorder.span("inner", "io", || ()));
+        let trace = recorder.trace(&settings(), "cpu/0", json!({ "model_path": "x" }));
+        let mut stack = Vec::new();
+        for event in trace["traceEvents"].as_array().expect("it is a list") {
+            match event["ph"].as_str() {
+                Some("B") => stack.push(event["name"].clone()),
+                Some("E") => assert_eq!(stack.pop(), Some(event["name"].clone())),
+                other => assert_eq!(other, Some("M")),
+            }
+        }
+        assert!(stack.is_empty());
+        assert_eq!(trace["otherData"]["model_path"], "x");
+        assert_eq!(trace["traceEvents"].as_array().map(Vec::len), Some(5));
+    }
+
+    #[test]
+    fn merged_traces_share_one_axis() {
+        let (first, second) = (Recorder::default(), Recorder::default());
+        let begin = now();
+        first.add("a", "x", 0, begin, Vec::new());
+        second.add("b", "x", 0, begin, Vec::new());
+        let trace = |recorder: &Recorder| recorder.trace(&settings(), "p", json!({}));
+        let merged = merge(&[trace(&first), trace(&second)]).expect("both have a start");
+        let begins: Vec<(f64, u64)> = merged["traceEvents"]
+            .as_array()
+            .expect("it is a list")
+            .iter()
+            .filter(|event| event["ph"] == "B")
+            .map(|event| (event["ts"].as_f64().expect("a time"), event["pid"].as_u64().expect("a process")))
+            .collect();
+        assert_eq!((begins[0].1, begins[1].1), (0, 1));
+        assert!((begins[0].0 - begins[1].0).abs() < 0.01, "{begins:?}");
+        assert!(merge(&[json!({})]).is_err());
+    }
+}

@@ -1,0 +1,406 @@
+//! A daemon and its clients, by the socket.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use prestow_share::Client;
+use prestow_share::client::{AttachedWeights, ClientError};
+use prestow_share::core::{EvictionPolicy, Granularity};
+use prestow_share::load::identify;
+use prestow_share::server::{Binding, ServeError, ServerOptions};
+use prestow_share::socket;
+use prestow_share::wire::{Ask, Code, Tier};
+use rustix::net::SocketFlags;
+use types::Random;
+
+use crate::support::{Daemon, Folder, bytes_of, open, ranges, tensors, write_image};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn code<T>(result: Result<T, ClientError>) -> Code {
+    match result {
+        Err(ClientError::Refused { code, .. }) => code,
+        Err(other) => panic!("a refusal was expected, got {other}"),
+        Ok(_) => panic!("a refusal was expected"),
+    }
+}
+
+fn model(folder: &Folder, name: &str, seed: u64, size: usize) -> std::path::PathBuf {
+    let path = folder.file(name);
+    write_image(&path, &tensors(&[(seed, size)]));
+    path
+}
+
+#[test]
+fn first_open_loads_and_later_ones_hit_with_the_same_bytes() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let all = tensors(&[(1, 100_000), (2, 5), (3, 70_000)]);
+    write_image(&folder.file("m"), &all);
+    for (round, tier) in [Tier::Disk, Tier::Host, Tier::Host].into_iter().enumerate() {
+        let attached = open(&mut daemon.client(), &folder.file("m"), Granularity::Model).expect("it loads");
+        assert_eq!(attached.tier, tier, "round {round}");
+        assert_eq!(bytes_of(attached, &ranges(&all)), all);
+    }
+    assert_eq!((daemon.figure("/loads"), daemon.figure("/opens/host")), (1, 2));
+}
+
+#[test]
+fn twenty_clients_at_once_cause_one_load() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let path = model(&folder, "m", 1, 8 << 20);
+    let barrier = Barrier::new(20);
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                let mut client = daemon.client();
+                barrier.wait();
+                open(&mut client, &path, Granularity::Model).expect("it loads");
+            });
+        }
+    });
+    assert_eq!(daemon.figure("/loads"), 1);
+    assert_eq!(daemon.figure("/opens/host") + daemon.figure("/opens/disk"), 20);
+    daemon.wait_for("/leases", 0);
+}
+
+#[test]
+fn model_in_use_is_never_evicted_and_the_refusal_has_numbers() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(3 << 20)));
+    let (a, b) = (model(&folder, "a", 1, 2 << 20), model(&folder, "b", 2, 2 << 20));
+    let mut first = daemon.client();
+    let lease = open(&mut first, &a, Granularity::Model).expect("it fits");
+    let refused = open(&mut daemon.client(), &b, Granularity::Model);
+    let text = refused.as_ref().expect_err("it does not fit").to_string();
+    assert_eq!(code(refused), Code::Exhausted);
+    assert!(text.contains("1 models are in use"), "{text}");
+    first.close(lease).expect("the lease is open");
+    open(&mut daemon.client(), &b, Granularity::Model).expect("the idle model is evicted");
+    assert_eq!(daemon.figure("/evictions"), 1);
+}
+
+#[test]
+fn policies_evict_in_their_order() {
+    // Four models of 1 MiB are used in an order; a fifth needs room. The victim is named.
+    let cases = [
+        (EvictionPolicy::Lru, "1"),
+        (EvictionPolicy::Fifo, "0"),
+        (EvictionPolicy::Lcu, "3"),
+        (EvictionPolicy::Lfu, "3"),
+        (EvictionPolicy::SizeAware, "2"),
+        (EvictionPolicy::Flush, "0123"),
+        (EvictionPolicy::Eager, "0123"),
+    ];
+    for (policy, victims) in cases {
+        let folder = Folder::new();
+        let daemon = Daemon::start(ServerOptions { policy, ..ServerOptions::new(6 << 20) });
+        let sizes = [1 << 20, 1 << 20, 2 << 20, 1 << 20];
+        let paths: Vec<_> = (0..4).map(|ix| model(&folder, &ix.to_string(), ix as u64, sizes[ix])).collect();
+        let mut client = daemon.client();
+        for ix in [0, 1, 1, 2, 2, 0, 0, 3] {
+            let attached = open(&mut client, &paths[ix], Granularity::Model).expect("it fits");
+            client.close(attached).expect("it is open");
+        }
+        // Lru order is 1, 2, 0, 3; uses are 3, 2, 2, 1.
+        let fifth = model(&folder, "4", 4, 2 << 20);
+        open(&mut client, &fifth, Granularity::Model).expect("room is made");
+        let resident = |path| {
+            let file = File::open(path).expect("it exists");
+            let key = identify(&file, path, Granularity::Model).expect("an executable");
+            daemon.client().open(&key, None, 0, "").is_ok()
+        };
+        let gone: String = (0..4).filter(|ix| !resident(&paths[*ix])).map(|ix| ix.to_string()).collect();
+        assert_eq!(gone, victims, "{}", policy.name());
+    }
+}
+
+#[test]
+fn never_refuses_and_random_evicts_something() {
+    for (policy, fits) in [(EvictionPolicy::Never, false), (EvictionPolicy::Random, true)] {
+        let folder = Folder::new();
+        let daemon = Daemon::start(ServerOptions { policy, ..ServerOptions::new(3 << 20) });
+        let mut client = daemon.client();
+        let attached = open(&mut client, &model(&folder, "a", 1, 2 << 20), Granularity::Model).expect("it fits");
+        client.close(attached).expect("it is open");
+        let second = open(&mut client, &model(&folder, "b", 2, 2 << 20), Granularity::Model);
+        assert_eq!(second.is_ok(), fits, "{}", policy.name());
+    }
+}
+
+#[test]
+fn estimate_includes_rate_and_internal_memory() {
+    let folder = Folder::new();
+    let path = model(&folder, "m", 1, 1 << 20);
+    let open_with = |options: ServerOptions, internal| {
+        let daemon = Daemon::start(options);
+        let file = File::open(&path).expect("it exists");
+        let key = identify(&file, &path, Granularity::Model).expect("an executable");
+        daemon.client().open(&key, Some(&file), internal, "").map(drop)
+    };
+    let small = ServerOptions::new(3 << 20);
+    assert!(open_with(small.clone(), 1 << 20).is_ok());
+    assert_eq!(code(open_with(small.clone(), 4 << 20)), Code::Exhausted);
+    assert!(open_with(ServerOptions { with_internal: false, ..small.clone() }, 4 << 20).is_ok());
+    assert_eq!(code(open_with(ServerOptions { estimation_rate: 3.5, ..small }, 0)), Code::Exhausted);
+}
+
+#[test]
+fn damaged_truncated_and_replaced_files_are_refused_by_name() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let path = model(&folder, "m", 1, 1 << 20);
+    let good = std::fs::read(&path).expect("it exists");
+    let file = File::open(&path).expect("it exists");
+    let key = identify(&file, &path, Granularity::Model).expect("an executable");
+    let attempt = |bytes: &[u8]| {
+        let other = folder.file("other");
+        std::fs::write(&other, bytes).expect("the folder is writable");
+        code(daemon.client().open(&key, Some(&File::open(&other).expect("it was written")), 0, ""))
+    };
+    let mut flipped = good.clone();
+    flipped[9000] ^= 1;
+    assert_eq!(attempt(&flipped), Code::Damaged);
+    assert_eq!(attempt(&good[..good.len() - 1]), Code::Damaged);
+    assert_eq!(attempt(&good[good.len() - 80..]), Code::Damaged);
+    assert_eq!(attempt(b""), Code::Damaged);
+    let other = model(&folder, "n", 2, 1 << 20);
+    assert_eq!(attempt(&std::fs::read(other).expect("it exists")), Code::Stale);
+    let pipe = File::open("/dev/null").expect("it exists");
+    assert_eq!(code(daemon.client().open(&key, Some(&pipe), 0, "")), Code::Unsupported);
+    assert_eq!((daemon.figure("/load_failures"), daemon.figure("/tiers/host/resident_bytes")), (6, 0));
+    open(&mut daemon.client(), &path, Granularity::Model).expect("the good file still loads");
+}
+
+#[test]
+fn operators_pin_unpin_evict_verify_and_list() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let path = model(&folder, "m", 1, 1 << 20);
+    let file = File::open(&path).expect("it exists");
+    let key = identify(&file, &path, Granularity::Model).expect("an executable");
+    let mut client = daemon.client();
+    let preload = Ask::Preload { key, name: "m".into(), pin: true };
+    client.done(&preload, &[file.as_fd()], PATIENCE).expect("it loads");
+    let evict = |drain| Ask::Evict { model: "m".into(), drain };
+    assert_eq!(code(client.done(&evict(false), &[], PATIENCE)), Code::Busy);
+    client.done(&Ask::Verify { model: "m".into() }, &[], PATIENCE).expect("the bytes are right");
+    client.done(&Ask::Unpin { model: "m".into() }, &[], PATIENCE).expect("it is pinned");
+
+    let lease = client.open_name("m").expect("it is published");
+    assert_eq!(code(client.done(&evict(false), &[], PATIENCE)), Code::Busy);
+    client.done(&evict(true), &[], PATIENCE).expect("it drains");
+    let list = client.text(&Ask::List { from: 0 }).expect("it lists").0;
+    assert!(list.contains("\"DRAINING\""), "{list}");
+    assert_eq!(code(client.open_name("m")), Code::NotFound);
+    client.close(lease).expect("it is open");
+    assert_eq!(daemon.figure("/tiers/host/resident_bytes"), 0);
+    let history = client.text(&Ask::History { from: 0 }).expect("it has events").0;
+    for kind in ["load", "commit", "publish", "pin", "unpin", "lease", "retire", "release", "evict"] {
+        assert!(history.contains(&format!("\"{kind}\"")), "{kind} in {history}");
+    }
+}
+
+#[test]
+fn name_moves_to_a_new_model_while_readers_of_the_old_one_drain() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let old = tensors(&[(1, 200_000)]);
+    write_image(&folder.file("old"), &old);
+    let new = model(&folder, "new", 2, 1 << 20);
+    let mut client = daemon.client();
+    let publish = |client: &mut Client, path: &std::path::Path| {
+        let file = File::open(path).expect("it exists");
+        let key = identify(&file, path, Granularity::Model).expect("an executable");
+        client
+            .done(&Ask::Preload { key, name: "net".into(), pin: false }, &[file.as_fd()], PATIENCE)
+            .expect("it loads");
+    };
+    publish(&mut client, &folder.file("old"));
+    let reader = client.open_name("net").expect("it is published");
+    publish(&mut client, &new);
+    let second = client.open_name("net").expect("it is published");
+    assert_ne!((reader.model, reader.generation), (second.model, second.generation));
+    assert_eq!(daemon.figure("/models/DRAINING"), 1);
+    let lease = reader.lease;
+    assert_eq!(bytes_of(reader, &ranges(&old)), old, "the old reader's bytes are unchanged");
+    client.done(&Ask::Close { lease }, &[], PATIENCE).expect("it is open");
+    assert_eq!(daemon.figure("/tiers/host/resident_bytes"), 1 << 20);
+}
+
+#[test]
+fn evicted_name_is_loaded_again_from_its_file() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(3 << 20)));
+    let (a, b) = (model(&folder, "a", 1, 2 << 20), model(&folder, "b", 2, 2 << 20));
+    let file = File::open(&a).expect("it exists");
+    let key = identify(&file, &a, Granularity::Model).expect("an executable");
+    let mut client = daemon.client();
+    client.done(&Ask::Preload { key, name: "a".into(), pin: false }, &[file.as_fd()], PATIENCE).expect("it loads");
+    let other = open(&mut client, &b, Granularity::Model).expect("the preloaded one is idle");
+    client.close(other).expect("it is open");
+    assert_eq!(client.open_name("a").expect("its file is known").tier, Tier::Disk);
+}
+
+#[test]
+fn garbage_ends_one_connection_and_nothing_else() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let path = model(&folder, "m", 1, 100_000);
+    let mut bystander = daemon.client();
+    let lease = open(&mut bystander, &path, Granularity::Model).expect("it loads");
+    let mut random = Random::new(3);
+    let null = File::open("/dev/null").expect("it exists");
+    for round in 0..300 {
+        let raw = socket::new(SocketFlags::empty()).expect("there are descriptors");
+        rustix::net::connect(&raw, &socket::address(&daemon.socket).expect("short")).expect("it listens");
+        let length = 1 + random.below(if round % 7 == 0 { 90_000 } else { 200 }) as usize;
+        let mut packet: Vec<u8> = (0..length).map(|_| random.bits() as u8).collect();
+        if round % 3 == 0 {
+            let head = Ask::Pin { model: "x".into() }.encode(1);
+            let count = head.len().min(packet.len());
+            packet[..count].copy_from_slice(&head[..count]);
+        }
+        let many = vec![null.as_fd(); random.below(60) as usize];
+        let _ = socket::send(&raw, &packet, &many);
+        if round % 2 == 0 {
+            let mut buffer = vec![0; prestow_share::wire::PACKET_MAX];
+            let _ = socket::receive(&raw, &mut buffer);
+        }
+    }
+    daemon.wait_for("/clients", 2);
+    assert!(100 < daemon.figure("/protocol_errors"));
+    bystander.close(lease).expect("its lease is untouched");
+}
+
+#[test]
+fn client_that_never_reads_does_not_block_others() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let path = model(&folder, "m", 1, 100_000);
+    let silent = socket::new(SocketFlags::NONBLOCK).expect("there are descriptors");
+    rustix::net::connect(&silent, &socket::address(&daemon.socket).expect("short")).expect("it listens");
+    let mut sent = 0;
+    for _ in 0..100_000 {
+        match socket::send(&silent, &Ask::Status.encode(1), &[]) {
+            Ok(()) => sent += 1,
+            Err(_) => break,
+        }
+    }
+    assert!(10 < sent, "the socket has a buffer");
+    for _ in 0..50 {
+        open(&mut daemon.client(), &path, Granularity::Model).expect("others are served");
+    }
+    drop(silent);
+    daemon.wait_for("/clients", 1);
+}
+
+#[test]
+fn leases_end_with_the_connection_and_closing_is_idempotent() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let path = model(&folder, "m", 1, 100_000);
+    for _ in 0..50 {
+        let mut client = daemon.client();
+        for _ in 0..4 {
+            drop(open(&mut client, &path, Granularity::Layer).expect("it loads"));
+        }
+        let mut thief = daemon.client();
+        for lease in 0..40 {
+            thief.done(&Ask::Close { lease }, &[], PATIENCE).expect("closing is idempotent");
+        }
+        assert_eq!(daemon.figure("/leases"), 4, "a lease of another connection cannot be closed");
+        drop(client);
+        daemon.wait_for("/leases", 0);
+    }
+    let mut client = daemon.client();
+    client.done(&Ask::Evict { model: "1".into(), drain: false }, &[], PATIENCE).expect("it is idle");
+    assert_eq!((daemon.figure("/extents"), daemon.figure("/tiers/host/resident_bytes")), (0, 0));
+}
+
+#[test]
+fn quotas_bound_leases_and_clients() {
+    let folder = Folder::new();
+    let path = model(&folder, "m", 1, 1000);
+    let daemon = Daemon::start(ServerOptions { leases_max: 3, clients_max: 5, ..ServerOptions::new(1 << 20) });
+    let mut client = daemon.client();
+    let leases: Vec<_> = (0..3).map(|_| open(&mut client, &path, Granularity::Model).expect("within quota")).collect();
+    assert_eq!(code(open(&mut client, &path, Granularity::Model)), Code::Exhausted);
+    drop(leases);
+    let mut others: Vec<Client> = (0..4).map(|_| daemon.client()).collect();
+    others[3].text(&Ask::Status).expect("the fifth client is served");
+    assert_eq!(code(daemon.client().text(&Ask::Status)), Code::Exhausted);
+}
+
+#[test]
+fn second_daemon_refuses_and_stale_sockets_are_replaced() {
+    let folder = Folder::new();
+    let path = folder.file("run/uprd.sock");
+    let first = Binding::new(&path, false).expect("the folder is fresh");
+    assert_eq!(std::fs::metadata(folder.file("run")).expect("it was made").permissions().mode() & 0o777, 0o700);
+    assert_eq!(std::fs::metadata(&path).expect("it was made").permissions().mode() & 0o777, 0o600);
+    assert!(matches!(Binding::new(&path, false), Err(ServeError::Running { .. })));
+    // As after SIGKILL: the lock is released, the socket's file stays.
+    drop(first);
+    assert!(path.exists());
+    assert!(matches!(Client::connect(&path, true), Err(ClientError::NotRunning { .. })));
+    Binding::new(&path, false).expect("the stale socket is replaced");
+
+    let open_folder = folder.file("open");
+    std::fs::create_dir(&open_folder).expect("it is fresh");
+    std::fs::set_permissions(&open_folder, PermissionsExt::from_mode(0o777)).expect("it is ours");
+    assert!(matches!(Binding::new(&open_folder.join("s"), false), Err(ServeError::Folder { .. })));
+}
+
+#[test]
+fn draining_daemon_refuses_leases_and_ends_with_the_last_one() {
+    let folder = Folder::new();
+    let path = model(&folder, "m", 1, 100_000);
+    let mut daemon = Daemon::start(ServerOptions::new(1 << 20));
+    let (mut reader, mut operator) = (daemon.client(), daemon.client());
+    let lease = open(&mut reader, &path, Granularity::Model).expect("it loads");
+    let AttachedWeights::Section { .. } = &lease.weights else { panic!("granularity is model") };
+    std::thread::scope(|scope| {
+        let drained = scope.spawn(|| operator.done(&Ask::Drain, &[], PATIENCE));
+        while code_or_open(&daemon, &path) != Some(Code::Draining) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!drained.is_finished());
+        reader.close(lease).expect("leases can be closed");
+        drained.join().expect("it does not panic").expect("the drain ends");
+    });
+    daemon.join();
+    assert!(!daemon.socket.exists());
+}
+
+fn code_or_open(daemon: &Daemon, path: &std::path::Path) -> Option<Code> {
+    match open(&mut daemon.client(), path, Granularity::Model) {
+        Err(ClientError::Refused { code, .. }) => Some(code),
+        _ => None,
+    }
+}
+
+#[test]
+fn ten_thousand_manifests_and_a_thousand_clients_are_served() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(ServerOptions::new(1 << 30));
+    let mut client = daemon.client();
+    let path = folder.file("m");
+    for seed in 0..10_000 {
+        write_image(&path, &tensors(&[(seed, 64)]));
+        let attached = open(&mut client, &path, Granularity::Model).expect("it is small");
+        client.close(attached).expect("it is open");
+    }
+    let mut clients: Vec<Client> = (0..1000).map(|_| daemon.client()).collect();
+    let leases: Vec<_> =
+        clients.iter_mut().map(|client| open(client, &path, Granularity::Model).expect("it is resident")).collect();
+    assert_eq!((daemon.figure("/leases"), daemon.figure("/clients")), (1000, 1002));
+    assert_eq!(daemon.figure("/models/COMMITTED") + daemon.figure("/models/RO"), 10_000);
+    drop((leases, clients));
+    daemon.wait_for("/leases", 0);
+    let (mut rows, mut from) = (0, 0);
+    loop {
+        let (text, next) = client.text(&Ask::List { from }).expect("it lists");
+        let page: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        rows += page.as_array().expect("a list").len();
+        from = next;
+        if next == 0 {
+            break;
+        }
+    }
+    assert_eq!(rows, 10_000);
+}

@@ -1,0 +1,6 @@
+//! Tests of the state machine in every state, and of a daemon in this process with real sockets.
+
+mod daemon;
+mod model_check;
+mod sharing;
+mod support;
