@@ -3,7 +3,7 @@
 
 /// Implicit GEMM: output channels by pixels, for each image and group (`blockIdx.z`), with split-K into `PARTS`.
 template <class W, int INS, int OUTS, int GROUPS, int PARTS, class X, class K, class Y, class Finish>
-__device__ void convolve(const X* x, const K* weights, Y* y, Finish finish, float* parts = nullptr, int turn = 0) {
+__device__ void convolve(const X* x, const K* weights, Y* y, Finish finish, float* parts = nullptr, int iteration = 0) {
     const int item = blockIdx.z / PARTS, group = item % GROUPS;
     const X* input = x + (size_t)item * INS * W::INPUT;
     const K* kernel = weights + (size_t)group * OUTS * INS * W::TAPS;
@@ -18,8 +18,8 @@ __device__ void convolve(const X* x, const K* weights, Y* y, Finish finish, floa
     };
     constexpr int TERMS = INS * W::TAPS;
     if constexpr (PARTS == 1) product<OUTS, W::OUTPUT, TERMS, 1>(0, left, right, store);
-    else if (turn == 0) product<OUTS, W::OUTPUT, TERMS, PARTS>(blockIdx.z % PARTS, left, right, OfPart<OUTS, W::OUTPUT>(parts));
-    else join_parts<TILE, PARTS, OUTS, W::OUTPUT>(parts, store);
+    else if (iteration == 0) product<OUTS, W::OUTPUT, TERMS, PARTS>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, W::OUTPUT>(parts));
+    else reduce_splits<TILE, PARTS, OUTS, W::OUTPUT>(parts, store);
 }
 
 /// One thread per output, for groups of few channels.

@@ -6,7 +6,7 @@ struct alignas(16) Line {
 };
 
 /// Copies four lines per thread; neighboring threads access neighboring lines.
-extern "C" __global__ void __launch_bounds__(THREADS) ceiling_copy(const Line* from, Line* to) {
+extern "C" __global__ void __launch_bounds__(THREADS) peak_copy(const Line* from, Line* to) {
     Line lines[4];
 #pragma unroll
     for (int ix = 0; ix < 4; ix++) lines[ix] = from[((size_t)blockIdx.x * 4 + ix) * THREADS + threadIdx.x];
@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) ceiling_copy(const Line* f
 }
 
 /// Eight accumulators per thread, one multiply-add each per iteration.
-extern "C" __global__ void __launch_bounds__(THREADS) ceiling_f32(const unsigned* rounds, float* y) {
+extern "C" __global__ void __launch_bounds__(THREADS) peak_f32(const unsigned* rounds, float* y) {
     const float factor = 1.0f - 1.0f / (1 << 20), more = 1.0f / (1 << 20);
     float sums[8];
 #pragma unroll
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) ceiling_f32(const unsigned
 
 /// Eight accumulator tiles per warp, one tile product each per iteration. All operands are 1.
 template <class T>
-__device__ __forceinline__ void ceiling_of_cores(const unsigned* rounds, float* y, unsigned ones) {
+__device__ __forceinline__ void peak_of_cores(const unsigned* rounds, float* y, unsigned ones) {
     float sums[8][4] = {};
     const unsigned a[4] = {ones, ones, ones, ones}, b[2] = {ones, ones};
     const unsigned count = *rounds;
@@ -49,12 +49,12 @@ __device__ __forceinline__ void ceiling_of_cores(const unsigned* rounds, float* 
     y[element()] = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) ceiling_f16(const unsigned* rounds, float* y) {
-    ceiling_of_cores<f16>(rounds, y, 0x3c003c00u);
+extern "C" __global__ void __launch_bounds__(THREADS) peak_f16(const unsigned* rounds, float* y) {
+    peak_of_cores<f16>(rounds, y, 0x3c003c00u);
 }
-extern "C" __global__ void __launch_bounds__(THREADS) ceiling_bf16(const unsigned* rounds, float* y) {
-    ceiling_of_cores<bf16>(rounds, y, 0x3f803f80u);
+extern "C" __global__ void __launch_bounds__(THREADS) peak_bf16(const unsigned* rounds, float* y) {
+    peak_of_cores<bf16>(rounds, y, 0x3f803f80u);
 }
-extern "C" __global__ void __launch_bounds__(THREADS) ceiling_tf32(const unsigned* rounds, float* y) {
-    ceiling_of_cores<tf32>(rounds, y, 0x3f800000u);
+extern "C" __global__ void __launch_bounds__(THREADS) peak_tf32(const unsigned* rounds, float* y) {
+    peak_of_cores<tf32>(rounds, y, 0x3f800000u);
 }

@@ -11,16 +11,16 @@ constexpr int SIDE = 4;
 
 /// Stores a block's partial sums.
 template <int ROWS, int COLUMNS>
-struct OfPart {
+struct SplitSums {
     float* sums;
-    __device__ explicit OfPart(float* parts) : sums(parts + blockIdx.z * ((size_t)ROWS * COLUMNS)) {}
+    __device__ explicit SplitSums(float* parts) : sums(parts + blockIdx.z * ((size_t)ROWS * COLUMNS)) {}
     __device__ void operator()(int row, int column, float sum) const { sums[(size_t)row * COLUMNS + column] = sum; }
 };
 
 /// Split-K reduction: calls `store(row, column, sum over all parts)` for each element of a tile of `SIDE` x `SIDE`. The blocks
 /// of the tile's parts share its elements.
 template <int SIDE, int PARTS, int ROWS, int COLUMNS, class Store>
-__device__ void join_parts(const float* parts, Store store) {
+__device__ void reduce_splits(const float* parts, Store store) {
     constexpr size_t SUMS = (size_t)ROWS * COLUMNS;
     const int part = blockIdx.z % PARTS;
     const float* first = parts + (blockIdx.z - part) * SUMS;

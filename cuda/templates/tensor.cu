@@ -288,7 +288,7 @@ __device__ void product_by_cores(int part, Left left, Right right, Store store) 
 /// Implicit GEMM as in `convolution.cu`: output channels by pixels, for each image and group. `LEFT` and `RIGHT` are the
 /// contiguous bytes of weights and pixels, as in `product_by_cores`.
 template <class T, class W, int M, int N, int INS, int OUTS, int GROUPS, int PARTS, int LEFT, int RIGHT, class X, class Y, class Finish>
-__device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish finish, float* parts = nullptr, int turn = 0) {
+__device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish finish, float* parts = nullptr, int iteration = 0) {
     const int item = blockIdx.z / PARTS, group = item % GROUPS;
     const X* input = x + (size_t)item * INS * W::INPUT;
     const X* kernel = weights + (size_t)group * OUTS * INS * W::TAPS;
@@ -303,6 +303,6 @@ __device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish fin
     };
     constexpr int TERMS = INS * W::TAPS;
     if constexpr (PARTS == 1) product_by_cores<T, M, N, OUTS, W::OUTPUT, TERMS, 1, LEFT, RIGHT>(0, left, right, store);
-    else if (turn == 0) product_by_cores<T, M, N, OUTS, W::OUTPUT, TERMS, PARTS, LEFT, RIGHT>(blockIdx.z % PARTS, left, right, OfPart<OUTS, W::OUTPUT>(parts));
-    else join_parts<32 * M, PARTS, OUTS, W::OUTPUT>(parts, store);
+    else if (iteration == 0) product_by_cores<T, M, N, OUTS, W::OUTPUT, TERMS, PARTS, LEFT, RIGHT>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, W::OUTPUT>(parts));
+    else reduce_splits<32 * M, PARTS, OUTS, W::OUTPUT>(parts, store);
 }

@@ -5,13 +5,14 @@
 //! ```
 //!
 //! [`load()`](source::load) reads a model from the zoo or a file. [`compile`] runs the other stages, once for each batch.
-//! [`Program::join`] combines several plans; [`write_executable`] appends the result to a runner. The same input gives
+//! [`compile_training`] compiles a step of training and its evaluation. [`Program::join`] combines several plans; [`write_executable`] appends the result to a runner. The same input gives
 //! the same bytes.
 
 mod budget;
 mod executable;
 pub mod gpu;
 pub mod source;
+mod training;
 mod tune_cache;
 
 use arena::{Aim, Limits};
@@ -25,6 +26,7 @@ use types::{Bytes, Certificate, DType, Preprocess};
 use budget::Cuts;
 pub use budget::{Fit, Region};
 pub use executable::{Program, write_executable};
+pub use training::{compile_training, training_program};
 pub use tune_cache::{TuneOutcome, default_tune_cache, read_tune_rows};
 
 /// A model, ready to be compiled.
@@ -50,7 +52,7 @@ pub struct Compiled {
 }
 
 /// Why a model cannot be compiled.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CompileError {
     /// The target has no kernel for an operator.
     #[error(transparent)]
@@ -59,13 +61,16 @@ pub enum CompileError {
     #[error("the memory of the model cannot be placed: {0}")]
     Place(#[from] arena::PlaceError),
     /// No plan found stays within the budget.
-    #[error("no plan fits into a budget of {budget}: the smallest arena found is {smallest} ({0} bytes)", .smallest.0)]
+    #[error("no plan fits: the smallest arena found needs {smallest} ({0} bytes), limit {budget}", .smallest.0)]
     Budget {
         /// The budget.
         budget: Bytes,
         /// The smallest arena found.
         smallest: Bytes,
     },
+    /// The model cannot be trained as asked.
+    #[error(transparent)]
+    Training(#[from] passes::training::TrainingError),
     /// Internal error: a pass produced an invalid graph.
     #[error("internal error: {0}")]
     Pass(#[from] passes::PassError),
@@ -108,8 +113,9 @@ pub fn compile(
             // Stripes have no layouts of their own yet, and int8 kernels read blocked layouts.
             return Err(CompileError::Budget { budget, smallest: compiled.plan.arena.size() });
         }
-        // Half precision has no stripes either, but its kernels may take less workspace.
-        let cuts = if target.precision().is_half() { Cuts::Nothing } else { Cuts::Stripes };
+        // Half precision and states have no stripes either, but kernels may take less workspace.
+        let cuts =
+            if target.precision().is_half() || !graph.states().is_empty() { Cuts::Nothing } else { Cuts::Stripes };
         // The stripes are cut before layouts are chosen: a stripe has layouts of its own.
         let plain = schedule(&graph, target, UNLIMITED, |_, _| {})?;
         compiled = budget::within(&plain.graph, target, cuts, budget, compiled.plan.arena.size())?;

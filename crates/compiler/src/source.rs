@@ -5,14 +5,14 @@
 //! themselves.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use ir::{Graph, TensorType};
+use files::FileError;
+use ir::{Graph, TensorType, Trainable};
 use load::onnx::{Directory, ExternalData};
 use load::{mxnet, onnx};
-use types::{Shape, Tensor};
-use zoo::{Named, Names, Seeded, ZooError};
+use types::{Bytes, LoadBudget, LoadLimit, Preprocess, Shape, Tensor};
+use zoo::{InitialWeights, Named, Names, Seeded, ZooError};
 
 use crate::Model;
 
@@ -37,6 +37,8 @@ pub struct Request {
     pub pretrained: bool,
     /// The folder of public data.
     pub data: PathBuf,
+    /// The most memory that loading may take, with the files themselves; `None`: half of the memory of the process's limits.
+    pub load_limit: Option<Bytes>,
 }
 
 impl Default for Request {
@@ -51,6 +53,7 @@ impl Default for Request {
             names: None,
             pretrained: false,
             data: "data".into(),
+            load_limit: None,
         }
     }
 }
@@ -67,6 +70,7 @@ impl Request {
             Field::Names => self.names.is_some(),
             Field::Pretrained => self.pretrained,
             Field::Data => self.data != Request::default().data,
+            Field::LoadLimit => self.load_limit.is_some(),
         };
         fields.iter().copied().filter(is_given).collect()
     }
@@ -77,6 +81,11 @@ impl Request {
             given if given.is_empty() => Ok(()),
             given => Err(SourceError::Conflict { reason: reason.into(), given }),
         }
+    }
+
+    /// Whether the model is a network of the zoo.
+    pub fn is_of_zoo(&self) -> bool {
+        !is_file(&self.model)
     }
 
     /// The model's name without folder and extension, which is also the name of its executable.
@@ -121,6 +130,7 @@ pub enum Field {
     Names,
     Pretrained,
     Data,
+    LoadLimit,
 }
 
 /// A change of the [`Request`] that avoids an error.
@@ -136,10 +146,10 @@ pub enum Remedy {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum SourceError {
-    #[error("cannot read `{path}`: {error}")]
-    Io { path: String, error: std::io::Error },
-    #[error("cannot read `{path}`: {error}; `cargo xtask fetch` downloads the public data")]
-    PublicData { path: String, error: std::io::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{0}; `cargo xtask fetch` downloads the public data")]
+    PublicData(FileError),
     #[error("`{path}`: {error}")]
     Onnx { path: String, error: Box<onnx::LoadError> },
     #[error("`{path}`: {error}")]
@@ -150,8 +160,10 @@ pub enum SourceError {
     Zoo(Box<ZooError>),
     #[error("`{path}` has tensors that `{network}` does not use: {names}; is it the file of another network?")]
     Unused { path: String, network: String, names: String },
-    #[error("`{model}` is an MXNet symbol, which requires the file of its arrays")]
-    NoParams { model: String },
+    #[error("`{model}`: {error}; the symbol was loaded without a file of arrays")]
+    NoParams { model: String, error: Box<mxnet::LoadError> },
+    #[error("input `{input}`: the shape {shape} must begin with the batch, {batch}, or with N in its place")]
+    Batch { input: String, shape: Shape, batch: usize },
     #[error("a list of tensor names requires a file of weights")]
     NamesWithoutWeights,
     #[error("no trained weights for `{model}`; there are some for {pretrained}")]
@@ -165,8 +177,10 @@ impl SourceError {
     pub fn remedies(&self) -> Vec<Remedy> {
         let shape = |input: &str, example: &str| Remedy::Set(Field::Shapes, format!("{input}={example}"));
         match self {
-            SourceError::PublicData { .. } => vec![Remedy::Set(Field::Data, "DIR".into())],
+            SourceError::PublicData(_) => vec![Remedy::Set(Field::Data, "DIR".into())],
             SourceError::NoParams { .. } => vec![Remedy::Set(Field::Params, "NET-0000.params".into())],
+            SourceError::Batch { .. } => vec![Remedy::Remove(Field::Batch)],
+            _ if self.is_limit() => vec![Remedy::Set(Field::LoadLimit, "BYTES".into())],
             SourceError::NamesWithoutWeights => vec![Remedy::Set(Field::Weights, "FILE".into())],
             SourceError::Conflict { given, .. } => given.iter().copied().map(Remedy::Remove).collect(),
             SourceError::Onnx { error, .. } => match &**error {
@@ -192,6 +206,19 @@ impl SourceError {
                 _ => Vec::new(),
             },
             _ => Vec::new(),
+        }
+    }
+}
+
+impl SourceError {
+    /// Whether the limit of memory and work was exceeded.
+    fn is_limit(&self) -> bool {
+        match self {
+            SourceError::Onnx { error, .. } => matches!(**error, onnx::LoadError::Limit { .. }),
+            SourceError::Mxnet { error, .. } => matches!(**error, mxnet::LoadError::Limit { .. }),
+            SourceError::Weights(error) => matches!(*error.problem, weights::Problem::Load(_)),
+            SourceError::File(error) => error.error.kind() == std::io::ErrorKind::FileTooLarge,
+            _ => false,
         }
     }
 }
@@ -235,22 +262,57 @@ pub fn models() -> Vec<Listed> {
     zoo::list().iter().map(row).collect()
 }
 
+/// A model with the facts that only training uses.
+#[derive(Clone, Debug)]
+pub struct TrainableModel {
+    /// The graph with its losses and dropout.
+    pub trainable: Trainable,
+    /// The preprocessing of an image input, if the model has one.
+    pub preprocess: Option<Preprocess>,
+    /// The names of the classes that the first output scores.
+    pub labels: Vec<String>,
+}
+
+/// The use of a loaded model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Inference,
+    Training,
+}
+
 /// Loads a model.
 ///
 /// # Errors
 /// If a file cannot be read or is invalid, if the zoo has no such network, or if fields of the request do not apply to
 /// the model.
 pub fn load(request: &Request) -> Result<Model, SourceError> {
+    let TrainableModel { trainable, preprocess, labels } = load_for(request, Purpose::Inference)?;
+    Ok(Model { graph: trainable.graph, preprocess, labels })
+}
+
+/// Loads a model to train it: with dropout and losses, if its file has any. A network of the zoo without a file of weights
+/// begins with [`zoo::InitialWeights`] ones.
+///
+/// # Errors
+/// As [`load()`].
+pub fn load_trainable(request: &Request) -> Result<TrainableModel, SourceError> {
+    load_for(request, Purpose::Training)
+}
+
+fn load_for(request: &Request, purpose: Purpose) -> Result<TrainableModel, SourceError> {
     if !is_file(&request.model) || is_symbol(&request.model) {
         request.refuse(&[Field::Fixed], "constant inputs are supported for ONNX files only")?;
     }
+    let request = &with_batch(request)?;
+    let limit = request.load_limit.map(LoadLimit::of).unwrap_or_else(default_limit);
+    let files = Files { budget: LoadBudget::new(limit) };
     let mut model = match (is_file(&request.model), request.pretrained) {
-        (true, _) if is_symbol(&request.model) => from_mxnet(request)?,
-        (true, _) => from_onnx(request)?,
-        (false, true) => from_pretrained(request)?,
-        (false, false) => from_zoo(request)?,
+        (true, _) if is_symbol(&request.model) => from_mxnet(request, &files, purpose)?,
+        (true, _) => from_onnx(request, &files, purpose)?,
+        (false, true) => from_pretrained(request, &files)?,
+        (false, false) => from_zoo(request, &files, purpose)?,
     };
-    model.graph.name = request.name();
+    model.trainable.graph.name = request.name();
     Ok(model)
 }
 
@@ -272,9 +334,15 @@ pub fn load_onnx(
 /// # Errors
 /// As [`mxnet::load`] and [`weights::read`].
 pub fn load_mxnet(symbol: &[u8], params: &[u8], options: &mxnet::Options) -> Result<Model, SourceError> {
-    let arrays = weights::read("params", params)?;
+    let arrays = weights::read_within("params", params, &LoadBudget::new(options.limit))?;
     let graph = mxnet::load(symbol, arrays, options);
     graph.map(Model::from).map_err(|error| SourceError::Mxnet { path: "symbol".into(), error: Box::new(error) })
+}
+
+impl From<Trainable> for TrainableModel {
+    fn from(trainable: Trainable) -> TrainableModel {
+        TrainableModel { trainable, preprocess: None, labels: Vec::new() }
+    }
 }
 
 impl From<Graph> for Model {
@@ -291,63 +359,135 @@ fn is_symbol(model: &str) -> bool {
     model.ends_with(".json")
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, SourceError> {
-    fs::read(path).map_err(|error| SourceError::Io { path: path.display().to_string(), error })
+/// Half of the memory that this process may take: a loaded model is packed and written afterwards.
+fn default_limit() -> LoadLimit {
+    files::memory_limit().map_or_else(LoadLimit::default, |most| LoadLimit::of(Bytes(most.0 / 2)))
 }
 
-/// Reads a file of the folder of public data.
-fn read_public(path: &Path) -> Result<Vec<u8>, SourceError> {
-    fs::read(path).map_err(|error| SourceError::PublicData { path: path.display().to_string(), error })
+/// The request with the batch in place of each shape's open first extent, which is 0.
+fn with_batch(request: &Request) -> Result<Request, SourceError> {
+    let mut request = request.clone();
+    let Some(batch) = request.batch else { return Ok(request) };
+    for (input, shape) in &mut request.shapes {
+        match shape.first_mut() {
+            Some(first @ 0) => *first = batch,
+            Some(&mut first) if first != batch => {
+                let (input, shape) = (input.clone(), shape.clone());
+                return Err(SourceError::Batch { input, shape, batch });
+            }
+            _ => {}
+        }
+    }
+    Ok(request)
 }
 
-fn from_onnx(request: &Request) -> Result<Model, SourceError> {
+/// Reads files within a budget.
+struct Files {
+    budget: LoadBudget,
+}
+
+impl Files {
+    fn read(&self, path: &Path) -> Result<Vec<u8>, FileError> {
+        let bytes = files::read(path, self.budget.memory_left())?;
+        self.budget.take(Bytes(bytes.len() as u64)).expect("no more was read than is left");
+        Ok(bytes)
+    }
+
+    /// Reads a file of the folder of public data.
+    fn read_public(&self, path: &Path) -> Result<Vec<u8>, SourceError> {
+        self.read(path).map_err(SourceError::PublicData)
+    }
+
+    fn tensors(&self, path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, SourceError> {
+        Ok(weights::read_within(&path.display().to_string(), bytes, &self.budget)?)
+    }
+
+    /// The rest of the limit.
+    fn limit(&self) -> LoadLimit {
+        LoadLimit::of(self.budget.memory_left())
+    }
+}
+
+fn from_onnx(request: &Request, files: &Files, purpose: Purpose) -> Result<TrainableModel, SourceError> {
     request.refuse(
-        &[Field::Weights, Field::Names, Field::Params, Field::Pretrained],
-        "an ONNX file has its own weights; other weights cannot be given",
+        &[Field::Names, Field::Params, Field::Pretrained],
+        "an ONNX file has its own weights under its own names",
     )?;
     let path = Path::new(&request.model);
-    let bytes = read(path)?;
-    let options = onnx::Options { batch: request.batch, shapes: request.shapes.clone(), fixed: request.fixed.clone() };
+    let bytes = files.read(path)?;
+    let (shapes, fixed) = (request.shapes.clone(), request.fixed.clone());
+    let weights = match &request.weights {
+        Weights::File(weights) => files.tensors(weights, &files.read(weights)?)?,
+        seed => {
+            let given = if *seed == Weights::default() { Vec::new() } else { vec![Field::Weights] };
+            let reason = "an ONNX file has its own weights; give a file of weights to replace them".to_string();
+            if !given.is_empty() {
+                return Err(SourceError::Conflict { reason, given });
+            }
+            BTreeMap::new()
+        }
+    };
+    let options = onnx::Options { batch: request.batch, shapes, fixed, weights, limit: files.limit() };
     let directory = path.parent().map(Directory);
     let external = directory.as_ref().map(|directory| directory as &dyn ExternalData);
-    load_onnx(&bytes, external, &options)
-        .map_err(|error| SourceError::Onnx { path: request.model.clone(), error: Box::new(error) })
+    let loaded = match purpose {
+        Purpose::Inference => onnx::load(&bytes, external, &options).map(Trainable::from),
+        Purpose::Training => onnx::load_trainable(&bytes, external, &options),
+    };
+    let failed = |error| SourceError::Onnx { path: request.model.clone(), error: Box::new(error) };
+    loaded.map(TrainableModel::from).map_err(failed)
 }
 
-fn from_mxnet(request: &Request) -> Result<Model, SourceError> {
+fn from_mxnet(request: &Request, files: &Files, purpose: Purpose) -> Result<TrainableModel, SourceError> {
     request.refuse(
         &[Field::Weights, Field::Names, Field::Pretrained],
         "an MXNet symbol has its weights in the file of its arrays; other weights cannot be given",
     )?;
-    let Some(params) = &request.params else { return Err(SourceError::NoParams { model: request.model.clone() }) };
-    let symbol = read(Path::new(&request.model))?;
-    let arrays = tensors(params, &read(params)?)?;
-    let options = mxnet::Options { batch: request.batch, shapes: request.shapes.clone() };
-    let graph = mxnet::load(&symbol, arrays, &options);
-    graph.map(Model::from).map_err(|error| SourceError::Mxnet { path: request.model.clone(), error: Box::new(error) })
+    let symbol = files.read(Path::new(&request.model))?;
+    let arrays = match &request.params {
+        Some(params) => files.tensors(params, &files.read(params)?)?,
+        None => BTreeMap::new(),
+    };
+    let options = mxnet::Options { batch: request.batch, shapes: request.shapes.clone(), limit: files.limit() };
+    let loaded = match purpose {
+        Purpose::Inference => mxnet::load(&symbol, arrays, &options).map(Trainable::from),
+        Purpose::Training => mxnet::load_trainable(&symbol, arrays, &options),
+    };
+    loaded.map(TrainableModel::from).map_err(|error| {
+        let (model, is_unknown, error) =
+            (request.model.clone(), matches!(error, mxnet::LoadError::Unknown(_)), Box::new(error));
+        match request.params {
+            None if is_unknown => SourceError::NoParams { model, error },
+            _ => SourceError::Mxnet { path: model, error },
+        }
+    })
 }
 
-fn from_zoo(request: &Request) -> Result<Model, SourceError> {
+fn from_zoo(request: &Request, files: &Files, purpose: Purpose) -> Result<TrainableModel, SourceError> {
     request.refuse(
         &[Field::Params],
         "a file of arrays is for an MXNet symbol; give a network of the zoo a file of weights",
     )?;
     let options = zoo::Options { shapes: request.shapes.clone(), ..zoo::Options::default() };
     let batch = batch(request);
-    let model = match &request.weights {
-        Weights::Seed(_) if request.names.is_some() => return Err(SourceError::NamesWithoutWeights),
-        Weights::Seed(seed) => zoo::build(&request.model, batch, &mut Seeded(*seed), &options)?,
-        Weights::File(path) => {
-            let mut named = Named::new(names(request)?.apply(tensors(path, &read(path)?)?)?);
+    let model = match (&request.weights, purpose) {
+        (Weights::Seed(_), _) if request.names.is_some() => return Err(SourceError::NamesWithoutWeights),
+        (Weights::Seed(seed), Purpose::Inference) => zoo::build(&request.model, batch, &mut Seeded(*seed), &options)?,
+        (Weights::Seed(seed), Purpose::Training) => {
+            zoo::build(&request.model, batch, &mut InitialWeights(*seed), &options)?
+        }
+        (Weights::File(path), _) => {
+            let mut named = Named::new(names(request, files)?.apply(files.tensors(path, &files.read(path)?)?)?);
             let model = zoo::build(&request.model, batch, &mut named, &options)?;
             refuse_unused(path, &request.model, &named)?;
             model
         }
     };
-    Ok(Model { graph: model.graph, preprocess: model.preprocess, labels: Vec::new() })
+    let preprocess = model.preprocess.clone();
+    Ok(TrainableModel { trainable: model.into_trainable(), preprocess, labels: Vec::new() })
 }
 
-fn from_pretrained(request: &Request) -> Result<Model, SourceError> {
+fn from_pretrained(request: &Request, files: &Files) -> Result<TrainableModel, SourceError> {
     let pretrained = zoo::pretrained(&request.model).ok_or_else(|| {
         let names: Vec<&str> = models().iter().filter(|model| model.pretrained).map(|model| model.name).collect();
         SourceError::NotPretrained { model: request.model.clone(), pretrained: names.join(", ") }
@@ -356,22 +496,19 @@ fn from_pretrained(request: &Request) -> Result<Model, SourceError> {
         request.refuse(&[Field::Shapes], "the input shape of a pretrained classifier cannot be chosen")?;
     }
     let path = request.data.join(pretrained.file);
-    let tensors = tensors(&path, &read_public(&path)?)?;
+    let tensors = files.tensors(&path, &files.read_public(&path)?)?;
     let labels = match pretrained.images {
-        Some(images) => zoo::labels(&String::from_utf8_lossy(&read_public(&request.data.join(images.labels))?))?,
+        Some(images) => zoo::labels(&String::from_utf8_lossy(&files.read_public(&request.data.join(images.labels))?))?,
         None => Vec::new(),
     };
     let model = pretrained.build(batch(request), tensors, request.shapes.clone())?;
-    Ok(Model { graph: model.graph, preprocess: model.preprocess, labels })
+    let preprocess = model.preprocess.clone();
+    Ok(TrainableModel { trainable: model.into_trainable(), preprocess, labels })
 }
 
-fn tensors(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, SourceError> {
-    Ok(weights::read(&path.display().to_string(), bytes)?)
-}
-
-fn names(request: &Request) -> Result<Names, SourceError> {
+fn names(request: &Request, files: &Files) -> Result<Names, SourceError> {
     let Some(path) = &request.names else { return Ok(Names::default()) };
-    Ok(Names::parse(&String::from_utf8_lossy(&read(path)?))?)
+    Ok(Names::parse(&String::from_utf8_lossy(&files.read(path)?))?)
 }
 
 /// The batch of the request, else the first extent of a requested shape.

@@ -24,13 +24,13 @@ const BUFFER: usize = 8192;
 pub enum CuptiError {
     #[error(transparent)]
     NotFound(#[from] LibraryNotFound),
-    #[error("this libcupti.so has no function `{0}`; install that of CUDA 13")]
+    #[error("libcupti.so must have the function `{0}`; install CUPTI of CUDA 13")]
     Lacks(&'static str),
-    #[error("CUPTI's interface {0} is too old; install that of CUDA 13")]
+    #[error("CUPTI must be of CUDA 13 or later, got interface {0}; install a newer one")]
     TooOld(u32),
-    #[error("something is recorded already")]
+    #[error("only one recording at a time is possible, one is active")]
     Busy,
-    #[error("CUPTI dropped {0} of its records, for which it had no room")]
+    #[error("CUPTI dropped {0} records: its buffers were full")]
     Dropped(usize),
     #[error("CUPTI failed at {what}: {why}")]
     Failed { what: &'static str, why: String },

@@ -108,10 +108,10 @@ pub enum DescriptionError {
     #[error("{0}")]
     Text(String),
     /// The file has another format.
-    #[error("it is no file of facts: `format` is `{0}`, not `{FORMAT}`")]
+    #[error("`format` must be `{FORMAT}`, got `{0}`")]
     Format(String),
     /// Architecture and compute capability contradict each other.
-    #[error("`arch` is `{arch}`, and `deviceVer` {version} is `{own}`")]
+    #[error("`arch` must be `{own}`, the architecture of `deviceVer` {version}, got `{arch}`")]
     Arch {
         /// The architecture in the file.
         arch: String,
@@ -121,7 +121,7 @@ pub enum DescriptionError {
         own: String,
     },
     /// A property that must be positive is 0.
-    #[error("the fact `{0}` is 0")]
+    #[error("`{0}` must be at least 1, got 0")]
     Zero(&'static str),
 }
 
@@ -139,9 +139,7 @@ impl DeviceDescription {
     pub fn parse(text: &str) -> Result<DeviceDescription, DescriptionError> {
         let facts: DeviceDescription = serde_json::from_str(text).map_err(|error| {
             let text = error.to_string();
-            DescriptionError::Text(
-                text.replace("missing field", "there is no fact").replace("unknown field", "there is no such fact as"),
-            )
+            DescriptionError::Text(text)
         })?;
         if facts.format != FORMAT {
             return Err(DescriptionError::Format(facts.format));

@@ -19,79 +19,76 @@ const VERSION_MIN: i32 = 13_000;
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum DriverError {
     #[error(
-        "there is no driver for NVIDIA's GPUs: libcuda.so.1 is not where the system looks; install the driver, give it to the \
-         container (`--gpus all`), or compile for --target cpu"
+        "NVIDIA's driver is required: libcuda.so.1 was not found; install the driver, start the container with `--gpus all`, \
+         or compile for a CPU"
     )]
     NoDriver,
-    #[error("the driver is for CUDA {}.{}, and 13.0 is needed; install driver 580 or later", .0 / 1000, .0 % 1000 / 10)]
+    #[error("the driver must support CUDA 13.0 or later, got {}.{}; install driver 580 or later", .0 / 1000, .0 % 1000 / 10)]
     TooOld(i32),
     #[error(
-        "what the system finds as libcuda.so is a toolkit's stub, with which programs are linked, and no driver; take its \
-         folder `stubs` out of LD_LIBRARY_PATH"
+        "libcuda.so must be the driver's, got a toolkit's stub for linking; remove the folder `stubs` from LD_LIBRARY_PATH"
     )]
     Stub,
     #[error(
-        "the driver's library and its kernel module do not belong together: the driver says `{0}`; after an update start the \
-         machine again, and in a container see that libcuda.so.1 is the machine's"
+        "the driver's library and its kernel module must have the same version: `{0}`; restart the machine after an update, \
+         and in a container use the host's libcuda.so.1"
     )]
     Mismatch(String),
     #[error(
-        "this GPU does not take a later CUDA than its driver's by a compatibility package: the driver says `{0}`; take the \
-         package's folder, `compat`, out of LD_LIBRARY_PATH, and install driver 580 or later"
+        "this GPU does not support CUDA's compatibility package: `{0}`; remove its folder `compat` from LD_LIBRARY_PATH, and \
+         install driver 580 or later"
     )]
     Compatibility(String),
     #[error(
-        "the driver shows no GPU, and says `{0}`; see that `nvidia-smi -L` lists one, that a container was given it (`--gpus \
-         all`) and that CUDA_VISIBLE_DEVICES does not hide it, or compile for --target cpu"
+        "a GPU is required, the driver found none: `{0}`; check `nvidia-smi -L`, the container's `--gpus all` and \
+         CUDA_VISIBLE_DEVICES, or compile for a CPU"
     )]
     NoGpu(String),
     #[error(
-        "the GPU failed at its start: {0}; see whether `nvidia-smi` works, and whether this user may open /dev/nvidiactl, \
+        "cannot initialize the driver: {0}; check that `nvidia-smi` works and that this user may open /dev/nvidiactl, \
          /dev/nvidia-uvm and /dev/nvidia0"
     )]
     Start(String),
-    #[error("there is no GPU {ordinal}; the driver has {count}")]
+    #[error("the number of the GPU must be less than {count}, got {ordinal}")]
     NoDevice { ordinal: usize, count: i32 },
     #[error(
-        "{needed} bytes do not fit into {name}: {free} of {total} are free ({holders}); stop what holds the rest, or take a \
-         smaller batch"
+        "{name} must have {needed} free bytes, got {free} of {total} ({holders}); stop other processes, or use a smaller batch"
     )]
     OutOfMemory { name: String, needed: usize, free: usize, total: usize, holders: String },
     #[error(
-        "{name} does not give {needed} bytes, though {free} of {total} are free: a limit is on what a process may have of it \
-         (that of MPS is CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), or others take it meanwhile; raise the limit, stop them, or take a \
-         smaller batch"
+        "{name} refused an allocation of {needed} bytes with {free} of {total} free: a limit per process (of MPS: \
+         CUDA_MPS_PINNED_DEVICE_MEM_LIMIT) or another process; raise the limit, stop the process, or use a smaller batch"
     )]
     Refused { name: String, needed: usize, free: usize, total: usize },
-    #[error("the GPU has no memory left at {what}: {why}; stop what holds the rest, or name another GPU with --device")]
+    #[error("the GPU is out of memory at {what}: {why}; stop other processes, or use another GPU")]
     Full { what: &'static str, why: String },
-    #[error("{name} is {arch}, and the code is for another architecture; compile with --target cuda:{code}")]
+    #[error("the code is for another architecture than {arch} of {name}; compile for `cuda:{code}`")]
     Arch { name: String, arch: String, code: String },
     #[error(
-        "the driver, which is for CUDA {}.{}, does not take the code: it says `{why}`; compile the model again, with an NVRTC \
-         that is no later than the driver, or install a later driver", .version / 1000, .version % 1000 / 10
+        "the driver for CUDA {}.{} rejected the code: `{why}`; compile the model with an NVRTC that is not newer than the \
+         driver, or install a newer driver", .version / 1000, .version % 1000 / 10
     )]
     Code { version: i32, why: String },
-    #[error("the code has no kernel `{0}`; the file is damaged, compile the model again")]
+    #[error("the code must have the kernel `{0}`; the file is damaged, compile the model again")]
     NoKernel(String),
     #[error(
-        "the GPU is not to be had: the driver says `{why}` at {what}; another process has it to itself, or its mode lets \
-         nobody in (`nvidia-smi -q -d COMPUTE` tells): stop that process, or name another GPU with --device"
+        "the GPU is unavailable at {what}: `{why}`; another process uses it exclusively, or its compute mode is \
+         prohibited (`nvidia-smi -q -d COMPUTE`): stop that process, or use another GPU"
     )]
     Busy { what: &'static str, why: String },
     #[error(
-        "MPS, by which processes share the GPU, does not take this one: the driver says `{why}` at {what}; see that its daemon \
-         (nvidia-cuda-mps-control) runs for this user, and stop what it serves beside us if that is too many"
+        "MPS refused this process at {what}: `{why}`; check that nvidia-cuda-mps-control runs for this user, and stop \
+         other clients if there are too many"
     )]
     Mps { what: &'static str, why: String },
     #[error(
-        "the GPU is not ready: the driver says `{why}` at {what}; the system is being set up: wait until it is, and on a \
-         machine whose GPUs are joined by NVSwitch (HGX) see that NVIDIA's fabric manager runs"
+        "the GPU is not ready at {what}: `{why}`; wait until the system is initialized, and on a machine with NVSwitch \
+         (HGX) check that NVIDIA's fabric manager runs"
     )]
     NotReady { what: &'static str, why: String },
     #[error(
-        "the GPU was lost at {what}: {why}; no result of this run is to be used, and this process cannot use the GPU any more: \
-         start it again, and look for `Xid` in the system's log if it happens twice"
+        "the GPU was lost at {what}: {why}; discard the results of this run and restart the process; if it happens twice, \
+         search the system's log for `Xid`"
     )]
     Lost { what: &'static str, why: String },
     #[error("the GPU failed at {what}: {why}")]
@@ -140,7 +137,7 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> Driv
             | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED => DriverError::Lost { what, why },
             // A device that fell off the bus may report this as well.
             Code::CUDA_ERROR_UNKNOWN => {
-                DriverError::Failed { what, why: format!("{why}; look for `Xid` in the system's log") }
+                DriverError::Failed { what, why: format!("{why}; search the system's log for `Xid`") }
             }
             _ => DriverError::Failed { what, why },
         }
@@ -256,7 +253,7 @@ impl Gpu {
             let usage = nvml::usage(&LibraryPaths::default(), &bus);
             usage.map(|usage| usage.holders_beside(std::process::id())).map_err(|error| error.to_string())
         });
-        told.unwrap_or_else(|why| format!("who holds the rest is not told: {why}"))
+        told.unwrap_or_else(|why| format!("other processes are unknown: {why}"))
     }
 
     /// Queries the device description.

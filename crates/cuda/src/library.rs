@@ -120,9 +120,9 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 /// A library was not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot load {name}: it is not {}where the system looks; install it with `cargo xtask fetch {fetch}`, or name its \
-     folder in PRESTOW_CUDA_LIBS",
-    .tried.iter().map(|path| format!("in {}, nor ", path.display())).collect::<String>()
+    "cannot find {name} {}or by the system's loader; install it with `cargo xtask fetch {fetch}`, or set its folder in \
+     PRESTOW_CUDA_LIBS",
+    .tried.iter().map(|path| format!("in {}, ", path.display())).collect::<String>()
 )]
 pub struct LibraryNotFound {
     /// The library's name.
@@ -236,10 +236,10 @@ mod tests {
         let error = open(&places, &["libnonesuch.so.1"], RTLD_LOCAL, "--nvrtc").expect_err("there is none");
         let said = error.to_string();
         for folder in ["first", "toolkit/lib64", "loader", "venv/lib/python3.12/site-packages/nvidia/*/lib"] {
-            assert!(said.contains(&format!("in {}, nor ", root.join(folder).display())), "{folder}: {said}");
+            assert!(said.contains(&format!("in {}, ", root.join(folder).display())), "{folder}: {said}");
         }
         for folder in ["home/.local/lib/python3.11/site-packages", "usr/lib/python3/dist-packages"] {
-            assert!(said.contains(&format!("in {}/nvidia/*/lib, nor ", root.join(folder).display())), "{said}");
+            assert!(said.contains(&format!("in {}/nvidia/*/lib, ", root.join(folder).display())), "{said}");
         }
 
         // Packages of a `python3` in `PATH` come before the user's. Folders without `python3` are skipped, and the system's keep

@@ -15,9 +15,9 @@ const ATTEMPTS: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum NvmlError {
-    #[error("libnvidia-ml.so.1, which comes with the driver, is not where the system looks")]
+    #[error("libnvidia-ml.so.1 of the driver was not found")]
     NotFound,
-    #[error("this libnvidia-ml.so.1 has no function `{0}`; it is older than driver 510")]
+    #[error("libnvidia-ml.so.1 must have the function `{0}` of driver 510 or later")]
     Lacks(&'static str),
     #[error("NVML failed at {what}: {why}")]
     Failed { what: &'static str, why: String },
@@ -65,14 +65,16 @@ impl Usage {
         let processes = self.processes.as_ref().map_err(NvmlError::to_string)?;
         match processes.iter().find(|process| process.pid == pid) {
             Some(Process { bytes: Some(bytes), .. }) => Ok(*bytes),
-            Some(_) => Err("NVML lists this process, and the platform does not let it tell how much it holds".into()),
+            Some(_) => Err("NVML lists this process without its memory: the platform does not report it".into()),
             None if processes.is_empty() => {
                 Err("NVML lists no process: a container or a virtual machine hides them".into())
             }
             None => {
                 let count = processes.len();
                 let listed = if count == 1 { "1 process".to_string() } else { format!("{count} processes") };
-                Err(format!("NVML lists {listed} and not this one, {pid}: a container counts otherwise than its host"))
+                Err(format!(
+                    "NVML lists {listed} but not this one, {pid}: process ids of a container differ from its host's"
+                ))
             }
         }
     }
@@ -81,16 +83,16 @@ impl Usage {
     pub fn holders_beside(&self, own: u32) -> String {
         let processes = match &self.processes {
             Ok(processes) => processes,
-            Err(why) => return format!("who holds the rest is not told: {why}"),
+            Err(why) => return format!("other processes are unknown: {why}"),
         };
         let others = processes.iter().filter(|process| process.pid != own);
         let mut told: Vec<(u64, u32)> = others.filter_map(|process| Some((process.bytes?, process.pid))).collect();
         told.sort_by(|a, b| b.cmp(a));
         if told.is_empty() {
             let used = self.memory.as_ref().map_or("the memory".into(), |memory| format!("the {} bytes", memory.used));
-            return format!("NVML names no other process that holds some of {used} in use");
+            return format!("NVML lists no other process with memory of {used} in use");
         }
-        let rows: Vec<String> = told.iter().map(|(bytes, pid)| format!("process {pid} holds {bytes}")).collect();
+        let rows: Vec<String> = told.iter().map(|(bytes, pid)| format!("process {pid} uses {bytes}")).collect();
         rows.join(", ")
     }
 }

@@ -17,14 +17,14 @@ pub enum NvrtcError {
     #[error(transparent)]
     NotFound(#[from] LibraryNotFound),
     /// NVRTC lacks functions.
-    #[error("NVRTC {version} is too old; {}.{} or later is needed, which `cargo xtask fetch --nvrtc` brings", VERSION_MIN.0, VERSION_MIN.1)]
+    #[error("NVRTC must be {}.{} or later, got {version}; install it with `cargo xtask fetch --nvrtc`", VERSION_MIN.0, VERSION_MIN.1)]
     TooOld {
         /// Its version.
         version: String,
     },
     /// NVRTC does not support the architecture.
     #[error(
-        "NVRTC {version} has no code for {arch}, but for {}; install a later version (`cargo xtask fetch --nvrtc`), or compile \
+        "NVRTC {version} must support {arch}, it supports {}; install a newer version (`cargo xtask fetch --nvrtc`), or compile \
          for one of these",
         .known.join(", ")
     )]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use memmap2::{Mmap, MmapOptions};
 use plan::Plan;
-use plan::image::{ImageError, read};
+use plan::image::{ImageError, Trailer};
 
 use crate::WeightSource;
 
@@ -36,22 +36,64 @@ pub enum OpenError {
 pub struct ImageFile {
     /// The plans, one for each batch; at least one.
     pub plans: Vec<Arc<Plan>>,
-    constants: std::ops::Range<usize>,
+    trailer: Trailer,
+    file: Arc<File>,
     map: Arc<Mmap>,
 }
 
 impl ImageFile {
     /// Maps a file and checks the image at its end.
     ///
+    /// No other process may write to the file or truncate it while it is mapped: reads of constants would differ, or end
+    /// the process with a signal. Linux enforces that for the file of a running program. No bounds depend on mapped bytes
+    /// after they were checked: plans are decoded into memory. For a file that others may write, read it and give the bytes
+    /// to [`plan::image::read`] and [`crate::open_all`].
+    ///
     /// # Errors
     /// A file that cannot be opened, is no image, is damaged, or is of another version.
     pub fn open(path: &Path) -> Result<ImageFile, OpenError> {
+        let image = ImageFile::open_plans(path)?;
+        image.check_constants(path)?;
+        Ok(image)
+    }
+
+    /// Maps a file and checks its plans, without a read of the constants. [`ImageFile::check_constants`] must succeed before
+    /// the constants of this file are used; weights from elsewhere need no check of them.
+    ///
+    /// # Errors
+    /// As [`ImageFile::open`], except for damaged constants.
+    pub fn open_plans(path: &Path) -> Result<ImageFile, OpenError> {
         let io = |error| OpenError::Io { path: path.display().to_string(), error };
+        let damaged = |error| OpenError::Image { path: path.display().to_string(), error };
         let file = File::open(path).map_err(io)?;
         let map = map(&file, &MmapOptions::new()).map_err(io)?;
-        let image = read(&map).map_err(|error| OpenError::Image { path: path.display().to_string(), error })?;
-        let plans = image.plans.into_iter().map(Arc::new).collect();
-        Ok(ImageFile { plans, constants: image.constants, map: Arc::new(map) })
+        let trailer = Trailer::read(&map, map.len() as u64).map_err(damaged)?;
+        let plans = trailer.plans(&map[trailer.plans.start as usize..trailer.plans.end as usize]).map_err(damaged)?;
+        let plans = plans.into_iter().map(Arc::new).collect();
+        Ok(ImageFile { plans, trailer, file: Arc::new(file), map: Arc::new(map) })
+    }
+
+    /// Checks the constants, which reads all of them. `path` is for messages.
+    ///
+    /// # Errors
+    /// A wrong checksum.
+    pub fn check_constants(&self, path: &Path) -> Result<(), OpenError> {
+        let checked = self.trailer.check_constants(self.constants());
+        checked.map_err(|error| OpenError::Image { path: path.display().to_string(), error })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Where the sections of the file are, and their checksums.
+    pub fn trailer(&self) -> &Trailer {
+        &self.trailer
+    }
+
+    fn constants(&self) -> &[u8] {
+        &self.map[self.trailer.constants.start as usize..self.trailer.constants.end as usize]
     }
 
     /// The mapping of the whole file. Its address identifies the image's pages.
@@ -71,7 +113,7 @@ struct Constants(ImageFile);
 
 impl AsRef<[u8]> for Constants {
     fn as_ref(&self) -> &[u8] {
-        &self.0.map[self.0.constants.clone()]
+        self.0.constants()
     }
 }
 

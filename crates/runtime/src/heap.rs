@@ -1,9 +1,12 @@
-//! [`CountingAllocator`]: the system's allocator with a count of allocations, to prove that a run makes none.
+//! [`CountingAllocator`]: the system's allocator with a count of allocations, to prove that a run makes none, and with an
+//! error instead of an abort if memory is exhausted.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static EXITS: AtomicBool = AtomicBool::new(false);
 
 /// The system's allocator; every allocation and reallocation of the process is counted.
 ///
@@ -25,25 +28,41 @@ pub fn is_counting() -> bool {
     before != allocations()
 }
 
+/// From now on, an allocation that the system refuses ends the process with an error and exit code 2 instead of an abort.
+/// For programs with a [`CountingAllocator`].
+pub fn exit_if_exhausted() {
+    EXITS.store(true, Ordering::Relaxed);
+}
+
+/// Returns `pointer`, or ends the process if it is null.
+fn given(pointer: *mut u8, size: usize) -> *mut u8 {
+    if pointer.is_null() && EXITS.load(Ordering::Relaxed) {
+        // Neither the unbuffered stream nor formatting an integer allocates.
+        let _ = writeln!(std::io::stderr(), "error: memory is exhausted: {size} bytes are required");
+        std::process::exit(2);
+    }
+    pointer
+}
+
 // SAFETY: every call is forwarded to `System` unchanged, so its guarantees hold; counting does not allocate.
 #[allow(unsafe_code, reason = "the trait is unsafe")]
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's contract for `layout` is that of `System`.
-        unsafe { System.alloc(layout) }
+        given(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: as in `alloc`.
-        unsafe { System.alloc_zeroed(layout) }
+        given(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `pointer` came from this allocator with `layout`, that is from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
+        given(unsafe { System.realloc(pointer, layout, size) }, size)
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {

@@ -63,6 +63,7 @@ pub mod process;
 mod session;
 mod weight_source;
 
+pub use cpu::THREADS_MAX;
 pub use cuda::{ExternalBuffer, ExternalStream, LibraryPaths};
 pub use device::{CudaDevice, Device, Host, StreamSession, required_libraries};
 pub use file::{ImageFile, OpenError};

@@ -1,5 +1,6 @@
 //! [`Session`]: opened plans.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plan::{Initial, Operand, Place, Plan, Port, StatePort};
@@ -199,6 +200,15 @@ impl Session {
         self.backend.write(self.selected, &port.operand, &tensor.to_le_bytes())
     }
 
+    /// Every state by name, as the last run left it.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn all_states(&self) -> Result<BTreeMap<String, Tensor>, RunError> {
+        let state = |state: &StatePort| Ok((state.port.name.clone(), self.tensor(&state.port)?));
+        self.plan().states.iter().map(state).collect()
+    }
+
     /// The bytes of every state, in the plan's order.
     pub(crate) fn states(&self) -> Result<Vec<Vec<u8>>, RunError> {
         self.plan().states.iter().map(|state| self.bytes(&state.port)).collect()
@@ -256,6 +266,14 @@ impl Session {
         }
         self.run()?;
         self.outputs()
+    }
+
+    /// Output number `ix` as a tensor.
+    ///
+    /// # Errors
+    /// The device fails; processors do not.
+    pub fn output(&self, ix: usize) -> Result<Tensor, RunError> {
+        self.tensor(&self.plan().outputs[ix])
     }
 
     /// All outputs as tensors.

@@ -227,7 +227,7 @@ mod tests {
             (&["--batch", "0"], "--batch"),
             (&["--peers", "tensorflow"], "`tensorflow` is not one of torch-eager"),
             (&["--resume"], "--output"),
-            (&["--cublas-workspace", "1MiB"], "needs --cublas"),
+            (&["--cublas-workspace", "1MiB"], "requires cuBLASLt"),
             (&["--cudnn=fast"], "`fast` is not tf32"),
         ] {
             let error = settings(words).err().unwrap_or_else(|| panic!("{words:?}"));

@@ -9,7 +9,7 @@ use cuda::cublas::{self, Execution, Handle, Product};
 use cuda::driver::{DeviceCall, DeviceMemory, DriverError, Gpu, Module};
 use cuda::nvrtc::Compiler;
 use cuda::{FloatType, Launch, MathMode, Timer};
-use lower::cuda::{BURSTS, Burst, COPIED, COPY, THREADS, ceilings};
+use lower::cuda::{COPY, COPY_BLOCK_BYTES, PEAK_KERNELS, PeakKernel, THREADS, peak_kernels};
 use plan::{Plan, Step};
 use types::{Bytes, DType};
 
@@ -37,10 +37,10 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 pub(crate) fn measure(gpu: &Arc<Gpu>, settings: &Settings) -> Result<Peaks, String> {
     let text = |error: DriverError| error.to_string();
     let compiler = Compiler::find(&library_paths(&settings.data)).map_err(|error| error.to_string())?;
-    let cubin = compiler.compile(&ceilings().text, gpu.arch()).map_err(|error| error.to_string())?;
+    let cubin = compiler.compile(&peak_kernels().text, gpu.arch()).map_err(|error| error.to_string())?;
     let module = Arc::new(Module::load(gpu, &cubin.bytes).map_err(text)?);
     let (free, _) = gpu.memory().map_err(text)?;
-    let copied = COPY_BYTES.min(free / FREE_FRACTION) / COPIED * COPIED;
+    let copied = COPY_BYTES.min(free / FREE_FRACTION) / COPY_BLOCK_BYTES * COPY_BLOCK_BYTES;
     let memory = Arc::new(DeviceMemory::new(gpu, 2 * copied + WORKSPACE_BYTES).map_err(text)?);
     let timer = Timer::new(gpu).map_err(text)?;
     let best = |call: &DeviceCall| -> Result<f64, String> {
@@ -53,14 +53,14 @@ pub(crate) fn measure(gpu: &Arc<Gpu>, settings: &Settings) -> Result<Peaks, Stri
         let launch = Launch { entry: entry.into(), grid: [blocks, 1, 1], block: [THREADS, 1, 1], repeat: None };
         module.call(&launch, &memory, offsets).map(DeviceCall::Kernel).map_err(text)
     };
-    let copy = best(&call(COPY, (copied / COPIED) as u32, &[0, copied])?)?;
+    let copy = best(&call(COPY, (copied / COPY_BLOCK_BYTES) as u32, &[0, copied])?)?;
     let bytes_per_s = 2.0 * copied as f64 / copy;
 
     let description = gpu.describe().map_err(text)?;
     let blocks = BLOCKS * description.device.multi_processor_count.max(1);
     memory.write(0, &ITERATIONS.to_le_bytes()).map_err(text)?;
     let mut flops_per_s = BTreeMap::new();
-    for Burst { numbers, entry, flops, .. } in BURSTS {
+    for PeakKernel { numbers, entry, flops, .. } in PEAK_KERNELS {
         let seconds = best(&call(entry, blocks, &[0, 256])?)?;
         flops_per_s.insert(numbers.to_string(), f64::from(blocks) * f64::from(ITERATIONS) * flops as f64 / seconds);
     }

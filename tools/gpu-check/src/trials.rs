@@ -1,7 +1,7 @@
 //! [`Trial`]: an operator case in one precision, compiled, with the tolerance of its results.
 
 use cases::Case;
-use cases::forms::{has_activation, in_halves, is_one_product, is_product, of_eleven_bits, with_known};
+use cases::forms::{has_activation, is_one_product, is_product, map_constants, tensor_to_tf32, to_half_precision};
 use cases::judge::{Allowed, inputs};
 use compiler::gpu::{GpuCompiler, Libraries, Precision};
 use compiler::{Compiled, Model};
@@ -89,7 +89,7 @@ pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries
     let dtype = precision.dtype();
     if dtype.is_half() {
         let own = plain(Tolerance::Stored(dtype));
-        let all = in_halves(graph, dtype).filter(|_| has(graph, DType::F32)).map(|graph| {
+        let all = to_half_precision(graph, dtype).filter(|_| has(graph, DType::F32)).map(|graph| {
             let (given, name) = (inputs(&graph, SEED), format!("{name}, all {dtype}"));
             let is_between = library(&graph, libraries).is_some() && has_activation(&graph);
             let tolerance = if is_between { Tolerance::Between(dtype) } else { Tolerance::Stored(dtype) };
@@ -106,8 +106,8 @@ pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries
             vec![plain(Tolerance::Terms(if has_activation(graph) { 2.0 * steps } else { steps }))]
         }
         Rounding::Operands => {
-            let exact = with_known(graph, of_eleven_bits);
-            let given = inputs(graph, SEED).iter().map(of_eleven_bits).collect();
+            let exact = map_constants(graph, tensor_to_tf32);
+            let given = inputs(graph, SEED).iter().map(tensor_to_tf32).collect();
             let exact = trial(format!("{name}, of eleven bits"), exact, given, Tolerance::Stored(DType::F32));
             // Emitted epilogues may amplify a difference, so only plain sums have a bound.
             let rough = (!has_activation(graph)).then(|| plain(Tolerance::Terms(1.0)));

@@ -4,7 +4,9 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{arena, compile, completions, diff, export, models, profile, target, what_if};
+use crate::commands::{
+    arena, benchmark, compile, completions, diff, experiment, export, im2rec, models, profile, target, what_if,
+};
 
 /// Neural networks compiled ahead of time: one planned executable per model.
 #[derive(Parser)]
@@ -32,6 +34,13 @@ pub(crate) enum Command {
     /// Show the profile of an executable, a report's JSON, MXNet's CSV or TBD's log.
     #[command(subcommand)]
     Profile(profile::Action),
+    /// Measure a model, with the flags and result lines of DLBS.
+    Benchmark(Box<benchmark::Args>),
+    /// Run grids of benchmarks and report their results.
+    #[command(subcommand)]
+    Experiment(Box<experiment::Action>),
+    /// Pack image files into RecordIO, with the flags of MXNet's im2rec.
+    Im2rec(Box<im2rec::Args>),
     /// Describe the GPU of this machine, to compile for it elsewhere.
     #[command(subcommand)]
     Target(target::Action),

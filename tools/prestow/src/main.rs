@@ -11,27 +11,33 @@ mod flags;
 mod progress;
 mod reference;
 mod remedy;
+mod say;
 mod tune;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use runtime::heap::{self, CountingAllocator};
 
 use cli::{Cli, Command};
-use commands::{Answer, arena, compile, completions, diff, export, models, profile, target, what_if};
+use commands::{
+    Answer, arena, benchmark, compile, completions, diff, experiment, export, im2rec, models, profile, target, what_if,
+};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() -> ExitCode {
+    heap::exit_if_exhausted();
+    files::protect_inputs();
     // Help and version exit with 0, bad use with 2.
     let parsed = cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    match run(parsed.unwrap_or_else(|error| error.exit())) {
-        Ok(Answer { text, yes }) => {
-            // A closed pipe is not an error: its reader has seen enough.
-            let _ = std::io::stdout().lock().write_all(text.as_bytes());
-            ExitCode::from(u8::from(!yes))
-        }
+    match run(parsed.unwrap_or_else(|error| error.exit()))
+        .and_then(|answer| say::out(&answer.text).map(|()| answer.yes))
+    {
+        Ok(yes) => ExitCode::from(u8::from(!yes)),
         Err(error) => {
-            let _ = writeln!(std::io::stderr().lock(), "error: {error}");
+            say::error(&error);
             ExitCode::from(2)
         }
     }
@@ -47,6 +53,9 @@ fn run(cli: Cli) -> Result<Answer, String> {
         Command::Diff(args) => diff::run(&args),
         Command::Arena(args) => arena::run(&args),
         Command::Profile(action) => profile::run(&action),
+        Command::Benchmark(args) => benchmark::run(&args),
+        Command::Experiment(action) => experiment::run(&action),
+        Command::Im2rec(args) => im2rec::run(&args).map(Answer::from),
         Command::Target(action) => target::run(&action).map(Answer::from),
         Command::Completions(args) => Ok(completions::run(&args).into()),
         Command::Version => Ok(format!("prestow {}\n", env!("CARGO_PKG_VERSION")).into()),

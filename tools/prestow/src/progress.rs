@@ -4,6 +4,9 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use report::printable;
+
+use crate::say;
 
 /// Work that is shorter shows nothing.
 const DELAY: Duration = Duration::from_secs(2);
@@ -28,7 +31,7 @@ impl Progress {
     fn start(bar: ProgressBar, template: &str, message: &str) -> Progress {
         bar.set_draw_target(ProgressDrawTarget::hidden());
         bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
-        bar.set_message(message.to_string());
+        bar.set_message(printable(message).into_owned());
         if std::io::stderr().is_terminal() {
             let late = bar.clone();
             std::thread::spawn(move || {
@@ -44,15 +47,15 @@ impl Progress {
 
     /// Shows the current part of the work.
     pub(crate) fn message(&self, message: impl Into<String>) {
-        self.bar.set_message(message.into());
+        self.bar.set_message(printable(&message.into()).into_owned());
     }
 
     /// Counts an item. A line is printed where no bar can be.
     pub(crate) fn item(&self, line: &str) {
         self.bar.inc(1);
         match self.bar.is_hidden() {
-            true => eprintln!("{line}"),
-            false => self.bar.println(line),
+            true => say::line(line),
+            false => self.bar.println(printable(line)),
         }
     }
 }

@@ -38,5 +38,6 @@ fn flag(field: Field) -> &'static str {
         Field::Names => "--names",
         Field::Pretrained => "--pretrained",
         Field::Data => "--data",
+        Field::LoadLimit => "--load-limit",
     }
 }

@@ -2,23 +2,37 @@
 //! checked before anything runs.
 
 use std::ffi::OsString;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use data::DataSpec;
 use lexopt::prelude::*;
 use report::Request;
+use train::{Metric, Schedule};
 
 /// A parsed command line.
 pub(crate) enum Command {
     Summary(Common),
     Run(Run),
-    Bench { common: Common, warmup: usize, iters: usize },
-    Profile { common: Common, warmup: usize, iters: usize, slowest: usize, trace: Option<PathBuf> },
+    Bench { run: Run, warmup: usize, iters: usize },
+    Profile { run: Run, warmup: usize, iters: usize, rows: Rows, trace: Option<PathBuf> },
     Memory(Box<Memory>),
+    Train(Box<Train>),
+    Evaluate(Evaluate),
+    Weights(ExportWeights),
     Describe(Common),
     Help(String),
     Version,
+}
+
+/// The steps that a profile lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// This many, by time.
+    Slowest(usize),
+    /// Those far below the machine's peak rates.
+    BelowPeak,
 }
 
 /// Flags of every command.
@@ -40,6 +54,19 @@ pub(crate) struct Run {
     pub(crate) output_dir: Option<PathBuf>,
     pub(crate) top: Option<usize>,
     pub(crate) values: Limit,
+    pub(crate) weights_from: WeightsFrom,
+}
+
+/// Where a run takes its weights from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WeightsFrom {
+    /// From a daemon if one answers, else from the executable's own file.
+    #[default]
+    Any,
+    /// From a daemon, or the run fails.
+    Daemon,
+    /// From the executable's own file.
+    Private,
 }
 
 /// The most elements of a result that `run --json` prints.
@@ -69,20 +96,68 @@ pub(crate) struct Memory {
     pub(crate) request: Request,
 }
 
+/// A run of training.
+pub(crate) struct Train {
+    pub(crate) common: Common,
+    pub(crate) data: DataSpec,
+    pub(crate) validate: Option<DataSpec>,
+    pub(crate) duration: Duration,
+    pub(crate) learning_rate: Option<f32>,
+    pub(crate) schedule: Option<Schedule>,
+    pub(crate) seed: Option<u64>,
+    pub(crate) metric: Option<Metric>,
+    pub(crate) checkpoint: Option<PathBuf>,
+    pub(crate) every: Option<u64>,
+    pub(crate) resume: Option<PathBuf>,
+    pub(crate) log: Option<PathBuf>,
+    pub(crate) check_finite: bool,
+}
+
+/// The length of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duration {
+    Epochs(u64),
+    Steps(u64),
+}
+
+/// An evaluation.
+pub(crate) struct Evaluate {
+    pub(crate) common: Common,
+    pub(crate) data: DataSpec,
+    pub(crate) metric: Option<Metric>,
+    pub(crate) checkpoint: Option<PathBuf>,
+}
+
+/// An export of weights.
+pub(crate) struct ExportWeights {
+    pub(crate) common: Common,
+    pub(crate) output: PathBuf,
+    pub(crate) checkpoint: Option<PathBuf>,
+}
+
 /// The commands with their summaries; the first is the one without a name.
-const COMMANDS: [(&str, &str); 8] = [
+const COMMANDS: [(&str, &str); 11] = [
     ("", "model, one run, planned and actual memory"),
     ("run", "run once on given or synthetic inputs"),
     ("bench", "measure the latency of many runs"),
     ("profile", "time each step"),
     ("memory", "report every byte of memory; --actual compares with a run"),
+    ("train", "train on a data set (needs compile --train)"),
+    ("evaluate", "measure loss and metric of a data set (needs compile --train)"),
+    ("weights", "write the weights for compile --weights (needs compile --train)"),
     ("describe", "show model, inputs, outputs and size of the work"),
     ("help", "show this text, or the flags of a command: help COMMAND"),
     ("version", "show the version"),
 ];
 
 /// Commands that run or inspect the model.
-const ALL: &[&str] = &["", "run", "bench", "profile", "memory", "describe"];
+const ALL: &[&str] = &["", "run", "bench", "profile", "memory", "train", "evaluate", "weights", "describe"];
+
+/// Commands on a data set.
+const DATA: &[&str] = &["train", "evaluate"];
+
+/// Commands that run the model on inputs of the caller's choice.
+const RUNS: &[&str] = &["run", "bench", "profile"];
 
 /// One flag.
 struct Flag {
@@ -98,19 +173,41 @@ const fn flag(name: &'static str, value: &'static str, commands: &'static [&'sta
 }
 
 /// Every flag except those of memory reports ([`Request::FLAGS`]). A name may have one row per command.
-const FLAGS: [Flag; 17] = [
-    flag("image", "FILE", &["run"], "a PNG or JPEG image, preprocessed as the model requires"),
-    flag("input", "NAME=FILE.npy", &["run"], "one input; repeat for several"),
-    flag("synthetic", "seed:N", &["run"], "random inputs (the default, with seed:1)"),
+const FLAGS: [Flag; 34] = [
+    flag("image", "FILE", RUNS, "a PNG or JPEG image, preprocessed as the model requires"),
+    flag("input", "NAME=FILE.npy", RUNS, "one input; repeat for several"),
+    flag("synthetic", "seed:N", RUNS, "random inputs (the default, with seed:1)"),
     flag("output-dir", "DIR", &["run"], "write one NAME.npy for each output"),
     flag("top", "K", &["run"], "the K highest scores of the first output"),
     flag("values", "N|all", &["run"], "with --json, the most elements of a result to print (default 1000)"),
+    flag(
+        "weights-from",
+        "uprd|private",
+        &["run"],
+        "demand weights of the daemon, or use none (default: uprd if it runs)",
+    ),
     flag("warmup", "W", &["bench", "profile"], "runs before the counted ones (default 10)"),
     flag("iters", "N", &["bench", "profile"], "counted runs (default 100)"),
     flag("trace", "FILE.json", &["profile"], "write time and memory of the steps for Chrome and Perfetto"),
     flag("top", "K", &["profile"], "the K slowest steps (default 20)"),
+    flag("slow", "", &["profile"], "only steps below 25 % of their bound that take over 2 % of the time, worst first"),
     flag("actual", "", &["memory"], "run and audit; exit code 1 if plan and actual differ"),
     flag("placement", "FILE.csv", &["memory"], "write every buffer's lifetime and offset in minimalloc's form"),
+    flag("data", "SPEC", DATA, "idx:DIR, npz:FILE, csv:FILE, images:DIR, rec:FILE or synthetic:SEED"),
+    flag("validate", "SPEC", &["train"], "data to evaluate after each epoch"),
+    flag("epochs", "N", &["train"], "epochs of the whole run"),
+    flag("steps", "N", &["train"], "steps of the whole run, instead of --epochs"),
+    flag("lr", "X", &["train"], "the learning rate (default: the optimizer's)"),
+    flag("schedule", "SPEC", &["train"], "constant, step:every=N,factor=F, cosine:.. or linear-warmup:steps=N"),
+    flag("seed", "N", &["train"], "seed of the order of the data and of dropout (default 1)"),
+    flag("metric", "NAME", DATA, "accuracy, top5, perplexity or mse (default: the one that fits the labels)"),
+    flag("checkpoint", "DIR", &["train"], "write checkpoints to this folder"),
+    flag("every", "N", &["train"], "steps between checkpoints (default: an epoch)"),
+    flag("resume", "DIR|FILE", &["train"], "continue from a checkpoint; a folder without one starts anew"),
+    flag("log", "FILE.jsonl", &["train"], "write a JSON line for each step and epoch"),
+    flag("check-finite", "", &["train"], "check every value of every step for NaN and infinity"),
+    flag("checkpoint", "DIR|FILE", &["evaluate", "weights"], "take the weights from a checkpoint"),
+    flag("output", "FILE", &["weights"], "FILE.safetensors, FILE.npz or FILE.params; also -o"),
     flag("batch", "N", ALL, "the compiled batch to use (default: the first)"),
     flag("threads", "N", ALL, "threads that compute (default: all processors)"),
     flag("device", "N", ALL, "the GPU, for plans of a cuda target (default 0)"),
@@ -158,7 +255,8 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         return Ok(Command::Help(help(&command)));
     }
     let (mut run, mut memory) = (Run::default(), Memory::default());
-    let (mut warmup, mut iters, mut top, mut trace) = (10, 100, None, None);
+    let mut training = Training::default();
+    let (mut warmup, mut iters, mut top, mut trace, mut slow) = (10, 100, None, None, false);
     for (name, value) in given {
         if command == "memory" && Request::takes(&name) {
             memory.request.set(&name, value).map_err(|error| format!("--{name}: {error}"))?;
@@ -167,9 +265,9 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         let text = || value.to_str().ok_or_else(|| format!("--{name} takes text"));
         match &name[..] {
             "json" => run.common.json = true,
-            "threads" => run.common.threads = Some(number(&name, text()?, 1)?),
-            "batch" => run.common.batch = Some(number(&name, text()?, 1)? as u64),
-            "device" => run.common.device = Some(number(&name, text()?, 0)?),
+            "threads" => run.common.threads = Some(number(&name, text()?, 1, runtime::THREADS_MAX)?),
+            "batch" => run.common.batch = Some(number(&name, text()?, 1, NUMBER_MAX)? as u64),
+            "device" => run.common.device = Some(number(&name, text()?, 0, NUMBER_MAX)?),
             "image" => run.image = Some(value.into()),
             "input" => {
                 let given = text()?;
@@ -183,21 +281,33 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
                 run.seed = Some(seed.ok_or_else(|| format!("--synthetic takes seed:N, got `{given}`"))?);
             }
             "output-dir" => run.output_dir = Some(value.into()),
-            "top" => top = Some(number(&name, text()?, 1)?),
+            "top" => top = Some(number(&name, text()?, 1, NUMBER_MAX)?),
             "values" => {
                 let given = text()?;
                 run.values = given.parse().map_err(|()| format!("--values takes a number or `all`, got `{given}`"))?;
             }
-            "warmup" => warmup = number(&name, text()?, 0)?,
-            "iters" => iters = number(&name, text()?, 1)?,
+            "weights-from" => {
+                run.weights_from = match text()? {
+                    "uprd" => WeightsFrom::Daemon,
+                    "private" => WeightsFrom::Private,
+                    given => return Err(format!("--weights-from takes `uprd` or `private`, got `{given}`")),
+                }
+            }
+            "warmup" => warmup = number(&name, text()?, 0, NUMBER_MAX)?,
+            "iters" => iters = number(&name, text()?, 1, NUMBER_MAX)?,
             "trace" => trace = Some(value.into()),
+            "slow" => slow = true,
             "actual" => memory.actual = true,
             "placement" => memory.placement = Some(value.into()),
+            name if training.set(name, &value)? => {}
             other => unreachable!("`{other}` is in the table of flags and has an arm here"),
         }
     }
     if run.common.json && !memory.request.views.is_empty() {
         return Err("--json has everything; leave out --view".into());
+    }
+    if slow && top.is_some() {
+        return Err("--slow and --top exclude each other".into());
     }
     let sources = [run.image.is_some(), !run.inputs.is_empty(), run.seed.is_some()];
     if 1 < sources.iter().filter(|&&is_given| is_given).count() {
@@ -207,8 +317,20 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     Ok(match &command[..] {
         "" => Command::Summary(common),
         "run" => Command::Run(Run { top, ..run }),
-        "bench" => Command::Bench { common, warmup, iters },
-        "profile" => Command::Profile { common, warmup, iters, slowest: top.unwrap_or(20), trace },
+        "bench" => Command::Bench { run, warmup, iters },
+        "profile" => {
+            let rows = if slow { Rows::BelowPeak } else { Rows::Slowest(top.unwrap_or(20)) };
+            Command::Profile { run, warmup, iters, rows, trace }
+        }
+        "train" => Command::Train(Box::new(training.train(common)?)),
+        "evaluate" => {
+            let (data, metric, checkpoint) = (training.data()?, training.metric, training.checkpoint);
+            Command::Evaluate(Evaluate { common, data, metric, checkpoint })
+        }
+        "weights" => {
+            let output = training.output.ok_or("weights needs a file: -o FILE.safetensors, .npz or .params")?;
+            Command::Weights(ExportWeights { common, output, checkpoint: training.checkpoint })
+        }
         "memory" => Command::Memory(Box::new(Memory { common, ..memory })),
         _ => Command::Describe(common),
     })
@@ -229,6 +351,7 @@ fn collect(words: &mut lexopt::Parser) -> Result<(String, Vec<(String, OsString)
                 continue;
             }
             Short('h') => "help".into(),
+            Short('o') => "output".into(),
             Short('V') => "version".into(),
             Long(name) => name.to_string(),
             other => return Err(text(other.unexpected())),
@@ -267,10 +390,110 @@ fn collect(words: &mut lexopt::Parser) -> Result<(String, Vec<(String, OsString)
     Ok((command, given))
 }
 
-fn number(flag: &str, text: &str, least: usize) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (least..=1_000_000).contains(number));
-    number.ok_or_else(|| format!("--{flag} takes a number from {least} to 1000000, got `{text}`"))
+/// Flags of training as they are read.
+#[derive(Default)]
+struct Training {
+    data: Option<DataSpec>,
+    validate: Option<DataSpec>,
+    epochs: Option<u64>,
+    steps: Option<u64>,
+    learning_rate: Option<f32>,
+    schedule: Option<Schedule>,
+    seed: Option<u64>,
+    metric: Option<Metric>,
+    checkpoint: Option<PathBuf>,
+    every: Option<u64>,
+    resume: Option<PathBuf>,
+    log: Option<PathBuf>,
+    check_finite: bool,
+    output: Option<PathBuf>,
 }
+
+impl Training {
+    /// Sets a flag. Returns whether there is one of this name.
+    fn set(&mut self, name: &str, value: &OsString) -> Result<bool, String> {
+        let text = || value.to_str().ok_or_else(|| format!("--{name} takes text"));
+        let path = || Some(PathBuf::from(value));
+        let count = || {
+            let count = text()?.parse().ok().filter(|count| (1..=1u64 << 40).contains(count));
+            count.map(Some).ok_or_else(|| format!("--{name} takes a number >= 1, got `{}`", value.to_string_lossy()))
+        };
+        match name {
+            "data" => self.data = Some(parsed(name, text()?)?),
+            "validate" => self.validate = Some(parsed(name, text()?)?),
+            "schedule" => self.schedule = Some(parsed(name, text()?)?),
+            "metric" => self.metric = Some(parsed(name, text()?)?),
+            "epochs" => self.epochs = count()?,
+            "steps" => self.steps = count()?,
+            "every" => self.every = count()?,
+            "seed" => {
+                let seed =
+                    text()?.parse().map_err(|_| format!("--seed takes a number, got `{}`", value.to_string_lossy()));
+                self.seed = Some(seed?);
+            }
+            "lr" => {
+                let rate = text()?.parse().ok().filter(|rate: &f32| rate.is_finite() && 0.0 <= *rate);
+                let wrong = || format!("--lr takes a number >= 0, got `{}`", value.to_string_lossy());
+                self.learning_rate = Some(rate.ok_or_else(wrong)?);
+            }
+            "checkpoint" => self.checkpoint = path(),
+            "resume" => self.resume = path(),
+            "log" => self.log = path(),
+            "output" => self.output = path(),
+            "check-finite" => self.check_finite = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn data(&mut self) -> Result<DataSpec, String> {
+        self.data
+            .take()
+            .ok_or_else(|| "a data set is needed: --data idx:DIR, npz:FILE, csv:FILE, images:DIR or another".into())
+    }
+
+    fn train(mut self, common: Common) -> Result<Train, String> {
+        let data = self.data()?;
+        let duration = match (self.epochs, self.steps) {
+            (Some(epochs), None) => Duration::Epochs(epochs),
+            (None, Some(steps)) => Duration::Steps(steps),
+            (None, None) => return Err("the length of the run is needed: --epochs N or --steps N".into()),
+            (Some(_), Some(_)) => return Err("--epochs and --steps exclude each other".into()),
+        };
+        if self.every.is_some() && self.checkpoint.is_none() && self.resume.is_none() {
+            return Err("--every needs --checkpoint DIR".into());
+        }
+        // A run that continues goes on to write where it reads.
+        let folder = self.resume.as_ref().filter(|path| !path.is_file()).cloned();
+        Ok(Train {
+            common,
+            data,
+            validate: self.validate,
+            duration,
+            learning_rate: self.learning_rate,
+            schedule: self.schedule,
+            seed: self.seed,
+            metric: self.metric,
+            checkpoint: self.checkpoint.or(folder),
+            every: self.every,
+            resume: self.resume,
+            log: self.log,
+            check_finite: self.check_finite,
+        })
+    }
+}
+
+fn parsed<T: FromStr<Err: Display>>(flag: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| format!("--{flag}: {error}"))
+}
+
+fn number(flag: &str, text: &str, least: usize, most: usize) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("--{flag} takes a number from {least} to {most}, got `{text}`"))
+}
+
+/// The largest number that a flag takes.
+const NUMBER_MAX: usize = 1_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -302,7 +525,7 @@ mod tests {
         for arguments in [&["bench", "--help"][..], &["help", "bench"]] {
             let text = help_of(arguments);
             assert!(text.contains("--warmup W") && text.contains("--json"), "{text}");
-            assert!(!text.contains("--image") && !text.contains("--html"), "{text}");
+            assert!(!text.contains("--top") && !text.contains("--html"), "{text}");
         }
         assert!(help_of(&["memory", "-h"]).contains("--html FILE"));
     }
@@ -315,13 +538,27 @@ mod tests {
                     "input" => "x=y.npy",
                     "synthetic" => "seed:3",
                     "view" => "map",
+                    "weights-from" => "uprd",
                     "by" => "peak",
                     "width" => "100",
+                    "data" | "validate" => "npz:a.npz",
+                    "schedule" => "cosine",
+                    "metric" => "top5",
                     _ if value.is_empty() => "",
                     _ => "1",
                 };
                 let flag = if value.is_empty() { format!("--{name}") } else { format!("--{name}={value}") };
-                let arguments = [*command, &flag];
+                // Words that the command needs besides the flag.
+                let needed: &[&str] = match (*command, name) {
+                    ("train", "steps" | "epochs") => &["--data=idx:a"],
+                    ("train", "every") => &["--data=idx:a", "--epochs=1", "--checkpoint=a"],
+                    ("train", _) => &["--data=idx:a", "--epochs=1"],
+                    ("evaluate", _) => &["--data=idx:a"],
+                    ("weights", _) => &["-o", "a.npz"],
+                    _ => &[],
+                };
+                let arguments: Vec<&str> =
+                    [*command].into_iter().chain(needed.iter().copied()).chain([&flag[..]]).collect();
                 let arguments = if command.is_empty() { &arguments[1..] } else { &arguments };
                 assert!(parsed(arguments).is_ok(), "{arguments:?}: {:?}", parsed(arguments).err());
             }
@@ -335,9 +572,22 @@ mod tests {
             error(&["run", "--iters", "3"]),
             "--iters is not a flag of `run`, but of bench, profile; see run --help"
         );
-        assert_eq!(error(&["--image", "x.png"]), "--image needs a command: run");
+        assert_eq!(error(&["--image", "x.png"]), "--image needs a command: run, bench, profile");
+        assert_eq!(error(&["profile", "--slow", "--top", "3"]), "--slow and --top exclude each other");
+        assert_eq!(
+            error(&["bench", "--input", "x=y.npy", "--synthetic", "seed:1"]),
+            "--image, --input and --synthetic exclude each other"
+        );
         assert_eq!(error(&["run", "--fast"]), "`--fast` is not a flag; see --help");
         assert_eq!(error(&["run", "--values", "x"]), "--values takes a number or `all`, got `x`");
+        assert_eq!(
+            error(&["train", "--epochs", "1"]),
+            "a data set is needed: --data idx:DIR, npz:FILE, csv:FILE, images:DIR or another"
+        );
+        assert_eq!(error(&["train", "--data", "idx:a"]), "the length of the run is needed: --epochs N or --steps N");
+        assert!(
+            error(&["train", "--data", "x:a", "--epochs", "1"]).starts_with("--data: data `x:a`: `x` is not a kind")
+        );
         assert!(error(&["fly"]).starts_with("`fly` is not a command; the commands are run, bench,"));
     }
 }

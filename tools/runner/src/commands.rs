@@ -1,18 +1,21 @@
 //! The commands of an executable.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use plan::{Plan, Port};
+use plan::{Phase, Plan};
 use report::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, PortReport, Report, StepTime, StepsReport, View};
-use runtime::{CudaDevice, Device, FlopsProbe, Host, ImageFile, LibraryPaths, Session, audit, heap, process};
+use runtime::{
+    CudaDevice, Device, FlopsProbe, Host, ImageFile, LibraryPaths, Session, WeightSource, audit, heap, process,
+};
 use serde_json::json;
 use types::Tensor;
 use weights::npy;
 
-use crate::arguments::{Command, Common, Limit, Run};
-use crate::{bandwidth, inputs, memory, say};
+use crate::arguments::{Command, Common, Limit, Rows, Run};
+use crate::weights::Attachment;
+use crate::{bandwidth, inputs, memory, say, train};
 
 /// The answer of a command, which becomes the exit code.
 pub(crate) enum Answer {
@@ -28,11 +31,12 @@ pub(crate) fn execute(command: Command) -> Result<Answer, String> {
         Command::Describe(common) => describe(&common)?,
         Command::Summary(common) => return summary(&common),
         Command::Run(run) => self::run(&run)?,
-        Command::Bench { common, warmup, iters } => bench(&common, warmup, iters)?,
-        Command::Profile { common, warmup, iters, slowest, trace } => {
-            steps(&common, warmup, iters, slowest, trace.as_deref())?;
-        }
+        Command::Bench { run, warmup, iters } => bench(&run, warmup, iters)?,
+        Command::Profile { run, warmup, iters, rows, trace } => steps(&run, warmup, iters, rows, trace.as_deref())?,
         Command::Memory(request) => return memory::memory(&request),
+        Command::Train(asked) => return train::train(&asked),
+        Command::Evaluate(asked) => return train::measure(&asked),
+        Command::Weights(asked) => return train::weights(&asked),
     }
     Ok(Answer::Yes)
 }
@@ -53,16 +57,43 @@ pub(crate) fn chosen(image: &ImageFile, common: &Common) -> Result<Arc<Plan>, St
 }
 
 pub(crate) fn open_session(image: &ImageFile, common: &Common) -> Result<Session, String> {
-    let batch = chosen(image, common)?.batch;
+    open_with(image, common, image.into())
+}
+
+fn open_with(image: &ImageFile, common: &Common, weights: WeightSource) -> Result<Session, String> {
+    let plan = chosen(image, common)?;
+    if plan.phase != Phase::Inference {
+        return open_plans(image, vec![plan], common, weights);
+    }
+    let mut session = open_plans(image, image.plans.clone(), common, weights)?;
+    session.select(plan.batch);
+    Ok(session)
+}
+
+/// Opens one plan.
+pub(crate) fn open_plan(image: &ImageFile, plan: Arc<Plan>, common: &Common) -> Result<Session, String> {
+    open_plans(image, vec![plan], common, image.into())
+}
+
+fn open_plans(
+    image: &ImageFile,
+    plans: Vec<Arc<Plan>>,
+    common: &Common,
+    weights: WeightSource,
+) -> Result<Session, String> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let host = Host { threads: common.threads.unwrap_or(processors) };
-    let places = LibraryPaths::of(|name| std::env::var_os(name));
-    let gpu = CudaDevice { ordinal: common.device.unwrap_or(0), places };
     let is_for_gpu = image.plans.iter().any(|plan| plan.target.starts_with("cuda:"));
-    let device: &dyn Device = if is_for_gpu { &gpu } else { &host };
-    let session = runtime::open_all(image.plans.clone(), image, device);
-    let mut session = session.map_err(|error| error.to_string())?;
-    session.select(batch);
+    // Libraries are searched for only if the plan needs them: see SECURITY.md.
+    let gpu = is_for_gpu.then(|| {
+        let places = LibraryPaths::of(|name| std::env::var_os(name));
+        CudaDevice { ordinal: common.device.unwrap_or(0), places }
+    });
+    let device: &dyn Device = match &gpu {
+        Some(gpu) => gpu,
+        None => &host,
+    };
+    let session = runtime::open_all(plans, weights, device).map_err(|error| error.to_string())?;
     if let Some(remark) = session.remark() {
         say::note(remark);
     }
@@ -105,16 +136,28 @@ fn summary(common: &Common) -> Result<Answer, String> {
 }
 
 fn run(run: &Run) -> Result<(), String> {
-    let image = open_image()?;
-    let plan = &*chosen(&image, &run.common)?;
-    let tensors = inputs::tensors(plan, run)?;
-    check_outputs(plan, run)?;
-    let mut session = open_session(&image, &run.common)?;
-    let seconds = timed_run(&mut session, &to_bytes(&tensors))?;
-    let outputs = session.outputs().map_err(|error| error.to_string())?;
+    let mut attachment = Attachment::new(run)?;
+    let plan = chosen(&attachment.image, &run.common)?;
+    if plan.phase != Phase::Inference {
+        return Err("this executable trains: use train and evaluate, then compile the model with its weights".into());
+    }
+    attachment.check_input(&plan)?;
+    let tensors = inputs::tensors(&plan, run, attachment.settings.mean)?;
+    check_outputs(&plan, run)?;
+    let weights = attachment.weights()?;
+    let plan = &*chosen(&attachment.image, &run.common)?;
+    let recorder = &attachment.recorder;
+    let open = || open_with(&attachment.image, &run.common, weights);
+    let mut session = recorder.span("create_predictor", "prediction", open)?;
+    let (seconds, outputs) = recorder.span("predict", "prediction", || {
+        let seconds = recorder.span("forward", "prediction", || timed_run(&mut session, &to_bytes(&tensors)))?;
+        let outputs = recorder.span("get_output", "prediction", || session.outputs());
+        outputs.map(|outputs| (seconds, outputs)).map_err(|error| error.to_string())
+    })?;
 
     if let Some(directory) = &run.output_dir {
-        let files = plan.outputs.iter().zip(&outputs).map(|(port, tensor)| output_file(directory, port, tensor));
+        let names = files::file_names(plan.outputs.iter().map(|port| port.name.as_str()), ".npy");
+        let files = names.iter().zip(&outputs).map(|(name, tensor)| (directory.join(name), npy::write(tensor)));
         files::write_all(&files.collect::<Vec<_>>()).map_err(|error| error.to_string())?;
     }
     let top = run.top.map(|count| highest(plan, &outputs[0], count));
@@ -125,8 +168,10 @@ fn run(run: &Run) -> Result<(), String> {
             let row = |(index, score)| json!({ "index": index, "label": label(plan, index), "score": score });
             top.into_iter().map(row).collect()
         });
-        print_json(&json!({ "outputs": results, "top": top, "latency_ms": seconds * 1e3 }));
-        return Ok(());
+        print_json(&json!({
+            "outputs": results, "top": top, "latency_ms": seconds * 1e3, "weights": attachment.origin,
+        }));
+        return attachment.end(session);
     }
     for (index, score) in top.iter().flatten() {
         say::out(&format!("{score:9.4}  {index:5}  {}\n", label(plan, *index).unwrap_or_default()));
@@ -140,7 +185,7 @@ fn run(run: &Run) -> Result<(), String> {
         }
     }
     say::out(&format!("{:.3} ms on {}\n", seconds * 1e3, session.device()));
-    Ok(())
+    attachment.end(session)
 }
 
 /// A result's port and its first elements, in row-major order.
@@ -175,15 +220,16 @@ fn check_outputs(plan: &Plan, run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-fn bench(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
-    let image = open_image()?;
+fn bench(run: &Run, warmup: usize, iters: usize) -> Result<(), String> {
+    let (image, common) = (open_image()?, &run.common);
+    let bytes = to_bytes(&inputs::tensors(&*chosen(&image, common)?, run, [None; 3])?);
     let mut session = open_session(&image, common)?;
-    let bytes = to_bytes(&inputs::synthetic(session.plan(), 1));
     (0..warmup).try_for_each(|_| timed_run(&mut session, &bytes).map(drop))?;
     let seconds: Result<Vec<f64>, String> = (0..iters).map(|_| timed_run(&mut session, &bytes)).collect();
     // Separate runs, so that reading the device's clock does not add to the latencies.
     let device = device_seconds(&mut session, &bytes, iters)?;
     let report = BenchReport::new(seconds?, session.threads(), session.plan().batch).with_device(device);
+    let report = if image.plans[0].phase == Phase::Inference { report } else { report.of_steps() };
     match common.json {
         true => print_json(&json!(report)),
         false => say::out(&report.text()),
@@ -207,10 +253,10 @@ fn device_seconds(session: &mut Session, inputs: &[Vec<u8>], iters: usize) -> Re
 /// Rounds of the probe: about as long as a short step.
 const PROBE_ROUNDS: usize = 20;
 
-fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Option<&Path>) -> Result<(), String> {
-    let image = open_image()?;
+fn steps(run: &Run, warmup: usize, iters: usize, rows: Rows, trace: Option<&Path>) -> Result<(), String> {
+    let (image, common) = (open_image()?, &run.common);
+    let bytes = to_bytes(&inputs::tensors(&*chosen(&image, common)?, run, [None; 3])?);
     let mut session = open_session(&image, common)?;
-    let bytes = to_bytes(&inputs::synthetic(session.plan(), 1));
     (0..warmup).try_for_each(|_| timed_run(&mut session, &bytes).map(drop))?;
     let probe = FlopsProbe::new(session.plan(), session.threads());
     let (mut seconds, mut peak) = (vec![f64::INFINITY; session.plan().steps.len()], 0.0f64);
@@ -232,7 +278,7 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
     let here = session.device_memory().map_err(|error| error.to_string())?.is_empty();
     let bytes_per_s = if here { bandwidth::measure(session.threads()) } else { 0.0 };
     let peaks = Peaks { flop_per_s: peak, bytes_per_s };
-    let report = StepsReport::new(session.plan(), &seconds, peaks, iters, session.threads());
+    let mut report = StepsReport::new(session.plan(), &seconds, peaks, iters, session.threads());
     if let Some(path) = trace {
         let mut start = 0.0;
         let time = |seconds: &f64| {
@@ -245,8 +291,16 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
         files::write_all(&[(path.to_path_buf(), text.into_bytes())]).map_err(|error| error.to_string())?;
     }
     match common.json {
-        true => print_json(&json!(report)),
-        false => say::out(&report.text(slowest)),
+        true => {
+            if rows == Rows::BelowPeak {
+                report.steps = report.below_peak().into_iter().cloned().collect();
+            }
+            print_json(&json!(report));
+        }
+        false => match rows {
+            Rows::Slowest(count) => say::out(&report.text(count)),
+            Rows::BelowPeak => say::out(&report.below_peak_text()),
+        },
     }
     Ok(())
 }
@@ -293,12 +347,18 @@ fn write_inputs(session: &mut Session, inputs: &[Vec<u8>]) -> Result<(), String>
 }
 
 fn timed_run(session: &mut Session, inputs: &[Vec<u8>]) -> Result<f64, String> {
-    let run = || {
-        write_inputs(session, inputs)?;
-        session.run().map_err(|error| error.to_string())
-    };
-    let (done, seconds) = timed(run);
-    done.map(|()| seconds)
+    // A run may have overwritten its inputs, so they are written before each, outside of the timed part.
+    write_inputs(session, inputs)?;
+    let (done, seconds) = timed(|| session.run());
+    done.map_err(|error| error.to_string())?;
+    Ok(seconds)
+}
+
+/// Seconds on a clock that only differences of are used.
+#[expect(clippy::disallowed_methods, reason = "progress states samples per second and the time that is left")]
+pub(crate) fn clock() -> f64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_secs_f64()
 }
 
 /// The result of `work`, and its duration in seconds.
@@ -325,12 +385,6 @@ fn highest(plan: &Plan, output: &Tensor, count: usize) -> Vec<(usize, f64)> {
 
 fn label(plan: &Plan, index: usize) -> Option<&str> {
     plan.labels.get(index).map(String::as_str)
-}
-
-/// The file `NAME.npy` of an output.
-fn output_file(directory: &Path, port: &Port, tensor: &Tensor) -> (PathBuf, Vec<u8>) {
-    let name: String = port.name.chars().map(|c| if matches!(c, '/' | '\\' | '\0') { '_' } else { c }).collect();
-    (directory.join(format!("{name}.npy")), npy::write(tensor))
 }
 
 pub(crate) fn print_json(value: &serde_json::Value) {

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use plan::{Plan, Port};
-use types::{DType, Random, Tensor};
+use data::image;
+use plan::{Plan, Port, Training};
+use types::{Bytes, ChannelOrder, DType, Random, Tensor};
 use weights::npy;
 
 use crate::arguments::Run;
-use crate::image;
 
-/// One tensor for each input of the plan, in its order.
-pub(crate) fn tensors(plan: &Plan, run: &Run) -> Result<Vec<Tensor>, String> {
+/// One tensor for each input of the plan, in its order. `mean` replaces the plan's means of red, green and blue.
+pub(crate) fn tensors(plan: &Plan, run: &Run, mean: [Option<f32>; 3]) -> Result<Vec<Tensor>, String> {
     if let Some(path) = &run.image {
-        return from_image(plan, path);
+        return from_image(plan, path, mean);
     }
     if run.inputs.is_empty() {
         return Ok(synthetic(plan, run.seed.unwrap_or(1)));
@@ -38,6 +38,10 @@ pub(crate) fn tensors(plan: &Plan, run: &Run) -> Result<Vec<Tensor>, String> {
 /// Elements uniform in [-1, 1), or 0 and 1 for integers and booleans, by the seed and the input's name.
 pub(crate) fn synthetic(plan: &Plan, seed: u64) -> Vec<Tensor> {
     let tensor = |port: &Port| {
+        // A step of training on synthetic inputs must not diverge.
+        if let (Some(training), Training::LEARNING_RATE) = (plan.phase.training(), &port.name[..]) {
+            return Tensor::scalar(training.learning_rate.min(1e-3));
+        }
         let mut random = Random::for_name(seed, &port.name);
         match port.dtype.is_float() {
             true => Tensor::from_fn(port.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(port.dtype),
@@ -48,24 +52,38 @@ pub(crate) fn synthetic(plan: &Plan, seed: u64) -> Vec<Tensor> {
 }
 
 fn from_npy(port: &Port, path: &Path) -> Result<Tensor, String> {
-    let bytes = std::fs::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+    /// More than the header of any file takes.
+    const HEADER: u64 = 1 << 20;
+    // At most 8 bytes for each element, whatever the dtype of the file.
+    let most = 8 * port.shape.elements() as u64 + HEADER;
+    let bytes = files::read(path, Bytes(most)).map_err(|error| error.to_string())?;
     let tensor = npy::read(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))?;
     runtime::check_input(port, &tensor).map_err(|error| format!("`{}`: {error}", path.display()))?;
     Ok(tensor)
 }
 
-fn from_image(plan: &Plan, path: &Path) -> Result<Vec<Tensor>, String> {
+fn from_image(plan: &Plan, path: &Path, mean: [Option<f32>; 3]) -> Result<Vec<Tensor>, String> {
     let (Some(preprocess), [port]) = (&plan.preprocess, &plan.inputs[..]) else {
         return Err("this model has no preprocessing for images; use --input NAME=FILE.npy".into());
     };
-    let bytes = std::fs::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-    let rgb = image::decode(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))?;
-    let sample = image::prepare(&rgb, preprocess);
+    let mut preprocess = preprocess.clone();
+    for (plane, own) in preprocess.mean.iter_mut().enumerate() {
+        let color = match preprocess.channel_order {
+            ChannelOrder::Rgb => plane,
+            ChannelOrder::Bgr => 2 - plane,
+        };
+        *own = mean[color].unwrap_or(*own);
+    }
     let want = [plan.batch as usize, 3, preprocess.height, preprocess.width];
     if port.dtype != DType::F32 || port.shape[..] != want {
         let want = types::Shape::from(want);
         return Err(format!("an image needs an input f32{want}, but `{}` is {}{}", port.name, port.dtype, port.shape));
     }
+    /// The largest file of an image.
+    const IMAGE: Bytes = Bytes(1 << 28);
+    let bytes = files::read(path, IMAGE).map_err(|error| error.to_string())?;
+    let rgb = image::decode(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))?;
+    let sample = image::prepare(&rgb, &preprocess);
     // Every sample of the batch is the same image.
     let tensor = Tensor::from_fn(port.shape.clone(), |at| sample[at % sample.len()]);
     Ok(vec![tensor])

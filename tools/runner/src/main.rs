@@ -5,19 +5,22 @@
 mod arguments;
 mod bandwidth;
 mod commands;
-mod image;
 mod inputs;
 mod memory;
 mod say;
+mod train;
+mod weights;
 
 use std::process::ExitCode;
 
-use runtime::heap::CountingAllocator;
+use runtime::heap::{self, CountingAllocator};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() -> ExitCode {
+    heap::exit_if_exhausted();
+    files::protect_inputs();
     let outcome = arguments::parse(lexopt::Parser::from_env()).and_then(commands::execute);
     match outcome {
         Ok(commands::Answer::Yes) => ExitCode::SUCCESS,

@@ -10,8 +10,7 @@ use crate::{inputs, say};
 pub(crate) fn memory(asked: &Memory) -> Result<Answer, String> {
     let mut request = asked.request.clone();
     if let Some(path) = &asked.request.groups {
-        let text = std::fs::read_to_string(path);
-        let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+        let text = files::read_text(path, report::GROUPS_MAX).map_err(|error| error.to_string())?;
         request.set_groups(path, &text)?;
     }
     let image = open_image()?;

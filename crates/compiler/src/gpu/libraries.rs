@@ -35,20 +35,22 @@ impl Libraries {
         self
     }
 
-    /// Applies `--exact`, and rejects contradictions with `--dtype` and between the options.
+    /// Applies exact arithmetic, and rejects contradictions with the precisions and between the options.
     ///
     /// # Errors
     /// Two options exclude each other, or one requires another.
     pub fn resolve(mut self, exact: bool, precisions: &[Precision]) -> Result<Libraries, String> {
         if self.cublas.is_none() && self.cublas_workspace.is_some() {
-            return Err("--cublas-workspace needs --cublas".into());
+            return Err("a workspace of cuBLASLt requires cuBLASLt".into());
         }
-        for (flag, math) in [("--cudnn", &mut self.cudnn), ("--cublas", &mut self.cublas)] {
+        for (library, math) in [("cuDNN", &mut self.cudnn), ("cuBLASLt", &mut self.cublas)] {
             match math {
-                Some(MathMode::Tf32) if exact => return Err(format!("{flag}=tf32 and --exact exclude each other")),
+                Some(MathMode::Tf32) if exact => {
+                    return Err(format!("TF32 in {library} and exact algorithms exclude each other"));
+                }
                 Some(MathMode::Tf32) if precisions.iter().any(|precision| precision.dtype().is_half()) => {
                     return Err(format!(
-                        "{flag}=tf32 rounds operands of f32, and --dtype stores half precision; leave out one of them"
+                        "TF32 in {library} rounds operands of f32, but values are in half precision; leave out one of them"
                     ));
                 }
                 Some(MathMode::Strict) if exact => *math = Some(MathMode::Exact),

@@ -115,12 +115,12 @@ pub fn tune(
     if gpu.arch() != compiler.target.arch() || is_other {
         let wanted = compiler.device_name.clone().unwrap_or_else(|| compiler.target.arch().to_string());
         let (name, arch) = (gpu.name(), gpu.arch());
-        return Err(format!("--tune measures on the GPU at hand, which is {name} ({arch}), but --target is {wanted}"));
+        return Err(format!("tuning requires the target's GPU, {wanted}, got {name} ({arch})"));
     }
     let cache = match options.cache {
         Some(path) => path.to_path_buf(),
         None => default_tune_cache("tuned-gpu.tsv")
-            .ok_or("there is no home directory for the file of results; name a file with --tune-cache")?,
+            .ok_or("no home directory for the file of tuning results; name a file")?,
     };
     let layers = layers(compiler, plans)?;
     let mut measurement = Measurement::new(gpu, options.paths, &layers)?;

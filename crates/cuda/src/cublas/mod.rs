@@ -108,21 +108,21 @@ impl fmt::Display for Product {
 pub enum CublasError {
     #[error(transparent)]
     NotFound(#[from] LibraryNotFound),
-    #[error("this libcublasLt.so has no function `{0}`; install cuBLAS {MAJOR}")]
+    #[error("libcublasLt.so must have the function `{0}`; install cuBLAS {MAJOR}")]
     Lacks(&'static str),
     #[error(
-        "cuBLASLt {version} is too {}: version {MAJOR} is needed; install it, or compile the model without --cublas",
-        if *.old { "old" } else { "new" }
+        "cuBLASLt must be version {MAJOR}, got the {} {version}; install it, or compile the model without cuBLASLt",
+        if *.old { "older" } else { "newer" }
     )]
     Version { version: String, old: bool },
     #[error(
         "cuBLASLt {version} has no algorithm on {gpu} for {product} with {workspace} bytes of workspace{why}; compile the \
-         model with a larger --cublas-workspace, or without --cublas"
+         model with a larger workspace, or without cuBLASLt"
     )]
     NoAlgorithm { version: String, gpu: String, product: String, workspace: u64, why: String },
     #[error(
-        "cuBLASLt {version} failed on {gpu} at {what} {product}: {why}; compile the model with another --cublas-workspace, or \
-         without --cublas"
+        "cuBLASLt {version} failed on {gpu} at {what} {product}: {why}; compile the model with another workspace, or without \
+         cuBLASLt"
     )]
     Product { version: String, gpu: String, what: &'static str, product: String, why: String },
     #[error("cuBLASLt failed at {what}: {why}")]

@@ -104,7 +104,7 @@ impl Execution {
             let wanted = plan.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
             match u64::try_from(wanted).is_ok_and(|wanted| wanted <= planned.workspace) {
                 true => Ok(plan),
-                false => Err(format!("it wants {wanted} bytes of workspace, and {} are planned", planned.workspace)),
+                false => Err(format!("its workspace must be at most {} bytes, got {wanted}", planned.workspace)),
             }
         };
         let plan = read().map_err(refused)?;

@@ -82,20 +82,20 @@ impl CudnnPlan {
 pub enum CudnnError {
     #[error(transparent)]
     NotFound(#[from] LibraryNotFound),
-    #[error("this libcudnn.so.9 has no function `{0}`; install cuDNN 9.11 or later")]
+    #[error("libcudnn.so.9 must have the function `{0}`; install cuDNN 9.11 or later")]
     Lacks(&'static str),
-    #[error("cuDNN {0} is too old, its plans are no text; install 9.11 or later")]
+    #[error("cuDNN must be 9.11 or later, whose plans can be stored, got {0}; install a newer one")]
     TooOld(String),
-    #[error("cuDNN {version} does not take the GPU's facts: {why}")]
+    #[error("cuDNN {version} rejected the device description: {why}")]
     Description { version: String, why: String },
     #[error(
-        "cuDNN {here} does not take a plan that {planned} made: {why}; install cuDNN {planned}, or compile the model here or \
-         without --cudnn"
+        "cuDNN {here} rejected a plan of cuDNN {planned}: {why}; install cuDNN {planned}, or compile the model with cuDNN \
+         {here} or without it"
     )]
     Plan { here: String, planned: String, why: String },
     #[error(
-        "cuDNN {here} does not take a plan that was made for another GPU or another driver: {}; record what is here by \
-         `prestow target record`, and compile the model again for that or without --cudnn", .differ.join(", ")
+        "cuDNN {here} rejected a plan for another GPU or driver: {}; describe this GPU with `prestow target probe`, and compile \
+         the model for it or without cuDNN", .differ.join(", ")
     )]
     Device { here: String, differ: Vec<String> },
     #[error("cuDNN failed at {what}: {why}")]

@@ -130,7 +130,8 @@ impl Prepared {
                 if let Some(output) = written[..step.outputs.len()].iter().position(|cut| *cut == range)
                     && !range.is_empty()
                 {
-                    let may_share = output == 0 && kernel.may_share(ix);
+                    // Results behind the first replace the operands behind the gradient: the states of an update.
+                    let may_share = (output == 0 || output + 1 == ix) && kernel.may_share(ix);
                     return may_share
                         .then_some(Read::InPlace(output))
                         .ok_or_else(|| format!("kernel `{}` cannot have operand {ix} in place", kernel.name()));

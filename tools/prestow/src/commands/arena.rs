@@ -11,6 +11,9 @@ use types::{Bytes, EntityId};
 use super::{Answer, message};
 use crate::progress::Progress;
 
+/// The largest table: some ten million buffers.
+const TABLE_MAX: Bytes = Bytes(1 << 30);
+
 /// Flags of `prestow arena`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -37,7 +40,7 @@ pub(crate) struct Args {
 #[expect(clippy::disallowed_methods, reason = "the report states how long placing took")]
 pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     let name = args.file.display();
-    let text = std::fs::read_to_string(&args.file).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    let text = files::read_text(&args.file, TABLE_MAX).map_err(message)?;
     let table = csv::parse(&text).map_err(|error| format!("`{name}`: {error}"))?;
     let problem = arena::Problem { capacity: args.capacity.map(Bytes), ..table.problem.clone() };
     let id = |buffer: BufferIx| table.ids[buffer.index()].clone();

@@ -9,7 +9,8 @@ use compiler::{Compiled, Fit, Program, Region, TuneOutcome, source};
 use cpu::Level;
 use lower::Target;
 use lower::cpu::CpuTarget;
-use plan::Plan;
+use passes::training::Recipe;
+use plan::{Phase, Plan, Training};
 use serde_json::json;
 use types::Bytes;
 
@@ -17,8 +18,9 @@ use super::{load_message, message, models};
 use crate::coverage::{Coverage, Fallbacks};
 use crate::device;
 use crate::dump::Dump;
-use crate::flags::{Gpu, ModelFlags, TargetFlags, TargetSelection, Tune, TuneFlags};
+use crate::flags::{Gpu, ModelFlags, TargetFlags, TargetSelection, TrainFlags, Tune, TuneFlags};
 use crate::progress::Progress;
+use crate::say;
 use crate::tune;
 
 /// Flags of `prestow compile`.
@@ -27,7 +29,7 @@ pub(crate) struct Args {
     /// Largest arena, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits.
     #[arg(long, value_name = "BYTES")]
     budget: Option<Bytes>,
-    /// The executable (default target/prestow/NAME).
+    /// The executable (default target/prestow/NAME, NAME-train with --train).
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
     /// The runner that the plan is appended to (default: prestow-runner in the folder of this program).
@@ -44,6 +46,8 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten, next_help_heading = "Model")]
     model: ModelFlags,
+    #[command(flatten, next_help_heading = "Training")]
+    train: TrainFlags,
     #[command(flatten, next_help_heading = "Target")]
     target: TargetFlags,
     #[command(flatten, next_help_heading = "Tuning")]
@@ -59,6 +63,8 @@ struct Job<'a> {
     target: TargetSelection,
     precision: Precision,
     tune: Option<Tune>,
+    /// How the model is trained, if it is.
+    recipe: Option<Recipe>,
 }
 
 impl Job<'_> {
@@ -75,7 +81,15 @@ impl Job<'_> {
             batches => batches.iter().copied().map(Some).collect(),
         };
         let (request, tune) = (args.model.request()?, args.tune.resolve(&target)?);
-        Ok(Job { args, request, batches, target, precision, tune })
+        let recipe = args.train.recipe(&request);
+        if recipe.is_some() {
+            check_training(&batches, &target, precision, tune.is_some())?;
+        }
+        let batches = match (&batches[..], args.train.default_batch(&request)) {
+            ([None], Some(batch)) => vec![Some(batch)],
+            _ => batches,
+        };
+        Ok(Job { args, request, batches, target, precision, tune, recipe })
     }
 
     fn load(&self, batch: Option<usize>) -> Result<compiler::Model, String> {
@@ -87,8 +101,16 @@ impl Job<'_> {
         batch: Option<usize>,
         target: &dyn Target,
         watch: impl FnMut(&'static str, &ir::Graph),
-    ) -> Result<Compiled, String> {
-        let done = compiler::compile(self.load(batch)?, target, self.args.budget, watch);
+    ) -> Result<Vec<Compiled>, String> {
+        let budget = self.args.budget;
+        let done = match &self.recipe {
+            None => compiler::compile(self.load(batch)?, target, budget, watch).map(|compiled| vec![compiled]),
+            Some(recipe) => {
+                let request = source::Request { batch, ..self.request.clone() };
+                let model = source::load_trainable(&request).map_err(load_message)?;
+                compiler::compile_training(model, recipe, target, budget, watch).map(Vec::from)
+            }
+        };
         done.map_err(|error| match self.batches.len() {
             1 => error.to_string(),
             _ => format!("batch {}: {error}", batch.unwrap_or_default()),
@@ -99,13 +121,32 @@ impl Job<'_> {
     fn tune_on_gpu(&self, tune: &Tune, compiler: &mut GpuCompiler) -> Result<TuneOutcome, String> {
         let gpu = cuda::driver::Gpu::open(0).map_err(|error| format!("--tune needs a GPU: {error}"))?;
         let plans = self.batches.iter().map(|&batch| self.compile(batch, &compiler.target, |_, _| {}));
-        let compiled: Vec<Compiled> = plans.collect::<Result<_, String>>()?;
+        let compiled: Vec<Compiled> = plans.collect::<Result<Vec<_>, String>>()?.concat();
         let plans: Vec<&Plan> = compiled.iter().map(|compiled| &compiled.plan).collect();
         let places = library_paths(&self.request.data);
-        let progress = |line: &str| eprintln!("{line}");
+        let progress = |line: &str| say::line(line);
         let (seconds, cache) = (tune.seconds, tune.cache.as_deref());
         gpu::tune(compiler, &gpu, &plans, &TuneOptions { seconds, cache, paths: &places, progress: &progress })
     }
+}
+
+/// Refuses options that a step of training does not have.
+fn check_training(
+    batches: &[Option<usize>],
+    target: &TargetSelection,
+    precision: Precision,
+    is_tuned: bool,
+) -> Result<(), String> {
+    if 1 < batches.len() {
+        return Err(format!("--train takes one --batch, got {}", batches.len()));
+    }
+    if precision != Precision::F32 || target.gpu.is_none() && !target.is_cpu_f32() {
+        return Err("--train needs --dtype f32; leave out --dtype".into());
+    }
+    if is_tuned {
+        return Err("--train and --tune exclude each other: kernels of a step are not measured".into());
+    }
+    Ok(())
 }
 
 /// Compiles a model and reports the plan.
@@ -117,7 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     let start = Instant::now();
     let job = Job::new(args)?;
     let runner = read_runner(args.runner.as_deref(), job.target.level)?;
-    let output = output_path(args, &job.request)?;
+    let output = output_path(args, &job.request, job.recipe.is_some())?;
     let libraries = job.target.libraries.of(job.precision);
     let facts = job.target.gpu.as_ref().and_then(|gpu| gpu.facts.as_ref());
     let places = library_paths(&job.request.data);
@@ -157,7 +198,7 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
                 fallbacks.push(Fallbacks::of(&gpu.target, graph));
             }
         };
-        compiled.push(job.compile(batch, target, watch)?);
+        compiled.append(&mut job.compile(batch, target, watch)?);
     }
     if let Some(gpu) = &gpu {
         progress.message("compiling kernels with NVRTC");
@@ -175,7 +216,7 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     let program = Program::join(compiled);
     let cudnn = gpu.as_ref().and_then(GpuCompiler::cudnn_version);
     if let Some(note) = facts.and_then(|(file, facts)| device::version_mismatch(file, facts, cudnn.as_deref())) {
-        eprintln!("note: {note}");
+        say::note(&note);
     }
     let coverage = Coverage::all(libraries, cudnn, &program, &fallbacks);
     if let Some((file, facts)) = facts {
@@ -208,6 +249,9 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     })
 }
 
+/// The largest runner.
+const RUNNER_MAX: Bytes = Bytes(1 << 30);
+
 /// Reads the runner for the architecture of a level.
 fn read_runner(given: Option<&Path>, level: Level) -> Result<Vec<u8>, String> {
     let path = match given {
@@ -217,12 +261,8 @@ fn read_runner(given: Option<&Path>, level: Level) -> Result<Vec<u8>, String> {
             own.with_file_name("prestow-runner")
         }
     };
-    let runner = std::fs::read(&path).map_err(|error| {
-        format!(
-            "cannot read the runner `{}`: {error}; build it with `cargo build --release -p prestow-runner`",
-            path.display()
-        )
-    })?;
+    let runner = files::read(&path, RUNNER_MAX)
+        .map_err(|error| format!("no runner: {error}; build it with `cargo build --release -p prestow-runner`"))?;
     match architecture(&runner) {
         Some(arch) if arch == level.arch => Ok(runner),
         arch => Err(format!(
@@ -246,10 +286,11 @@ fn architecture(file: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn output_path(args: &Args, request: &source::Request) -> Result<PathBuf, String> {
+fn output_path(args: &Args, request: &source::Request, is_training: bool) -> Result<PathBuf, String> {
+    let suffix = if is_training { "-train" } else { "" };
     let output = match &args.output {
         Some(path) => path.clone(),
-        None => Path::new("target/prestow").join(request.name()),
+        None => Path::new("target/prestow").join(request.name() + suffix),
     };
     if output.is_dir() {
         return Err(format!("`{}` is a directory; name a file with -o", output.display()));
@@ -273,7 +314,11 @@ fn as_json(
         let layers = measured + known;
         report["tuned"] = json!({ "layers": layers, "measured": measured, "changed": changed, "cache": cache });
     }
-    if 1 < plans.len() {
+    if let Phase::Training(training) = &program.plans[0].phase {
+        report["loss"] = json!(training.loss);
+        report["optimizer"] = json!(training.optimizer);
+        report["evaluation"] = plans[1].take();
+    } else if 1 < plans.len() {
         report["other_batches"] = json!(plans[1..]);
         report["shared_arena_bytes"] = json!(device::shared_arena(program).0);
     }
@@ -311,7 +356,12 @@ fn wrote(output: &Path, seconds: f64) -> String {
 fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&TuneOutcome>, device: &str) -> String {
     let mut text = String::new();
     for (plan, fit) in program.plans.iter().zip(fits) {
-        let _ = writeln!(text, "{} for {}, batch {}", plan.model, plan.target, plan.batch);
+        let what = match &plan.phase {
+            Phase::Inference => String::new(),
+            Phase::Training(Training { loss, optimizer, .. }) => format!(", a step of training: {loss}, {optimizer}"),
+            Phase::Evaluation(_) => ", evaluation".to_string(),
+        };
+        let _ = writeln!(text, "{} for {}, batch {}{what}", plan.model, plan.target, plan.batch);
         let _ = writeln!(
             text,
             "  {} steps, {:.2} M parameters, {:.2} GFLOP per run",
@@ -335,7 +385,7 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&TuneOutcome>
             let _ = writeln!(text, "  {stripes} stripes {of}: {first} to {last}");
         }
     }
-    if 1 < program.plans.len() {
+    if 1 < program.plans.len() && program.plans[0].phase == Phase::Inference {
         let _ = writeln!(text, "one arena for all: {}", device::shared_arena(program));
     }
     text.push_str(device);

@@ -1,10 +1,13 @@
 //! A file per command: its flags ([`clap::Args`]) and its work.
 
 pub(crate) mod arena;
+pub(crate) mod benchmark;
 pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod diff;
+pub(crate) mod experiment;
 pub(crate) mod export;
+pub(crate) mod im2rec;
 pub(crate) mod models;
 pub(crate) mod profile;
 pub(crate) mod target;

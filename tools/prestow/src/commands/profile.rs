@@ -93,8 +93,7 @@ pub(crate) fn run(action: &Action) -> Result<Answer, String> {
 fn request(shared: &Shared) -> Result<Request, String> {
     let mut request = shared.report.request.clone();
     if let Some(path) = request.groups.clone() {
-        let text = std::fs::read_to_string(&path);
-        let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+        let text = files::read_text(&path, report::GROUPS_MAX).map_err(message)?;
         request.set_groups(&path, &text)?;
     }
     Ok(request)
@@ -103,9 +102,9 @@ fn request(shared: &Shared) -> Result<Request, String> {
 /// The report of a file: an executable's plan, a report's JSON, another program's profile.
 pub(crate) fn read(path: &Path, batch: Option<u64>) -> Result<Report, String> {
     let name = path.display();
-    let io = |error: std::io::Error| format!("cannot read `{name}`: {error}");
     let mut start = [0; 4];
-    let mut file = std::fs::File::open(path).map_err(io)?;
+    // A pipe cannot be read twice, and is no executable.
+    let mut file = files::open_regular(path).map_err(message)?;
     let is_program = std::io::Read::read_exact(&mut file, &mut start).is_ok() && &start == b"\x7fELF";
     if is_program {
         let image = ImageFile::open(path).map_err(message)?;
@@ -120,7 +119,7 @@ pub(crate) fn read(path: &Path, batch: Option<u64>) -> Result<Report, String> {
     if batch.is_some() {
         return Err(format!("`{name}` is no executable of several batches; leave out --batch"));
     }
-    let bytes = std::fs::read(path).map_err(io)?;
+    let bytes = files::read(path, report::PROFILE_MAX).map_err(message)?;
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     if first == Some(&b'{') {
         return report::read(&bytes).map_err(|error| format!("`{name}`: {error}"));

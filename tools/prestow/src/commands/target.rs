@@ -1,4 +1,4 @@
-//! `prestow target record`: the description of this machine's GPU, to compile for it on machines without it.
+//! `prestow target probe`: the description of this machine's GPU, to compile for it on machines without it.
 
 use std::path::PathBuf;
 
@@ -7,17 +7,19 @@ use cuda::cublas::{self, CublasError};
 use cuda::cudnn::{self, CudnnError};
 
 use super::message;
+use crate::say;
 
 /// The kinds of `prestow target`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Action {
     /// Write the description of a GPU, for `--target FILE.json`.
-    Record(Record),
+    #[command(alias = "record")]
+    Probe(Probe),
 }
 
-/// Flags of `prestow target record`.
+/// Flags of `prestow target probe`.
 #[derive(clap::Args)]
-pub(crate) struct Record {
+pub(crate) struct Probe {
     /// Number of the GPU.
     #[arg(long, value_name = "N", default_value_t = 0)]
     device: usize,
@@ -30,12 +32,12 @@ pub(crate) struct Record {
 }
 
 /// Runs one of them.
-pub(crate) fn run(Action::Record(args): &Action) -> Result<String, String> {
-    record(args)
+pub(crate) fn run(Action::Probe(args): &Action) -> Result<String, String> {
+    probe(args)
 }
 
 /// Reads the properties from the driver, and the versions of the libraries that are installed.
-fn record(args: &Record) -> Result<String, String> {
+fn probe(args: &Probe) -> Result<String, String> {
     let gpu = cuda::driver::Gpu::open(args.device).map_err(message)?;
     let mut facts = gpu.describe().map_err(message)?;
     if let Ok(compiler) = cuda::nvrtc::Compiler::find(&library_paths(&args.data)) {
@@ -45,7 +47,7 @@ fn record(args: &Record) -> Result<String, String> {
     let free = || gpu.memory().map(|(free, _)| free).map_err(message);
     let before = free()?;
     // A library that is absent has no version. One that fails is reported; the rest of the description is valid without it.
-    let without = |library: &str, reason: String| eprintln!("note: no facts of {library}: {reason}");
+    let without = |library: &str, reason: String| say::note(&format!("no version of {library}: {reason}"));
     match cudnn::CudnnLibrary::find(&places).and_then(|_| cudnn::Handle::new(&places, &gpu)) {
         Ok(handle) => {
             facts.libraries.insert("cudnn".into(), handle.version());

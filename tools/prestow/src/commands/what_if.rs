@@ -6,12 +6,13 @@ use compiler::gpu::{Precision, library_paths, with_libraries};
 use compiler::source;
 use lower::Target;
 use lower::cuda::CudaTarget;
+use passes::training::Recipe;
 use report::{Form, Largest, Page, Report, Variant};
 use serde_json::json;
 
 use super::profile::write;
 use super::{Answer, load_message};
-use crate::flags::{BATCH_MAX, ModelFlags, ReportFlags, TargetFlags, TargetSelection, WhatIfReport};
+use crate::flags::{BATCH_MAX, ModelFlags, ReportFlags, TargetFlags, TargetSelection, TrainFlags, WhatIfReport};
 use crate::progress::Progress;
 
 /// Flags of `prestow what-if`.
@@ -22,6 +23,8 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten, next_help_heading = "Model")]
     model: ModelFlags,
+    #[command(flatten, next_help_heading = "Training")]
+    train: TrainFlags,
     #[command(flatten, next_help_heading = "Target")]
     target: TargetFlags,
     #[command(flatten, next_help_heading = "Report")]
@@ -33,6 +36,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     let target = args.target.select()?;
     let request = args.model.request()?;
+    let recipe = args.train.recipe(&request);
+    if recipe.is_some() && target.precisions != [Precision::F32] {
+        return Err("--train needs --dtype f32; leave out --dtype".into());
+    }
+    if recipe.as_ref().is_some_and(|recipe| 1 < recipe.accumulate) {
+        return Err("what-if plans one batch per step; leave out --accumulate".into());
+    }
     let mut batches: Vec<u64> = args.model.batches()?.iter().map(|batch| *batch as u64).collect();
     batches.sort_unstable();
     if batches.is_empty() {
@@ -46,6 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
         let gpu = gpu(&target, &request, precision)?;
         let mut planner = Planner {
             request: &request,
+            recipe: recipe.as_ref(),
             target: &target,
             gpu,
             precision,
@@ -116,6 +127,8 @@ enum Reason {
 /// Plans of one precision.
 struct Planner<'a> {
     request: &'a source::Request,
+    /// How the model is trained, if its step is planned.
+    recipe: Option<&'a Recipe>,
     target: &'a TargetSelection,
     /// `None`: a processor.
     gpu: Option<CudaTarget>,
@@ -134,12 +147,18 @@ impl Planner<'_> {
         self.progress.message(format!("planning batch {batch}, {}", self.precision.name()));
         let processor = self.target.cpu(self.precision);
         let request = source::Request { batch: usize::try_from(batch).ok(), ..self.request.clone() };
-        let model = source::load(&request).map_err(|error| format!("batch {batch}: {}", load_message(error)))?;
+        let failed = |error| format!("batch {batch}: {}", load_message(error));
         let target: &dyn Target = match &self.gpu {
             Some(gpu) => gpu,
             None => &processor,
         };
-        let done = compiler::compile(model, target, None, |_, _| {});
+        let done = match self.recipe {
+            None => compiler::compile(source::load(&request).map_err(failed)?, target, None, |_, _| {}),
+            Some(recipe) => {
+                let model = source::load_trainable(&request).map_err(failed)?;
+                compiler::compile_training(model, recipe, target, None, |_, _| {}).map(|[step, _]| step)
+            }
+        };
         let report = Report::new(&done.map_err(|error| format!("batch {batch}: {error}"))?.plan);
         if report.batch != batch {
             return Err(format!(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use compiler::source::{Request, Weights};
-use types::Shape;
+use types::{Bytes, Shape};
 
 use super::repeated;
 
@@ -22,9 +22,9 @@ pub(crate) struct ModelFlags {
     #[arg(long = "batch", value_name = "N[,N...]", value_delimiter = ',')]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=BATCH_MAX))]
     batches: Vec<usize>,
-    /// Shape of an input, as `data=1x3x224x224`; repeat for several inputs.
+    /// Shape of an input, as `data=1x3x224x224`, or `data=Nx3x224x224` with --batch; repeat for several inputs.
     #[arg(long = "shape", value_name = "NAME=DIMS", value_parser = parse_shape)]
-    shapes: Vec<(String, Shape)>,
+    shapes: Vec<(String, GivenShape)>,
     /// Constant value of an ONNX input; repeat for several inputs.
     #[arg(long = "fix", value_name = "NAME=NUMBER", value_parser = parse_fixed)]
     fixed: Vec<(String, f64)>,
@@ -43,6 +43,25 @@ pub(crate) struct ModelFlags {
     /// Folder of fetched data.
     #[arg(long, value_name = "DIR", default_value = "data")]
     data: PathBuf,
+    /// The most memory that loading may take, as 8GiB (default: half of this machine's). A model beyond it is refused.
+    #[arg(long, value_name = "BYTES")]
+    load_limit: Option<Bytes>,
+}
+
+/// A shape whose first extent may be the batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum GivenShape {
+    Fixed(Shape),
+    /// The first extent is 0 until the batch takes its place.
+    Batched(Shape),
+}
+
+impl GivenShape {
+    fn shape(&self) -> Shape {
+        match self {
+            GivenShape::Fixed(shape) | GivenShape::Batched(shape) => shape.clone(),
+        }
+    }
 }
 
 impl ModelFlags {
@@ -68,25 +87,35 @@ impl ModelFlags {
         if let Some(name) = repeated(self.fixed.iter().map(|(name, _)| name)) {
             return Err(format!("--fix must be given once for an input, got it twice for `{name}`"));
         }
+        let batched = self.shapes.iter().find(|(_, shape)| matches!(shape, GivenShape::Batched(_)));
+        if let Some((name, _)) = batched.filter(|_| self.batches.is_empty()) {
+            return Err(format!("the shape of `{name}` begins with N; add --batch N"));
+        }
         Ok(Request {
             model: self.model.clone().ok_or("a model is required; `prestow models` lists the networks of the zoo")?,
             params: self.params.clone(),
             batch: None,
-            shapes: self.shapes.iter().cloned().collect(),
+            shapes: self.shapes.iter().map(|(name, shape)| (name.clone(), shape.shape())).collect(),
             fixed: self.fixed.iter().cloned().collect(),
             weights: self.weights.clone().unwrap_or_default(),
             names: self.names.clone(),
             pretrained: self.pretrained,
             data: self.data.clone(),
+            load_limit: self.load_limit,
         })
     }
 }
 
-fn parse_shape(given: &str) -> Result<(String, Shape), String> {
-    let error = || "expected NAME=DIMS, as data=1x3x224x224".to_string();
+fn parse_shape(given: &str) -> Result<(String, GivenShape), String> {
+    let error = || "expected NAME=DIMS, as data=1x3x224x224 or data=Nx3x224x224".to_string();
     let (name, extents) = given.rsplit_once('=').ok_or_else(error)?;
-    let extents = extents.split('x').map(|extent| extent.parse().map_err(|_| error()));
-    Ok((name.to_string(), extents.collect::<Result<Shape, String>>()?))
+    let (rest, is_batched) = match extents.strip_prefix('N') {
+        Some(rest) if rest.is_empty() || rest.starts_with('x') => (format!("0{rest}"), true),
+        Some(_) => return Err(error()),
+        None => (extents.to_string(), false),
+    };
+    let shape = rest.split('x').map(|extent| extent.parse().map_err(|_| error())).collect::<Result<Shape, String>>()?;
+    Ok((name.to_string(), if is_batched { GivenShape::Batched(shape) } else { GivenShape::Fixed(shape) }))
 }
 
 fn parse_fixed(given: &str) -> Result<(String, f64), String> {
@@ -108,9 +137,10 @@ mod tests {
 
     #[test]
     fn shapes_need_a_name_and_extents() {
-        assert_eq!(parse_shape("x=1x3"), Ok(("x".into(), Shape::from([1, 3]))));
-        assert_eq!(parse_shape("a=b=2"), Ok(("a=b".into(), Shape::from([2]))));
-        for wrong in ["1x3", "x=", "x=1x", "x=-1"] {
+        assert_eq!(parse_shape("x=1x3"), Ok(("x".into(), GivenShape::Fixed(Shape::from([1, 3])))));
+        assert_eq!(parse_shape("a=b=2"), Ok(("a=b".into(), GivenShape::Fixed(Shape::from([2])))));
+        assert_eq!(parse_shape("x=Nx3"), Ok(("x".into(), GivenShape::Batched(Shape::from([0, 3])))));
+        for wrong in ["1x3", "x=", "x=1x", "x=-1", "x=3xN", "x=N3"] {
             assert!(parse_shape(wrong).is_err(), "{wrong}");
         }
     }

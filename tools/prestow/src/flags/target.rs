@@ -93,7 +93,7 @@ impl TargetFlags {
         if libraries.cudnn.is_some() && gpu.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
             return Err(
                 "--cudnn needs the description of one GPU: --target FILE.json, as targets/cuda-sm_90-h200.json; \
-                        `prestow target record` writes one on a machine with the GPU"
+                        `prestow target probe` writes one on a machine with the GPU"
                     .into(),
             );
         }
@@ -152,15 +152,18 @@ fn architectures() -> String {
     CudaTarget::ARCHITECTURES.map(|arch| format!("cuda:{arch}")).join(", ")
 }
 
+/// The largest description of a GPU.
+const DESCRIPTION_MAX: Bytes = Bytes(1 << 24);
+
 /// Reads the description of a GPU.
 fn read_facts(file: PathBuf) -> Result<Gpu, String> {
     let failed =
         |error: &dyn std::fmt::Display, advice: &str| format!("--target {}: {error}; {advice}", file.display());
-    let text = std::fs::read_to_string(&file).map_err(|error| {
-        failed(&error, "`prestow target record -o FILE.json` writes such a file on a machine with the GPU")
+    let text = files::read_text(&file, DESCRIPTION_MAX).map_err(|error| {
+        failed(&error.error, "`prestow target probe -o FILE.json` writes such a file on a machine with the GPU")
     })?;
     let facts = DeviceDescription::parse(&text)
-        .map_err(|error| failed(&error, "add it, or record the file again with `prestow target record`"))?;
+        .map_err(|error| failed(&error, "add it, or record the file again with `prestow target probe`"))?;
     let name = format!("cuda:{}", facts.arch);
     let target = CudaTarget::named(&name).ok_or_else(|| {
         failed(&format!("no kernels for {}", facts.arch), &format!("there are kernels for {}", architectures()))
@@ -184,6 +187,6 @@ mod tests {
     #[test]
     fn missing_description_names_the_command_that_writes_one() {
         let error = parse_target("/no/such.json").err().expect("there is no such file");
-        assert!(error.contains("prestow target record"), "{error}");
+        assert!(error.contains("prestow target probe"), "{error}");
     }
 }

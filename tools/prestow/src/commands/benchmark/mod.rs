@@ -1,0 +1,623 @@
+//! `prestow benchmark`: compiles a model, runs it, and prints DLBS's result lines.
+//!
+//! Result lines go to standard output, everything else to standard error. A batch that cannot run is a failure row, and the
+//! larger batches of the list are skipped if it does not fit.
+
+mod input;
+mod peer;
+mod session;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use bench_suite::{
+    BenchResult, Comparison, Machine, MachineWatch, RawTimes, Scenario, ScenarioLimits, ScenarioResult, ServerRun,
+    Subject, Summary, bisect_rate, lines, now_ns,
+};
+use clap::ValueEnum;
+use compiler::source;
+use plan::Plan;
+use runtime::ImageFile;
+use serde_json::json;
+use types::Bytes;
+
+use super::Answer;
+use crate::flags::BATCH_MAX;
+use input::Inputs;
+use session::SessionSubject;
+
+/// Flags of `prestow benchmark`. Those with an underscore have the names of DLBS's `mxnet_benchmarks`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A network of the zoo, a model file, or an executable of `prestow compile`.
+    #[arg(long = "model", value_name = "MODEL|FILE", required_unless_present = "positional")]
+    model: Option<String>,
+    /// The same, without the flag.
+    #[arg(value_name = "MODEL|FILE", conflicts_with = "model")]
+    positional: Option<String>,
+    /// Samples of a batch; several for a sweep.
+    #[arg(long = "batch_size", value_name = "N[,N...]", value_delimiter = ',')]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<u64>::new().range(1..=BATCH_MAX))]
+    batches: Vec<u64>,
+    /// Batches that are timed.
+    #[arg(long = "num_batches", value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
+    num_batches: usize,
+    /// Batches before the timed ones; they are complete before the first timed one starts.
+    #[arg(long = "num_warmup_batches", value_name = "N", default_value_t = 1)]
+    num_warmup_batches: usize,
+    /// The phase, inference by default; training is refused.
+    #[arg(long, value_name = "PHASE")]
+    phase: Option<Phase>,
+    /// True: inference. The earlier name of --phase.
+    #[arg(long = "forward_only", value_name = "BOOL", conflicts_with = "phase", value_parser = parse_bool)]
+    forward_only: Option<bool>,
+    /// cpu or gpu; the earlier name of --gpus.
+    #[arg(long, value_name = "DEVICE", conflicts_with = "gpus")]
+    device: Option<DeviceKind>,
+    /// Number of GPUs, which must be 1.
+    #[arg(long = "num_gpus", value_name = "N")]
+    num_gpus: Option<usize>,
+    /// Number of the GPU; empty for the processor.
+    #[arg(long, value_name = "N")]
+    gpus: Option<String>,
+    /// Target of the plan, as --target of `compile` (default cpu; with a GPU, cuda:sm_90).
+    #[arg(long, value_name = "TARGET")]
+    target: Option<String>,
+    /// float32 (float) or float16, or a --dtype of `compile`.
+    #[arg(long, value_name = "DTYPE", default_value = "float32")]
+    dtype: String,
+    /// Aggregation of gradients; inference has none, and one device needs none.
+    #[arg(long = "kv_store", value_name = "TYPE", default_value = "device")]
+    kv_store: String,
+    /// Options of the model as JSON. Networks of the zoo have none.
+    #[arg(long = "model_opts", value_name = "JSON", default_value = "{}")]
+    model_opts: String,
+    /// A .rec or .npz file, or a folder with train.rec. Without it the same synthetic batch is used again and again.
+    #[arg(long = "data_dir", value_name = "PATH", conflicts_with = "data")]
+    data_dir: Option<String>,
+    /// A data set, as `rec:FILE,resize=256`; the guide lists the kinds. The wait for a batch is part of its time.
+    #[arg(long, value_name = "KIND:SOURCE")]
+    data: Option<String>,
+    /// Threads that read data.
+    #[arg(long = "preprocess_threads", value_name = "N", default_value_t = 4)]
+    preprocess_threads: usize,
+    /// Batches that are read ahead.
+    #[arg(long = "prefetch_buffer", value_name = "N", default_value_t = 10)]
+    prefetch_buffer: usize,
+    /// Layout of the input: NCHW, that of the networks of the zoo.
+    #[arg(long = "input_layout", value_name = "LAYOUT", value_parser = ["NCHW"])]
+    input_layout: Option<String>,
+    /// Layout between layers: the compiler chooses it, whatever this flag is.
+    #[arg(long = "model_layout", value_name = "LAYOUT", value_parser = ["NCHW", "NHWC"])]
+    model_layout: Option<String>,
+    /// Has no effect: for command lines of DLBS.
+    #[arg(long = "nvidia_layers", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    nvidia_layers: Option<String>,
+    /// Has no effect: for command lines of DLBS.
+    #[arg(long = "use_dali", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    use_dali: Option<String>,
+    /// Has no effect: the compiler bounds workspaces by the plan.
+    #[arg(long, value_name = "MIB")]
+    workspace: Option<u64>,
+    /// Threads that compute (default: all processors).
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',')]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    threads: Vec<usize>,
+    /// Whether a run includes the copies of inputs to the device and of outputs from it.
+    #[arg(long, value_name = "BOOL", default_value = "true", value_parser = parse_bool)]
+    #[arg(action = clap::ArgAction::Set)]
+    copies: bool,
+    /// Memory of the device, as 8GiB (default: the free memory, or that of the GPU of --target FILE.json).
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<Bytes>,
+    /// A scenario of MLPerf's LoadGen instead of a plain loop.
+    #[arg(long, value_name = "SCENARIO")]
+    #[arg(value_parser = ["single-stream", "multi-stream", "server", "offline"])]
+    scenario: Option<String>,
+    /// Queries per second of the server scenario (default: the largest that holds the bound, by bisection).
+    #[arg(long, value_name = "QPS", requires = "scenario")]
+    rate: Option<f64>,
+    /// Latency bound of the server scenario at the 99th percentile, in ms.
+    #[arg(long = "latency-bound", value_name = "MS", requires = "scenario")]
+    latency_bound: Option<f64>,
+    /// Shortest duration of a scenario in seconds.
+    #[arg(long = "min-duration", value_name = "S", default_value_t = 1.0)]
+    min_duration: f64,
+    /// Fewest queries of a scenario.
+    #[arg(long = "min-queries", value_name = "N", default_value_t = 100)]
+    min_queries: usize,
+    /// Seed of arrivals and of synthetic inputs.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Sessions that run at the same time, in the server and offline scenarios.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    concurrency: usize,
+    /// Also measure N processes from their start to their first result.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    cold: usize,
+    /// Measure another executable in turns with this one, and print a verdict.
+    #[arg(long, value_name = "EXECUTABLE")]
+    against: Option<PathBuf>,
+    /// The runtime: prestow, or a peer of benches/peers: onnxruntime, openvino, mnn, torch, torch-eager, torch-jit, mxnet,
+    /// tract, rten.
+    #[arg(long, value_name = "NAME", default_value = "prestow")]
+    framework: String,
+    /// Python interpreter that has the peer's package.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    python: String,
+    /// Folder of the peers' programs.
+    #[arg(long, value_name = "DIR", default_value = "benches/peers")]
+    peers: PathBuf,
+    /// Write the results as JSON, one object a line (docs/reference/benchmark-results.md).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the time of every run as JSON lines, in nanoseconds.
+    #[arg(long, value_name = "FILE")]
+    raw: Option<PathBuf>,
+    /// Further flags of `compile`, after `--`.
+    #[arg(last = true, value_name = "FLAGS")]
+    compile: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Phase {
+    Inference,
+    Training,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DeviceKind {
+    Cpu,
+    Gpu,
+}
+
+fn parse_bool(text: &str) -> Result<bool, String> {
+    match &text.to_lowercase()[..] {
+        "true" | "on" | "t" | "1" | "yes" => Ok(true),
+        "false" | "off" | "f" | "0" | "no" => Ok(false),
+        _ => Err(format!("expected true or false, got `{text}`")),
+    }
+}
+
+/// A checked command line.
+struct Job<'a> {
+    args: &'a Args,
+    model: &'a str,
+    title: String,
+    target: String,
+    gpu: Option<usize>,
+    dtype: &'static str,
+    scenario: Option<Scenario>,
+    folder: Scratch,
+}
+
+/// The end of a row.
+enum Row {
+    Done(Box<BenchResult>),
+    /// The plan needs more memory than there is.
+    DoesNotFit(String),
+    Failed(String),
+}
+
+impl<'a> Job<'a> {
+    fn new(args: &'a Args) -> Result<Job<'a>, String> {
+        let model = args.model.as_deref().or(args.positional.as_deref()).expect("clap requires one of them");
+        if args.phase == Some(Phase::Training) || args.forward_only == Some(false) {
+            return Err("benchmark measures inference, training is not supported; use --phase inference".into());
+        }
+        let options: serde_json::Value =
+            serde_json::from_str(&args.model_opts).map_err(|error| format!("--model_opts must be JSON: {error}"))?;
+        if options.as_object().is_none_or(|options| !options.is_empty()) {
+            return Err(format!("--model_opts must be {{}}: networks of the zoo have no options, got {options}"));
+        }
+        if args.num_gpus.is_some_and(|count| 1 < count) {
+            return Err(format!(
+                "--num_gpus must be 1: a benchmark runs on one device, got {}",
+                args.num_gpus.unwrap_or(0)
+            ));
+        }
+        let gpu = match args.gpus.as_deref() {
+            None | Some("") => (args.device == Some(DeviceKind::Gpu)).then_some(0),
+            Some(number) => Some(number.parse().map_err(|_| {
+                format!("--gpus takes the number of one GPU: a benchmark runs on one device, got `{number}`")
+            })?),
+        };
+        let target = match (&args.target, gpu) {
+            (Some(target), _) => target.clone(),
+            (None, None) => "cpu".into(),
+            (None, Some(_)) => "cuda:sm_90".into(),
+        };
+        let dtype = match &args.dtype[..] {
+            "float" | "float32" | "f32" => "f32",
+            "float16" | "f16" => "f16",
+            "bf16" => "bf16",
+            "tf32" => "tf32",
+            other => return Err(format!("--dtype takes float32, float16, bf16 or tf32, got `{other}`")),
+        };
+        let scenario = args.scenario.as_deref().map(Scenario::from_str).transpose()?;
+        if scenario == Some(Scenario::Server) && args.latency_bound.is_none() {
+            return Err("the server scenario needs a bound: --latency-bound MS".into());
+        }
+        if args.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
+            return Err("--rate must be > 0".into());
+        }
+        if args.framework != "prestow" {
+            peer::check(&args.framework)?;
+            if scenario.is_some()
+                || args.against.is_some()
+                || 0 < args.cold
+                || args.data.is_some()
+                || args.data_dir.is_some()
+            {
+                return Err("a peer runs a plain loop on synthetic inputs; leave out the other flags".into());
+            }
+        }
+        let listed = source::models();
+        let title = listed.iter().find(|listed| listed.name == model).map(|listed| listed.title.to_string());
+        let stem = Path::new(model).file_stem().unwrap_or_default().to_string_lossy();
+        let title = title.unwrap_or_else(|| stem.into_owned());
+        Ok(Job { args, model, title, target, gpu, dtype, scenario, folder: Scratch::new()? })
+    }
+
+    /// The batches to run; `None` is the batch of the model.
+    fn batches(&self) -> Vec<Option<u64>> {
+        match &self.args.batches[..] {
+            [] => vec![None],
+            batches => batches.iter().copied().map(Some).collect(),
+        }
+    }
+
+    fn threads(&self) -> Vec<usize> {
+        let all = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+        match &self.args.threads[..] {
+            [] => vec![(all / self.args.concurrency).max(1)],
+            threads => threads.to_vec(),
+        }
+    }
+
+    /// The executable: the given one, or compiled by a process of this program.
+    fn executable(&self, batch: Option<u64>) -> Result<PathBuf, String> {
+        let given = Path::new(self.model);
+        if given.is_file() && ImageFile::open(given).is_ok() {
+            // A name without a folder would be searched for in PATH.
+            return std::path::absolute(given).map_err(|error| format!("`{}`: {error}", given.display()));
+        }
+        let path = self.folder.0.join(format!("model-{}", batch.unwrap_or(0)));
+        let mut words = vec!["compile".to_string(), self.model.into(), "-o".into(), path.display().to_string()];
+        words.extend(["--target".into(), self.target.clone(), "--dtype".into(), self.dtype.into()]);
+        words.extend(batch.map(|batch| format!("--batch={batch}")));
+        words.extend(self.args.compile.iter().cloned());
+        own_program(&words)?;
+        Ok(path)
+    }
+
+    /// Memory of the device.
+    fn capacity(&self) -> Option<Bytes> {
+        let file = Path::new(&self.target);
+        let described = || {
+            let text = std::fs::read_to_string(file).ok().filter(|_| self.target.ends_with(".json"))?;
+            let facts: serde_json::Value = serde_json::from_str(&text).ok()?;
+            facts["device"]["total_global_mem"].as_u64()
+        };
+        let free = || match self.target.starts_with("cpu") {
+            true => Machine::available_bytes(),
+            false => None,
+        };
+        self.args.memory.or_else(|| described().or_else(free).map(Bytes))
+    }
+
+    fn row(&self, batch: Option<u64>, threads: usize) -> Row {
+        match self.measure(batch, threads) {
+            Ok(row) => row,
+            Err(reason) => Row::Failed(reason),
+        }
+    }
+
+    fn measure(&self, batch: Option<u64>, threads: usize) -> Result<Row, String> {
+        let path = self.executable(batch)?;
+        let image = ImageFile::open(&path).map_err(|error| error.to_string())?;
+        let plan = match batch {
+            None => image.plans[0].clone(),
+            Some(batch) => image.plans.iter().find(|plan| plan.batch == batch).cloned().ok_or_else(|| {
+                format!("the model has no plan for batch {batch}, but for batch {}", image.plans[0].batch)
+            })?,
+        };
+        let need = planned(&plan, self.args.concurrency);
+        if let Some(capacity) = self.capacity().filter(|capacity| *capacity < need) {
+            return Ok(Row::DoesNotFit(format!("does not fit: needs {need} of {capacity}")));
+        }
+        let watch = MachineWatch::start();
+        let mut result = match &self.args.framework[..] {
+            "prestow" => self.run_session(&path, &image, &plan, threads)?,
+            peer => self.run_peer(peer, &image, &plan, threads)?,
+        };
+        result.planned_bytes = need.0;
+        result.digest = Some(session::digest(&path)?);
+        (result.dtype, result.target) = (self.dtype.into(), plan.target.clone());
+        (result.framework, result.with_copies) = (self.args.framework.clone(), self.args.copies);
+        result.notes = watch.notes();
+        Ok(Row::Done(Box::new(result)))
+    }
+
+    fn open(&self, image: &ImageFile, plan: &Plan, threads: usize, seed: u64) -> Result<SessionSubject, String> {
+        let session = session::open(image, plan.batch, threads, self.gpu)?;
+        SessionSubject::new(session, session::synthetic(plan, seed), self.args.copies)
+    }
+
+    fn run_session(&self, path: &Path, image: &ImageFile, plan: &Plan, threads: usize) -> Result<BenchResult, String> {
+        let args = self.args;
+        let mut subject = self.open(image, plan, threads, args.seed)?;
+        let mut inputs = self.data()?.map(|spec| Inputs::open(&spec, plan, args)).transpose()?;
+        let mut step = |subject: &mut SessionSubject| -> Result<u64, String> {
+            let start = now_ns();
+            if let Some(inputs) = &mut inputs {
+                inputs.next(subject)?;
+            }
+            subject.run()?;
+            Ok(now_ns() - start)
+        };
+        // A run is complete when it returns, so that no warm-up is left in the first timed batch.
+        for _ in 0..args.num_warmup_batches {
+            step(&mut subject)?;
+        }
+        let (mut times, mut others) = (Vec::with_capacity(args.num_batches), Vec::new());
+        let mut other = args.against.as_deref().map(|path| self.rival(path, threads)).transpose()?;
+        for _ in 0..args.num_batches {
+            times.push(step(&mut subject)?);
+            if let Some(other) = &mut other {
+                let start = now_ns();
+                other.run()?;
+                others.push(now_ns() - start);
+            }
+        }
+        let (device, threads) = (subject.session().device(), subject.session().threads());
+        let mut result = BenchResult::new(self.model, &times, plan.batch);
+        (result.device, result.threads) = (device, threads);
+        if !others.is_empty() {
+            let verdict = Comparison::new(&others, &times, 1).verdict();
+            eprintln!("against {}: {verdict}", args.against.as_deref().unwrap_or(Path::new("")).display());
+            print!("{}", lines::line("results.verdict", &json!(verdict)));
+        }
+        if let Some(inputs) = &inputs {
+            inputs.report();
+        }
+        print!("{}", lines::success(&self.title, &ms(&times), plan.batch));
+        self.write_raw("run", &times)?;
+        if let Some(scenario) = self.scenario {
+            let rest = (1..args.concurrency).map(|ix| self.open(image, plan, threads, args.seed + ix as u64));
+            let mut subjects: Vec<Box<dyn Subject>> = vec![Box::new(subject)];
+            for own in rest {
+                subjects.push(Box::new(own?));
+            }
+            self.run_scenario(scenario, &mut subjects, &mut result)?;
+        }
+        if 0 < args.cold {
+            let times = (0..args.cold).map(|_| cold_start(path, plan.batch, threads)).collect::<Result<Vec<_>, _>>()?;
+            let cold = Summary::new(&times, 1);
+            eprintln!("from start to first result, {}", cold.text());
+            print!("{}", lines::line("results.cold_data", &json!(ms(&times))));
+            result.cold = Some(cold);
+        }
+        Ok(result)
+    }
+
+    fn rival(&self, path: &Path, threads: usize) -> Result<SessionSubject, String> {
+        let image = ImageFile::open(path).map_err(|error| error.to_string())?;
+        let plan = image.plans[0].clone();
+        let mut subject = self.open(&image, &plan, threads, self.args.seed)?;
+        (0..self.args.num_warmup_batches).try_for_each(|_| subject.run())?;
+        Ok(subject)
+    }
+
+    fn run_peer(&self, name: &str, image: &ImageFile, plan: &Plan, threads: usize) -> Result<BenchResult, String> {
+        let args = self.args;
+        let mut own = self.open(image, plan, threads, args.seed)?;
+        let run = peer::Run { name, python: &args.python, peers: &args.peers, folder: &self.folder.0, threads };
+        let (mut peer, exported) = run.start(self.model, plan, &args.compile, args.seed)?;
+        peer.runs(args.num_warmup_batches)?;
+        let times = peer.runs(args.num_batches)?;
+        let difference = exported.difference(&mut peer, &mut own)?;
+        if 1e-2 < difference {
+            return Err(format!("the outputs of {name} differ from ours by {difference:.2e} of their largest element"));
+        }
+        print!("{}", lines::line("results.difference", &json!(difference)));
+        print!("{}", lines::success(&self.title, &ms(&times), plan.batch));
+        self.write_raw("run", &times)?;
+        let mut result = BenchResult::new(self.model, &times, plan.batch);
+        (result.device, result.threads) = ("processor".into(), threads);
+        Ok(result)
+    }
+
+    fn run_scenario(
+        &self,
+        scenario: Scenario,
+        subjects: &mut [Box<dyn Subject>],
+        result: &mut BenchResult,
+    ) -> Result<(), String> {
+        let args = self.args;
+        let limits = ScenarioLimits { seconds: args.min_duration, queries: args.min_queries };
+        let done = match (scenario, args.latency_bound) {
+            (Scenario::SingleStream | Scenario::MultiStream, _) => {
+                ScenarioResult::streams(scenario, &mut *subjects[0], limits)?
+            }
+            (Scenario::Offline, _) => ScenarioResult::offline(subjects, limits)?,
+            (Scenario::Server, bound) => {
+                let bound = bound.ok_or("the server scenario needs a bound")?;
+                let mut run = |rate| ServerRun::new(subjects, rate, bound, args.seed, limits);
+                match args.rate {
+                    Some(rate) => {
+                        let run = run(rate)?;
+                        let valid = if run.is_valid { "holds" } else { "does not hold" };
+                        eprintln!("{rate} queries per second: the bound of {bound} ms {valid}");
+                        print!("{}", lines::line("results.scenario_valid", &json!(run.is_valid)));
+                        run.result
+                    }
+                    None => {
+                        // No rate above the rate of runs without pause can last.
+                        let most = 1.2e3 * args.concurrency as f64 / result.times.p50_ms;
+                        let (found, best) = bisect_rate(most, run)?;
+                        let rate = found.rate;
+                        result.bisection = Some(found);
+                        let best = best.ok_or_else(|| format!("no rate holds the bound of {bound} ms"))?;
+                        eprintln!("{:.2} queries per second hold the bound of {bound} ms", best.rate);
+                        print!("{}", lines::line("results.server_rate", &json!(rate)));
+                        best.result
+                    }
+                }
+            }
+        };
+        let percentile = scenario.per_mille() as f64 / 10.0;
+        eprintln!(
+            "{}: {} queries in {:.2} s, {:.1} samples/s, p{percentile} {:.3} ms",
+            args.scenario.as_deref().unwrap_or_default(),
+            done.latencies_ns.len(),
+            done.seconds,
+            done.samples_per_s,
+            done.percentile_ms
+        );
+        for (key, value) in [
+            ("results.scenario", json!(scenario)),
+            ("results.scenario_percentile", json!(percentile)),
+            ("results.scenario_latency", json!(done.percentile_ms)),
+            ("results.scenario_throughput", json!(done.samples_per_s)),
+        ] {
+            print!("{}", lines::line(key, &value));
+        }
+        self.write_raw("query", &done.latencies_ns)?;
+        result.samples_per_s = done.samples_per_s;
+        result.scenario = Some(done);
+        Ok(())
+    }
+
+    /// The data set of --data or --data_dir.
+    fn data(&self) -> Result<Option<String>, String> {
+        let Some(path) = self.args.data_dir.as_deref().filter(|path| !path.is_empty()).map(Path::new) else {
+            return Ok(self.args.data.clone().filter(|text| !text.is_empty()));
+        };
+        let file = if path.is_dir() { path.join("train.rec") } else { path.to_path_buf() };
+        let kind = match file.extension().and_then(|extension| extension.to_str()) {
+            // The variations of DLBS's own iterator.
+            Some("rec") => return Ok(Some(format!("rec:{},crop=random,mirror=yes", file.display()))),
+            Some("npz") => "npz",
+            _ => return Err(format!("--data_dir takes a .rec or .npz file or a folder, got `{}`", path.display())),
+        };
+        Ok(Some(format!("{kind}:{}", file.display())))
+    }
+
+    fn write_raw(&self, kind: &str, times: &[u64]) -> Result<(), String> {
+        match &self.args.raw {
+            Some(path) if kind == "run" => RawTimes::write(path, kind, times),
+            Some(path) => RawTimes::write(&path.with_extension(format!("{kind}.jsonl")), kind, times),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Compiles and runs all rows. The answer is no if one of them failed.
+pub(crate) fn run(args: &Args) -> Result<Answer, String> {
+    let job = Job::new(args)?;
+    let version = json!(env!("CARGO_PKG_VERSION"));
+    print!("{}{}", lines::line("prestow.version", &version), lines::line("exp.framework_ver", &version));
+    let (mut results, mut yes) = (String::new(), true);
+    for threads in job.threads() {
+        let mut too_large: Option<u64> = None;
+        for batch in job.batches() {
+            if let Some(batch) = batch {
+                print!("{}", lines::line("exp.replica_batch", &json!(batch)));
+            }
+            let row = match too_large {
+                Some(least) if batch.is_some_and(|batch| least < batch) => {
+                    Row::Failed(format!("skipped: batch {least} does not fit"))
+                }
+                _ => job.row(batch, threads),
+            };
+            match row {
+                Row::Done(result) => {
+                    let names = format!("{}, batch {}, {} threads", job.title, result.batch, result.threads);
+                    eprintln!("{names}: {}", result.times.text());
+                    result.notes.iter().for_each(|note| eprintln!("note: {note}"));
+                    print!("{}", lines::line("results.planned_bytes", &json!(result.planned_bytes)));
+                    results.push_str(&serde_json::to_string(&result).map_err(|error| error.to_string())?);
+                    results.push('\n');
+                }
+                Row::DoesNotFit(reason) => {
+                    too_large = batch;
+                    yes = false;
+                    fail(&reason);
+                }
+                Row::Failed(reason) => {
+                    yes = false;
+                    fail(&reason);
+                }
+            }
+        }
+    }
+    if let Some(path) = &args.json {
+        files::write(path, results.as_bytes()).map_err(|error| error.to_string())?;
+    }
+    Ok(Answer { text: String::new(), yes })
+}
+
+fn fail(reason: &str) {
+    eprintln!("failure: {reason}");
+    print!("{}", lines::failure(reason));
+}
+
+fn ms(times_ns: &[u64]) -> Vec<f64> {
+    times_ns.iter().map(|&ns| ns as f64 / 1e6).collect()
+}
+
+/// Bytes of `count` sessions that share constants and code.
+fn planned(plan: &Plan, count: usize) -> Bytes {
+    let code: u64 = plan.modules.iter().map(|module| module.code.len() as u64).sum();
+    Bytes(plan.arena.size().0 * count as u64 + plan.constants_size.0 + code)
+}
+
+/// Nanoseconds from the start of a process of the executable to its end after one run.
+fn cold_start(path: &Path, batch: u64, threads: usize) -> Result<u64, String> {
+    let start = now_ns();
+    let mut command = Command::new(path);
+    command.args(["run", "--synthetic", "seed:1", "--batch", &batch.to_string(), "--threads", &threads.to_string()]);
+    let ended = command.stdin(Stdio::null()).output();
+    let ended = ended.map_err(|error| format!("cannot start `{}`: {error}", path.display()))?;
+    let time = now_ns() - start;
+    match ended.status.success() {
+        true => Ok(time),
+        false => Err(String::from_utf8_lossy(&ended.stderr).trim().to_string()),
+    }
+}
+
+/// Runs another command of this program.
+fn own_program(words: &[String]) -> Result<(), String> {
+    let own = std::env::current_exe().map_err(|error| format!("cannot find this program's file: {error}"))?;
+    let ended = Command::new(own).args(words).stdin(Stdio::null()).output();
+    let ended = ended.map_err(|error| format!("cannot start `prestow {}`: {error}", words[0]))?;
+    match ended.status.success() {
+        true => Ok(()),
+        false => {
+            let text = String::from_utf8_lossy(&ended.stderr);
+            let last = text.lines().rev().find(|line| line.starts_with("error: ")).unwrap_or(text.trim());
+            Err(last.trim_start_matches("error: ").to_string())
+        }
+    }
+}
+
+/// A folder for executables, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch, String> {
+        let path = std::env::temp_dir().join(format!("prestow-benchmark-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

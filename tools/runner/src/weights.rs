@@ -1,0 +1,214 @@
+//! [`Attachment`]: the weights of a run, from the daemon or from the executable's own file, and the trace of the run.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plan::Plan;
+use runtime::{ImageFile, Session, WeightSource};
+use serde_json::{Value, json};
+use share::Client;
+use share::client::{Attached, AttachedWeights, ClientError};
+use share::load::identify;
+use share::settings::ClientSettings;
+use share::trace::{Recorder, now};
+use types::Bytes;
+
+use crate::arguments::{Run, WeightsFrom};
+use crate::say;
+
+/// The executable of a run, and where its weights come from.
+pub(crate) struct Attachment {
+    pub(crate) image: ImageFile,
+    pub(crate) settings: ClientSettings,
+    pub(crate) recorder: Recorder,
+    /// For `--json`: the tier and the time, or the reason of a private load.
+    pub(crate) origin: Value,
+    from: WeightsFrom,
+    path: PathBuf,
+    /// The lease ends with the connection.
+    client: Option<Client>,
+    early: Option<Result<(Client, Attached, u64), Reason>>,
+}
+
+/// Reason why weights are private.
+enum Reason {
+    /// A setting, or there is no daemon.
+    Expected(String),
+    /// A daemon is there and did not serve.
+    Failed(String),
+}
+
+impl Attachment {
+    /// Opens the executable without a read of its weights. With `UPR_INITIALIZE_EAGER_ASYNC`, a thread requests them while
+    /// the plan is decoded.
+    pub(crate) fn new(run: &Run) -> Result<Attachment, String> {
+        let settings = ClientSettings::read(&|name| std::env::var_os(name), env!("CARGO_PKG_VERSION"));
+        let settings = settings.map_err(|error| error.to_string())?;
+        let recorder = Recorder::default();
+        let path = std::env::current_exe();
+        let path = path.map_err(|error| format!("cannot find this executable's own file: {error}"))?;
+        let start = now();
+        let open = || ImageFile::open_plans(&path).map_err(|error| error.to_string());
+        let is_early = settings.eager_async && settings.enabled && run.weights_from != WeightsFrom::Private;
+        let (image, early) = match is_early {
+            false => (open()?, None),
+            true => std::thread::scope(|scope| {
+                let early = scope.spawn(|| {
+                    let file = File::open(&path).map_err(|error| Reason::Failed(error.to_string()))?;
+                    attach(&settings, &path, &file, 0)
+                });
+                let image = open()?;
+                Ok::<_, String>((image, early.join().ok()))
+            })?,
+        };
+        match settings.eager || settings.eager_async {
+            true => recorder.restart(),
+            false => recorder.add("load_symbol", "create", 0, start, Vec::new()),
+        }
+        let from = run.weights_from;
+        Ok(Attachment { image, settings, recorder, origin: Value::Null, from, path, client: None, early })
+    }
+
+    /// Compares `UPR_INPUT_CHANNELS`, `UPR_INPUT_HEIGHT` and `UPR_INPUT_WIDTH`, where set, with the plan's input.
+    pub(crate) fn check_input(&self, plan: &Plan) -> Result<(), String> {
+        let names = ["UPR_INPUT_CHANNELS", "UPR_INPUT_HEIGHT", "UPR_INPUT_WIDTH"];
+        for (axis, (name, want)) in names.into_iter().zip(self.settings.input).enumerate() {
+            let Some(want) = want else { continue };
+            let got = plan.inputs.first().filter(|port| port.shape.len() == 4).map(|port| port.shape[axis + 1]);
+            if got != Some(want) {
+                let got = got.map_or("an input without it".to_string(), |got| got.to_string());
+                return Err(format!("{name} is {want}, the plan has {got}; compile the model for that shape"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The weights: of the daemon if it is enabled and serves them, else of the executable's file, which is checked then.
+    pub(crate) fn weights(&mut self) -> Result<WeightSource, String> {
+        let outcome = match (self.from, self.early.take()) {
+            (WeightsFrom::Private, _) => Err(Reason::Expected("--weights-from private".into())),
+            (WeightsFrom::Any, None) if !self.settings.enabled => Err(Reason::Expected("UPR_ENABLED is false".into())),
+            (_, Some(outcome)) => outcome,
+            (_, None) => {
+                let arenas = self.image.plans.iter().map(|plan| plan.arena.size().0);
+                attach(&self.settings, &self.path, self.image.file(), arenas.max().unwrap_or_default())
+            }
+        };
+        let reason = match outcome {
+            Ok((client, attached, start)) => return self.shared(client, attached, start),
+            Err(reason) => reason,
+        };
+        let (text, is_noted) = match reason {
+            Reason::Expected(text) => (text, self.settings.is_client),
+            Reason::Failed(text) => (text, true),
+        };
+        if self.from == WeightsFrom::Daemon {
+            return Err(format!("--weights-from uprd: {text}"));
+        }
+        if is_noted {
+            say::note(&format!("weights are private: {text}"));
+        }
+        let start = now();
+        let name = if self.settings.profile_io && !self.settings.enabled { "read_params" } else { "load_params" };
+        self.image.check_constants(&self.path).map_err(|error| error.to_string())?;
+        self.recorder.add(name, if name == "read_params" { "io" } else { "create" }, 0, start, Vec::new());
+        let load_us = (now() - start) / 1000;
+        self.origin = json!({ "from": "private", "reason": text, "load_us": load_us });
+        Ok(WeightSource::from(&self.image))
+    }
+
+    /// Weights of the daemon. For granularity `layer` the plans' constants get the offsets of the mapped range.
+    fn shared(&mut self, client: Client, attached: Attached, start: u64) -> Result<WeightSource, String> {
+        let Attached { model, generation, tier, load_us, weights, .. } = attached;
+        let bytes = Bytes(self.image.trailer().constants.end - self.image.trailer().constants.start);
+        self.client = Some(client);
+        let received = now();
+        let (source, granularity, count) = match weights {
+            AttachedWeights::Section { file, size } => {
+                (WeightSource::File { file: Arc::new(file), offset: 0, size }, "model", 1)
+            }
+            AttachedWeights::Tensors { mapped, manifest } => {
+                for plan in &mut self.image.plans {
+                    let plan = Arc::make_mut(plan);
+                    for constant in plan.constants.iter_mut().filter(|constant| 0 < constant.size.0) {
+                        let at = manifest.find(constant.offset.0, constant.size.0);
+                        let missing = || format!("the daemon's manifest lacks the constant at {}", constant.offset.0);
+                        constant.offset = Bytes(at.ok_or_else(missing)?);
+                    }
+                    plan.constants_size = Bytes(manifest.length);
+                }
+                (WeightSource::from(Arc::new(mapped)), "layer", manifest.tensors.len())
+            }
+        };
+        let arguments = || {
+            vec![
+                ("model_id", model.to_string()),
+                ("byte_count", bytes.0.to_string()),
+                ("nlayers", count.to_string()),
+                ("needed_eviction", "false".into()),
+            ]
+        };
+        // The name has the original's spelling.
+        self.recorder.add("convering_to_nd_array", "serialization", 0, received, arguments());
+        self.recorder.add("open", "grpc", 0, start, arguments());
+        if self.settings.memory_profile {
+            self.recorder.add("cudaMalloc", "memory", 0, received, vec![("size", bytes.0.to_string())]);
+        }
+        let attach_us = (now() - start) as f64 / 1e3;
+        let tier = tier.name();
+        let loaded = if load_us == 0 { String::new() } else { format!(", loaded in {:.1} ms", load_us as f64 / 1e3) };
+        say::note(&format!("weights from uprd: {bytes} from tier {tier} in {attach_us:.1} us{loaded}"));
+        self.origin = json!({
+            "from": "uprd", "tier": tier, "granularity": granularity, "model": model, "generation": generation,
+            "bytes": bytes.0, "attach_us": attach_us, "load_us": load_us,
+        });
+        Ok(source)
+    }
+
+    /// Ends the run: memory first, then the lease, then the trace.
+    pub(crate) fn end(self, session: Session) -> Result<(), String> {
+        match self.settings.free {
+            true => self.recorder.span("free", "prediction", || drop(session)),
+            // The exit of the process releases memory and threads faster than this process could.
+            false => std::mem::forget(session),
+        }
+        let Some(target) = &self.settings.profile_target else { return Ok(()) };
+        let plan = &self.image.plans[0];
+        let dimensions: Vec<usize> =
+            plan.inputs.first().map_or(Vec::new(), |port| port.shape.iter().copied().collect());
+        let mean = plan.preprocess.as_ref().map_or([0.0; 3], |preprocess| preprocess.mean);
+        let data = json!({
+            "model_name": plan.model, "model_path": self.path, "model_params": self.path, "symbol_params": self.path,
+            "input": { "dimensions": dimensions, "mean": mean }, "weights": self.origin,
+        });
+        let trace =
+            self.recorder.trace(&self.settings, &format!("{} (process {})", plan.model, std::process::id()), data);
+        files::write(target, trace.to_string().as_bytes()).map_err(|error| error.to_string())
+    }
+}
+
+/// Requests the weights of an executable. Returns the connection, the lease and the time when it began.
+fn attach(
+    settings: &ClientSettings,
+    path: &Path,
+    file: &File,
+    internal: u64,
+) -> Result<(Client, Attached, u64), Reason> {
+    let start = now();
+    let Some(socket) = settings.socket() else {
+        let places: Vec<String> = settings.sockets.iter().map(|path| format!("`{}`", path.display())).collect();
+        return Err(Reason::Expected(format!("there is no daemon at {}", places.join(" or "))));
+    };
+    let open = || {
+        let mut client = Client::connect(socket, settings.socket_is_explicit)?;
+        let key = identify(file, path, settings.granularity);
+        let key = key.map_err(|failure| ClientError::Reply(failure.to_string()))?;
+        let attached = client.open(&key, Some(file), internal, "")?;
+        Ok((client, attached))
+    };
+    match open() {
+        Ok((client, attached)) => Ok((client, attached, start)),
+        Err(error) => Err(Reason::Failed(ClientError::to_string(&error))),
+    }
+}
