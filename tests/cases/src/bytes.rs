@@ -11,7 +11,7 @@ pub fn all() -> Vec<Case> {
     let scaled = |bias: bool| Epilogue { scale: true, bias, ..Epilogue::default() };
     let mut cases = Vec::new();
     for (zero, k) in [(0, 4), (128, 64), (7, 300)] {
-        let product = |epilogue: Epilogue| MatMul { zero, epilogue };
+        let product = |epilogue: Epilogue| MatMul { zero, epilogue, ..MatMul::default() };
         cases.push(of_bytes(&format!("sums {zero} {k}"), product(Epilogue::default()), &[9, k], &[k, 21], &[]));
         cases.push(of_bytes(&format!("scaled {zero} {k}"), product(scaled(true)), &[9, k], &[k, 21], &[21, 21]));
         let to_bytes = Epilogue { result: Some(DType::U8), ..scaled(false) };

@@ -6,7 +6,7 @@ use ir::{Graph, Op, ValueDef, ValueId};
 use types::{DType, Tensor};
 
 /// The graph with every `f32` value stored in half precision; `None` if an operator rejects that dtype.
-pub fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
+pub fn to_half_precision(graph: &Graph, dtype: DType) -> Option<Graph> {
     let stored = |own: DType| if own == DType::F32 { dtype } else { own };
     let mut new = Graph::new("halves");
     let mut values = BTreeMap::new();
@@ -22,12 +22,11 @@ pub fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
     }
     for node in graph.nodes().values() {
         let mut op = node.op.clone();
-        match &mut op {
-            Op::Conv(conv) => conv.epilogue.result = Some(dtype),
-            Op::ConvTranspose(conv) => conv.epilogue.result = Some(dtype),
-            Op::MatMul(product) => product.epilogue.result = Some(dtype),
-            Op::Chain(chain) => chain.result = Some(dtype),
-            _ => {}
+        if let Some(epilogue) = op.epilogue_mut() {
+            epilogue.result = Some(dtype);
+        }
+        if let Op::Chain(chain) = &mut op {
+            chain.result = Some(dtype);
         }
         let operands: Vec<ValueId> = node.inputs.iter().map(|input| values[input]).collect();
         let outputs = new.add(op, &operands, node.scope.clone()).ok()?;
@@ -39,32 +38,30 @@ pub fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
 }
 
 /// The graph with its weights and constants replaced.
-pub fn with_known(graph: &Graph, of: impl Fn(&Tensor) -> Tensor) -> Graph {
-    rebuilt(graph, of, Op::clone)
+pub fn map_constants(graph: &Graph, replace: impl Fn(&Tensor) -> Tensor) -> Graph {
+    rebuilt(graph, replace, Op::clone)
 }
 
 /// The graph without the activations of its products and convolutions.
 pub fn without_activation(graph: &Graph) -> Graph {
     rebuilt(graph, Tensor::clone, |op| {
         let mut op = op.clone();
-        match &mut op {
-            Op::MatMul(product) => product.epilogue.activation.clear(),
-            Op::Conv(conv) => conv.epilogue.activation.clear(),
-            _ => {}
+        if let Some(epilogue) = op.epilogue_mut() {
+            epilogue.activation.clear();
         }
         op
     })
 }
 
 /// The graph with its weights and constants replaced, and its operators by others with the same types.
-fn rebuilt(graph: &Graph, known: impl Fn(&Tensor) -> Tensor, own: impl Fn(&Op) -> Op) -> Graph {
+fn rebuilt(graph: &Graph, constant: impl Fn(&Tensor) -> Tensor, operator: impl Fn(&Op) -> Op) -> Graph {
     let mut new = Graph::new(&graph.name);
     let mut values = BTreeMap::new();
     for (id, value) in graph.values().iter() {
         let own = match &value.source {
             ValueDef::Input => new.add_input(&value.name, value.ty.dtype, value.ty.shape.clone()),
-            ValueDef::Weight(tensor) => new.add_weight(&value.name, known(tensor)),
-            ValueDef::Constant(tensor) => new.add_constant(&value.name, known(tensor)),
+            ValueDef::Weight(tensor) => new.add_weight(&value.name, constant(tensor)),
+            ValueDef::Constant(tensor) => new.add_constant(&value.name, constant(tensor)),
             ValueDef::State { .. } => unreachable!("no case has state"),
             ValueDef::Node { .. } => continue,
         };
@@ -72,15 +69,15 @@ fn rebuilt(graph: &Graph, known: impl Fn(&Tensor) -> Tensor, own: impl Fn(&Op) -
     }
     for node in graph.nodes().values() {
         let operands: Vec<ValueId> = node.inputs.iter().map(|input| values[input]).collect();
-        let outputs = new.add(own(&node.op), &operands, node.scope.clone()).expect("it was accepted");
+        let outputs = new.add(operator(&node.op), &operands, node.scope.clone()).expect("it was accepted");
         values.extend(node.outputs.iter().copied().zip(outputs));
     }
     new.set_outputs(graph.outputs().iter().map(|output| (output.name.clone(), values[&output.value])).collect());
     new
 }
 
-/// The nearest TF32 number, ties away from zero: the definition, in `f64`.
-pub fn to_eleven_bits(number: f64) -> f64 {
+/// `number` rounded to the nearest TF32 number, ties away from zero: the definition, in `f64`.
+pub fn round_to_tf32(number: f64) -> f64 {
     if number == 0.0 || !number.is_finite() {
         return number;
     }
@@ -93,12 +90,12 @@ pub fn to_eleven_bits(number: f64) -> f64 {
 }
 
 /// A tensor with its `f32` elements rounded to TF32.
-pub fn of_eleven_bits(tensor: &Tensor) -> Tensor {
+pub fn tensor_to_tf32(tensor: &Tensor) -> Tensor {
     if tensor.dtype() != DType::F32 {
         return tensor.clone();
     }
     let items = tensor.to_f64();
-    Tensor::from_fn(tensor.shape().clone(), |ix| to_eleven_bits(items[ix]) as f32)
+    Tensor::from_fn(tensor.shape().clone(), |ix| round_to_tf32(items[ix]) as f32)
 }
 
 /// Whether a graph is one product or convolution, apart from operators that only move elements.
@@ -116,9 +113,5 @@ pub fn is_product(graph: &Graph) -> bool {
 
 /// Whether a product or convolution has an activation, which may amplify differences.
 pub fn has_activation(graph: &Graph) -> bool {
-    graph.nodes().values().any(|node| match &node.op {
-        Op::MatMul(product) => !product.epilogue.activation.is_empty(),
-        Op::Conv(conv) => !conv.epilogue.activation.is_empty(),
-        _ => false,
-    })
+    graph.nodes().values().any(|node| node.op.epilogue().is_some_and(|epilogue| !epilogue.activation.is_empty()))
 }

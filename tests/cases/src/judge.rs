@@ -5,7 +5,7 @@ use std::fmt;
 use ir::{EvalError, Graph, ValueId, evaluate};
 use types::{DType, Random, Shape, Tensor};
 
-use crate::forms::{with_known, without_activation};
+use crate::forms::{map_constants, without_activation};
 
 /// Relative and absolute tolerance: sums of several hundred products of numbers below 1, in `f32` against `f64`, in any
 /// order.
@@ -73,7 +73,7 @@ impl Allowed {
     /// The inputs do not match the graph's.
     pub fn of_rounded(graph: &Graph, given: &[Tensor], steps: f64) -> Result<Allowed, EvalError> {
         let sizes: Vec<Tensor> = given.iter().map(sizes).collect();
-        let plain = without_activation(&with_known(graph, self::sizes));
+        let plain = without_activation(&map_constants(graph, self::sizes));
         let most = evaluate(&plain, &sizes)?.swap_remove(0).to_f64();
         Ok(Allowed::Each(most.into_iter().map(|most| (steps * ELEVEN_BITS + 1e-5) * most + 1e-6).collect()))
     }
@@ -85,7 +85,7 @@ impl Allowed {
     /// The inputs do not match the graph's.
     pub fn of_sums(graph: &Graph, given: &[Tensor]) -> Result<Allowed, EvalError> {
         let sizes: Vec<Tensor> = given.iter().map(sizes).collect();
-        let plain = without_activation(&with_known(graph, self::sizes));
+        let plain = without_activation(&map_constants(graph, self::sizes));
         let most = evaluate(&plain, &sizes)?.swap_remove(0).to_f64();
         Ok(Allowed::Each(most.into_iter().map(|most| 2e-5 * most + TOLERANCE).collect()))
     }

@@ -2,7 +2,7 @@
 //! shim and on a GPU.
 //!
 //! [`all`] returns the cases of all kinds: [`pointwise`], [`bytes`], [`windows`], [`reductions`], [`moves`],
-//! [`products`], [`transformers`], [`recurrent`]. With few exceptions, extents are small, odd, and around the sizes
+//! [`products`], [`transformers`], [`recurrent`], [`training`]. With few exceptions, extents are small, odd, and around the sizes
 //! into which kernels divide work: tiles of 64 and 128, stages of 16 and 32 terms, blocks of 256 threads. [`forms`]
 //! converts a case to half precision or its constants to TF32; [`judge`] defines the allowed differences. This crate
 //! runs no kernel: the definition is `ir::evaluate`.
@@ -11,12 +11,15 @@
 mod axes;
 pub mod bytes;
 pub mod forms;
+#[cfg(test)]
+mod gradients;
 pub mod judge;
 pub mod moves;
 pub mod pointwise;
 pub mod products;
 pub mod recurrent;
 pub mod reductions;
+pub mod training;
 pub mod transformers;
 pub mod windows;
 
@@ -78,6 +81,7 @@ pub fn all() -> Vec<Case> {
         products::all,
         transformers::all,
         recurrent::all,
+        training::all,
     ];
     kinds.iter().flat_map(|cases| cases()).collect()
 }

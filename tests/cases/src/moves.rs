@@ -9,6 +9,7 @@ use crate::{Case, F, case, dims};
 pub fn all() -> Vec<Case> {
     let mut cases = vec![
         case("reshape", Reshape { shape: Shape::from([6, 4]) }, &[(F, &[2, 3, 4])]),
+        case("stop_gradient", StopGradient {}, &[(F, &[2, 3, 4])]),
         case("expand", Expand { shape: Shape::from([2, 3, 4]) }, &[(F, &[3, 1])]),
         case("concat 0", Concat { axis: 0 }, &[(F, &[2, 3]), (F, &[1, 3]), (F, &[2, 3])]),
         case("concat 1", Concat { axis: 1 }, &[(F, &[2, 3]), (F, &[2, 1])]),
@@ -33,6 +34,26 @@ pub fn all() -> Vec<Case> {
         (&[3, 4, 5, 2, 3], &[0, 3, 1, 4, 2]),
     ] {
         cases.push(case(&format!("transpose {shape:?} {order:?}"), Transpose { order: dims(order) }, &[(F, shape)]));
+    }
+    for dtype in [DType::U8, DType::F16, DType::I64] {
+        for (shape, order) in
+            [(&[35, 18, 17][..], &[2, 0, 1][..]), (&[2, 33, 50], &[0, 2, 1]), (&[3, 5, 1, 40], &[3, 1, 0, 2])]
+        {
+            let op = Transpose { order: dims(order) };
+            cases.push(case(&format!("transpose {dtype} {shape:?} {order:?}"), op, &[(dtype, shape)]));
+        }
+        let types = [(dtype, &[2, 30][..]), (DType::I64, &[5000][..])];
+        cases.push(case(&format!("gather single {dtype}"), Gather { axis: 1 }, &types));
+    }
+    for width in [9, 2500] {
+        let op = Resize {
+            shape: Shape::from([1, 2, 7, width + 1]),
+            scale: dims(&[1.0, 1.0, 7.0 / 3.0, (width + 1) as f32 / width as f32]),
+            mode: ResizeMode::Linear,
+            coordinates: Coordinates::HalfPixel,
+            antialias: false,
+        };
+        cases.push(case(&format!("resize rows of {width}"), op, &[(F, &[1, 2, 3, width])]));
     }
     cases.push(case("spread rows", Expand { shape: Shape::from([3, 5, 129]) }, &[(F, &[5, 1])]));
     cases.push(case("join blocks", Concat { axis: 1 }, &[(F, &[3, 65, 7]), (F, &[3, 1, 7]), (F, &[3, 33, 7])]));

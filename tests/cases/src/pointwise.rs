@@ -58,6 +58,21 @@ pub fn all() -> Vec<Case> {
             cases.push(case(&format!("{} {dtype}", f.name()), Compare(f), &[(dtype, &[4, 3]), (dtype, &[4, 1])]));
         }
     }
+    // Several registers of elements, and runs that end within one.
+    let (a, b): (&[usize], &[usize]) = (&[3, 150, 3], &[150, 1]);
+    for dtype in [DType::I8, DType::U8, DType::I32, DType::I64, DType::U64, DType::F64] {
+        let two = [(dtype, a), (dtype, b)];
+        cases.push(case(&format!("less {dtype} {a:?}"), Compare(C::Less), &two));
+        cases.push(case(&format!("add {dtype} {a:?}"), Binary(B::Add), &two));
+        cases.push(case(&format!("mul {dtype} {a:?}"), Binary(B::Mul), &two));
+        let three = [(DType::Bool, a), (dtype, b), (dtype, a)];
+        cases.push(case(&format!("select {dtype} {a:?}"), Select {}, &three));
+        cases.push(case(&format!("neg {dtype}"), Unary(U::Neg), &[(dtype, &[7, 43])]));
+        for to in [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F64].into_iter().filter(|&to| to != dtype) {
+            cases.push(case(&format!("{dtype} to {to}"), Cast { to }, &[(dtype, &[7, 43])]));
+        }
+    }
+    cases.push(case("one-hot", Compare(C::Equal), &[(DType::I64, &[9, 1]), (DType::I64, &[257])]));
     cases.push(case("select", Select {}, &[(DType::Bool, &[2, 1]), (F, &[3]), (F, &[2, 3])]));
     for to in DType::ALL {
         cases.push(case(&format!("cast to {to}"), Cast { to }, &[(F, &[5])]));

@@ -136,8 +136,10 @@ fn tiled() -> Vec<Case> {
         cases.push(case(&format!("tiled matmul {a:?} {b:?}"), MatMul::default(), &[(F, a), (F, b)]));
     }
     let activation = dims(&[pointwise::Unary::Gelu]);
-    let product =
-        MatMul { epilogue: Epilogue { bias: true, residual: true, activation, ..Epilogue::default() }, zero: 0 };
+    let product = MatMul {
+        epilogue: Epilogue { bias: true, residual: true, activation, ..Epilogue::default() },
+        ..MatMul::default()
+    };
     cases.push(with_weights("tiled linear with a residual", product, &[65, 40], &[&[40, 70], &[70], &[65, 70]]));
     cases
 }

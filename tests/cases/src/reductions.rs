@@ -37,6 +37,40 @@ pub fn all() -> Vec<Case> {
             ));
         }
     }
+    for (shape, axes) in [
+        (&[3, 300, 5][..], &[1][..]),
+        (&[5, 2, 300], &[0, 2]),
+        (&[2, 7, 3, 260], &[0, 2]),
+        (&[300, 3], &[1]),
+        (&[3, 1, 41], &[1, 2]),
+    ] {
+        for kind in [ReduceKind::Sum, ReduceKind::Max, ReduceKind::LogSumExp] {
+            let op = Reduce { kind, axes: dims(axes), keep: false };
+            cases.push(case(&format!("{kind:?} {axes:?} of {shape:?}"), op, &[(F, shape)]));
+        }
+        for dtype in [DType::I64, DType::I32] {
+            let op = Reduce { kind: ReduceKind::Sum, axes: dims(axes), keep: true };
+            cases.push(case(&format!("sum {axes:?} of {dtype} {shape:?}"), op, &[(dtype, shape)]));
+        }
+    }
+    for kind in [PoolKind::Max, PoolKind::Mean, PoolKind::MeanWithPadding] {
+        for (kernel, stride, pad, shape) in
+            [(2, 1, 0, [1, 3, 9, 40]), (3, 3, 1, [2, 1, 50, 70]), (9, 1, 4, [1, 2, 5, 5]), (33, 1, 0, [1, 2, 33, 33])]
+        {
+            let op = Pool::square(kind, kernel, stride, pad);
+            cases.push(case(&format!("{kind:?} {kernel} by {stride} of {shape:?}"), op, &[(F, &shape)]));
+        }
+        let holes = Pool { dilation: dims(&[2, 3]), ..Pool::square(kind, 3, 2, 1) };
+        cases.push(case(&format!("{kind:?} with holes"), holes, &[(F, &[1, 3, 17, 19])]));
+    }
+    for (rows, axis) in [(37, 2), (16, 10), (5, 32), (3, 33), (2, 400)] {
+        for log in [false, true] {
+            let name = format!("softmax of {rows} rows of {axis}, log {log}");
+            cases.push(case(&name, Softmax { axis: 1, log }, &[(F, &[rows, axis])]));
+        }
+        let op = ArgExtreme { axis: 1, keep: false, max: true, last: true };
+        cases.push(case(&format!("arg max of {rows} rows of {axis}"), op, &[(F, &[rows, axis])]));
+    }
     cases.push(case(
         "sum i64",
         Reduce { kind: ReduceKind::Sum, axes: dims(&[1]), keep: false },

@@ -73,6 +73,16 @@ pub fn convolutions() -> Vec<Case> {
         graph.set_outputs(vec![("y".into(), y)]);
         cases.push(Case { name, graph });
     }
+    // Groups of few channels: some fill a block together, others only all at once.
+    for (groups, ins, outs) in
+        [(8, 2, 2), (16, 4, 4), (6, 8, 8), (4, 8, 16), (4, 12, 12), (2, 24, 24), (3, 5, 6), (3, 32, 32)]
+    {
+        for stride in [1, 2] {
+            let op = Conv { groups, ..Conv::square(stride, 1) };
+            let name = format!("{groups} groups of {ins} to {outs} by {stride}");
+            cases.push(with_weights(&name, op, &[2, groups * ins, 9, 13], &[&[groups * outs, ins, 3, 3]]));
+        }
+    }
     // Several blocks of the inner dimension and of columns.
     cases.push(with_weights("deep conv", Conv::square(1, 1), &[1, 130, 9, 9], &[&[14, 130, 3, 3]]));
     cases.push(with_weights("wide conv", Conv::square(1, 0), &[2, 300, 31, 37], &[&[3, 300, 1, 1]]));

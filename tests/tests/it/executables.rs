@@ -98,6 +98,27 @@ fn executable_commands_keep_their_contract() {
 }
 
 #[test]
+fn bench_and_profile_take_inputs() {
+    let folder = folder("bench-input");
+    let exe = compile(&folder, &["lenet"]);
+    let file = folder.join("x.npy");
+    let tensor = types::Tensor::from_fn(types::Shape::from([1, 1, 28, 28]), |ix| (ix % 7) as f32);
+    std::fs::write(&file, npy::write(&tensor)).expect("writable");
+    let input = format!("input={}", file.display());
+    let bench = json(&exe, &["bench", "--warmup", "1", "--iters", "3", "--input", &input]);
+    assert!(bench["latency_ms"]["min"].as_f64().is_some_and(|ms| 0.0 < ms), "{bench}");
+    let all = json(&exe, &["profile", "--warmup", "0", "--iters", "2", "--input", &input]);
+    let slow = json(&exe, &["profile", "--warmup", "0", "--iters", "2", "--slow"]);
+    let steps = |report: &Json| report["steps"].as_array().expect("steps are a list").clone();
+    assert!(steps(&slow).len() <= steps(&all).len(), "{slow}");
+    for step in steps(&slow) {
+        let of = |field: &str| step[field].as_f64().expect("a fraction");
+        assert!(of("of_bound") < 0.25 && 0.02 < of("share"), "{step}");
+        assert_eq!(of("of_bound"), of("of_peak").max(of("of_bandwidth")));
+    }
+}
+
+#[test]
 fn executables_are_reproducible() {
     let folder = folder("same");
     let first = std::fs::read(compile(&folder, &["lenet"])).expect("readable");
@@ -143,6 +164,8 @@ fn bad_use_is_refused_and_writes_no_files() {
     refused(&["run", "--input", "input=wrong.npy"], "f32[1,1,28,28]");
     refused(&["run", "--input", "other=wrong.npy"], "`input`");
     refused(&["run", "--input", "input=missing.npy"], "missing.npy");
+    refused(&["bench", "--input", "input=wrong.npy"], "f32[1,1,28,28]");
+    refused(&["profile", "--input", "other=wrong.npy"], "`input`");
     refused(&["run", "--image", "text.png"], "no preprocessing for images");
     refused(&["run", "--top", "0"], "--top");
     refused(&["bench", "--iters", "x"], "--iters");
@@ -299,7 +322,9 @@ fn budget_is_kept_or_the_smallest_arena_is_reported() {
         let words = ["compile", "lenet", "--budget", budget, "-o", "none"];
         output_of(Command::new(program("prestow")).args(words).current_dir(&folder))
     };
-    for (budget, expected) in [("1KiB", "the smallest arena found is"), ("a lot", "`a lot` is not a number of bytes")] {
+    for (budget, expected) in
+        [("1KiB", "the smallest arena found needs"), ("a lot", "`a lot` is not a number of bytes")]
+    {
         let done = prestow(budget);
         assert_eq!(done.status.code(), Some(2));
         assert!(text(&done.stderr).contains(expected), "{}", text(&done.stderr));

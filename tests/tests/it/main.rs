@@ -2,12 +2,14 @@
 //! other runtimes, executables and their commands, damaged files, and GPUs by mocks.
 
 mod aarch64;
+mod benchmarks;
 mod conformance;
 mod cuda;
 mod damaged_images;
 mod executables;
 mod gpu;
 mod half_precision;
+mod hostile;
 mod mxnet;
 mod onnxruntime;
 mod operators;
@@ -15,13 +17,17 @@ mod pass_results;
 mod quantized;
 mod reference;
 mod report;
+mod sandbox;
 mod sources;
 mod state;
 mod stripes;
 mod support;
 mod tf32;
+mod training;
+mod training_step;
 mod transformers;
 mod weight_source;
+mod weights_daemon;
 
 /// An environment variable.
 #[expect(clippy::disallowed_methods, reason = "switches of the test run")]

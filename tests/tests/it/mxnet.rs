@@ -21,7 +21,7 @@ fn arrays(name: &str) -> BTreeMap<String, Tensor> {
 /// Loads a network of the fixtures.
 fn network(name: &str, shapes: &[(&str, &Shape)]) -> Graph {
     let shapes = shapes.iter().map(|(name, shape)| (name.to_string(), (*shape).clone())).collect();
-    let options = mxnet::Options { batch: None, shapes };
+    let options = mxnet::Options { shapes, ..Default::default() };
     mxnet::load(&file(&format!("{name}-symbol.json")), arrays(&format!("{name}-0000.params")), &options)
         .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -86,7 +86,7 @@ fn fresh_exports_match_mxnet() {
         let params = format!("{name}-0000.params");
         let arrays = weights::read(&params, &read(params.clone())).unwrap_or_else(|error| panic!("{error}"));
         let shapes = BTreeMap::from([("data".to_string(), input.shape().clone())]);
-        let options = mxnet::Options { batch: None, shapes };
+        let options = mxnet::Options { shapes, ..Default::default() };
         let graph = mxnet::load(&read(format!("{name}-symbol.json")), arrays, &options)
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         // The same network built by the zoo, with the parameters that Gluon saves.
@@ -165,7 +165,7 @@ fn operators_match_mxnet() {
                     false => drop(shapes.insert(input.clone(), tensor.shape().clone())),
                 }
             }
-            let graph = mxnet::load(&symbol, arrays, &mxnet::Options { batch: None, shapes })
+            let graph = mxnet::load(&symbol, arrays, &mxnet::Options { shapes, ..Default::default() })
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(!parameters || reads_others(&graph), "{name}");
             let values: Vec<Tensor> = graph.inputs().iter().map(|&id| tensor(&graph.value(id).name)).collect();
@@ -183,7 +183,7 @@ fn is_label(op: &str, ix: usize) -> bool {
 
 fn refusal(symbol: &str, arrays: BTreeMap<String, Tensor>, shapes: &[(&str, Shape)]) -> String {
     let shapes = shapes.iter().map(|(name, shape)| (name.to_string(), shape.clone())).collect();
-    let options = mxnet::Options { batch: None, shapes };
+    let options = mxnet::Options { shapes, ..Default::default() };
     mxnet::load(symbol.as_bytes(), arrays, &options).expect_err("it is refused").to_string()
 }
 
@@ -247,7 +247,7 @@ fn all_variables_without_shape_are_listed() {
     assert_eq!(array, "a shape is given for `fc_bias`, which is an array of the params file and not an input");
 
     // The batch replaces dynamic extents of the file.
-    let options = mxnet::Options { batch: Some(2), shapes: BTreeMap::new() };
+    let options = mxnet::Options { batch: Some(2), ..Default::default() };
     let graph = mxnet::load(symbol.as_bytes(), arrays(), &options).expect("all is known");
     assert_eq!(graph.ty(graph.inputs()[0]).shape, shape);
     assert_eq!(graph.outputs()[0].name, "softmax_output");

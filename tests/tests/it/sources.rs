@@ -18,7 +18,7 @@ fn mnist(end: &str) -> PathBuf {
 fn mxnet_bytes_load_like_files() {
     let shapes = BTreeMap::from([("data".to_string(), Shape::from([1, 1, 28, 28]))]);
     let read = |end: &str| std::fs::read(mnist(end)).expect("recorded files are checked in");
-    let options = mxnet::Options { batch: None, shapes: shapes.clone() };
+    let options = mxnet::Options { shapes: shapes.clone(), ..Default::default() };
     let mut bytes = load_mxnet(&read("-symbol.json"), &read("-0000.params"), &options).expect("it loads").graph;
     let model = mnist("-symbol.json").display().to_string();
     let request = Request { model, params: Some(mnist("-0000.params")), shapes, ..Request::default() };

@@ -8,7 +8,7 @@ use types::{Random, Role, Tensor};
 
 use crate::support::{compiled, open};
 
-fn graph(text: &str) -> ir::Graph {
+pub(crate) fn graph(text: &str) -> ir::Graph {
     let graph = ir::text::parse(text, |_| None).expect("the text is a graph");
     ir::verify(&graph).expect("the graph is valid");
     graph
@@ -44,7 +44,7 @@ fn check_against_evaluator(text: &str) -> Session {
     session
 }
 
-const ACCUMULATE: &str = r#"graph "accumulate"
+pub(crate) const ACCUMULATE: &str = r#"graph "accumulate"
 v0: f32[4] = input "x"
 v1: f32[4] = state "sum" {1,2,3,4}
 v2: f32[4] = binary(v0, v1) "add" at "add"

@@ -1,7 +1,7 @@
 //! TF32, `f32` operands rounded to eleven bits for tensor cores: emitted kernels in the shim against the definition, whole
 //! executables on the mock driver, and the command line.
 
-use cases::forms::{has_activation, is_product, of_eleven_bits, to_eleven_bits, with_known};
+use cases::forms::{has_activation, is_product, map_constants, round_to_tf32, tensor_to_tf32};
 use cases::judge::{Allowed, ELEVEN_BITS, TOLERANCE, Verdict, inputs};
 use cuda::MathMode;
 use ir::ops::MatMul;
@@ -30,11 +30,11 @@ fn products() -> Vec<(String, Graph)> {
 
 /// Operands that fit eleven bits are not rounded: results match the definition as closely as those of `f32` kernels.
 #[test]
-fn operands_of_eleven_bits_are_exact() {
+fn operands_rounded_to_tf32_are_exact() {
     let test = "tf32::what_eleven_bits_hold_is_multiplied_exactly";
     let graphs: Vec<(String, Graph)> =
-        products().into_iter().map(|(name, graph)| (name, with_known(&graph, of_eleven_bits))).collect();
-    let given = graphs.iter().map(|(_, graph)| inputs(graph, 3).iter().map(of_eleven_bits).collect()).collect();
+        products().into_iter().map(|(name, graph)| (name, map_constants(&graph, tensor_to_tf32))).collect();
+    let given = graphs.iter().map(|(_, graph)| inputs(graph, 3).iter().map(tensor_to_tf32).collect()).collect();
     let Some(runs) = run_given(test, "tf32-exact", &graphs, given, &rounding(), &SANITIZERS) else { return };
     let mut wrong = Vec::new();
     for ((name, graph), Run { given, got, .. }) in graphs.iter().zip(&runs) {
@@ -93,7 +93,7 @@ fn rounding_matches_its_definition() {
         return;
     };
     for (number, got) in numbers.iter().zip(runs[0].got[0].to_f64()) {
-        let want = to_eleven_bits(f64::from(*number));
+        let want = round_to_tf32(f64::from(*number));
         assert!(got == want, "{number:e} becomes {got:e} and not {want:e}");
     }
 }

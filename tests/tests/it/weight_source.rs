@@ -47,6 +47,25 @@ fn host_bytes_and_a_descriptor_give_the_same_results() {
     assert_eq!(run(&compiled, WeightSource::File { file: file_of(&compiled), offset: 4096, size }), Ok(want));
 }
 
+/// Seals refuse writes and truncation.
+#[test]
+fn weights_of_a_sealed_memfd_are_mapped() {
+    use std::io::Write;
+
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+    let compiled = model();
+    let descriptor = memfd_create("weights", MemfdFlags::ALLOW_SEALING).expect("Linux has memfds");
+    let mut file = File::from(descriptor);
+    file.write_all(&compiled.constants).expect("memory is left");
+    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("unsealed");
+    let file = Arc::new(file);
+    let size = compiled.constants.len() as u64;
+    let want = vec![Tensor::vector(vec![11.0f32, 22.0, 33.0, 44.0])];
+    assert_eq!(run(&compiled, WeightSource::File { file: file.clone(), offset: 0, size }), Ok(want));
+    assert!((&*file).write_all(&[0]).is_err() && file.set_len(0).is_err(), "the seals hold");
+}
+
 #[test]
 fn sections_outside_a_file_and_unaligned_ones_are_refused() {
     let compiled = model();

@@ -17,7 +17,7 @@ fn copy_width_follows_the_operands_alignment() {
     let graphs: Vec<(String, Graph)> = copied().into_iter().map(|case| (case.name, case.graph)).collect();
     let halves: Vec<(usize, usize)> = graphs
         .iter()
-        .map(|(_, graph)| by(&target(DType::F16), in_halves(graph, DType::F16).expect("it takes halves")))
+        .map(|(_, graph)| by(&target(DType::F16), to_half_precision(graph, DType::F16).expect("it takes halves")))
         .collect();
     // Left and right operands, whole and as parts of a larger tensor; then weights and pixels.
     let products = [(16, 16), (2, 16), (8, 8), (2, 8), (4, 4), (2, 4), (2, 2), (2, 2)];

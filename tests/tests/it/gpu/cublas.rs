@@ -222,7 +222,7 @@ fn cublaslt_failures_are_reported_without_leaks() {
     fails(&[("PRESTOW_MOCK_CUBLAS_ALGORITHMS", "none")], &says);
     fails(&[("PRESTOW_MOCK_FAIL", "cublasLtMatmulAlgoGetHeuristic:1:15")], &[&says[..], &["NOT_SUPPORTED"]].concat());
     let version = |version| [("PRESTOW_MOCK_CUBLAS_VERSION", version)];
-    fails(&version("120405"), &["cuBLASLt 12.4.5 is too old: version 13 is needed", "--cublas"]);
+    fails(&version("120405"), &["cuBLASLt must be version 13, got the older 12.4.5", "without cuBLASLt"]);
     fails(&version("140000"), &["cuBLASLt 14.0.0 is too new: version 13 is needed"]);
     // A library without one of the functions, and no library.
     let library = mocked.folder.join("libcublasLt.so.13");
@@ -231,7 +231,7 @@ fn cublaslt_failures_are_reported_without_leaks() {
     assert!(named(b"\0cublasLtMatmulAlgoGetHeuristic\0"));
     let other = replaced(&bytes, b"\0cublasLtMatmulAlgoGetHeuristic\0", b"\0cublasLtMatmulAlgoGetHeuristik\0");
     std::fs::write(&library, other).expect("the folder is ours");
-    fails(&[], &["has no function `cublasLtMatmulAlgoGetHeuristic`", "install cuBLAS 13"]);
+    fails(&[], &["must have the function `cublasLtMatmulAlgoGetHeuristic`", "install cuBLAS 13"]);
     std::fs::remove_file(&library).expect("it was built");
     if !system_has_wheels(test) {
         fails(&[], &["cannot load libcublasLt.so", "PRESTOW_CUDA_LIBS", "fetch --cublas"]);

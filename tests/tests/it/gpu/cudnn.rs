@@ -179,12 +179,12 @@ fn cudnn_runs_the_planned_convolutions() {
     // In the middle of a capture.
     fails("record", &[("PRESTOW_MOCK_FAIL", "cudnnBackendExecute:10:2000")], &["cuDNN"]);
     let other = [("PRESTOW_MOCK_CUDNN_VERSION", "92000")];
-    fails("other", &other, &["cuDNN 9.20.0 does not take a plan that 9.19.0 made", "VERSION_MISMATCH", "--cudnn"]);
+    fails("other", &other, &["cuDNN 9.20.0 rejected a plan of cuDNN 9.19.0", "VERSION_MISMATCH", "or without it"]);
     // A plan is specific to a driver, too.
     let later = [("PRESTOW_MOCK_VERSION", "13010")];
-    let says = ["was made for another GPU or another driver: `driverVer` is 13010 and was 13000", "target record"];
+    let says = ["rejected a plan for another GPU or driver: `driverVer` is 13010 and was 13000", "target probe"];
     fails("driver", &later, &says);
-    fails("old", &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")], &["cuDNN 9.8.0 is too old", "9.11"]);
+    fails("old", &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")], &["cuDNN must be 9.11 or later", "got 9.8.0"]);
     std::fs::remove_file(mocked.folder.join("libcublasLt.so.13")).expect("it was built");
     let alone = !system_has_wheels(test);
     if alone {
@@ -300,7 +300,7 @@ fn command_line_selects_cudnn() {
         assert!(code == Some(2) && said.contains(says), "{words:?}: {said}");
     };
     refused(&["--cudnn"], "--target FILE.json");
-    refused(&["--target", "cuda:sm_90", "--cudnn"], "target record");
+    refused(&["--target", "cuda:sm_90", "--cudnn"], "target probe");
     refused(&["--target", facts, "--cudnn=fast"], "'fast'");
     refused(&["--target", facts, "--verbose"], "--cudnn");
     refused(&["--target", facts, "--cudnn=tf32", "--exact"], "exclude each other");

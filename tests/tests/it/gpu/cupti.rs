@@ -64,7 +64,7 @@ fn allocations_in_a_run_are_recorded() {
         let (code, report) = report(&mocked, variables);
         assert_eq!((code, &report["verdict"]), (Some(0), &Json::from("equal")), "{variables:?}");
         assert_eq!(told(&report), [], "{variables:?}");
-        let rows = report["actual"]["device_untold"].as_array().cloned().unwrap_or_default();
+        let rows = report["actual"]["device_unavailable"].as_array().cloned().unwrap_or_default();
         let own = rows.iter().find(|row| row["what"] == "what is asked of the driver in a run").expect("it is told");
         assert!(own["why"].as_str().is_some_and(|text| text.contains(why)), "{variables:?}: {own}");
     };
@@ -82,17 +82,17 @@ fn allocations_in_a_run_are_recorded() {
     // A record that cannot be read is not taken for the end of the list.
     let fault = [("PRESTOW_MOCK_ALLOCATE", "4096"), ("PRESTOW_MOCK_FAIL", "cuptiActivityGetNextRecord:2:35")];
     let (_, report) = report(&mocked, &fault);
-    let rows = report["actual"]["device_untold"].to_string();
+    let rows = report["actual"]["device_unavailable"].to_string();
     assert!(told(&report).is_empty() && rows.contains("CUPTI failed at reading what it recorded"), "{rows}");
     untold(&[("PRESTOW_MOCK_CUPTI_DROPPED", "3")], "CUPTI dropped 3 of its records");
-    untold(&[("PRESTOW_MOCK_CUPTI_VERSION", "26")], "CUPTI's interface 26 is too old");
+    untold(&[("PRESTOW_MOCK_CUPTI_VERSION", "26")], "got interface 26");
     // A run that fails while it is recorded is a failure: the third launch, after the one at `open` and the counted
     // one.
     let out = measured(&mocked, &[], &[("PRESTOW_MOCK_FAIL", "cuGraphLaunch:3:719")]);
     assert!(out.status.code() == Some(2) && text(&out.stderr).contains("the GPU was lost"), "{}", text(&out.stderr));
     std::fs::remove_file(&library).expect("it was built");
     assert!(build_empty(&library));
-    untold(&[], "has no function `cuptiGetVersion`");
+    untold(&[], "must have the function `cuptiGetVersion`");
     std::fs::remove_file(&library).expect("it was built");
     if !crate::gpu::system_has_wheels(test) {
         untold(&[], "cannot load libcupti.so");

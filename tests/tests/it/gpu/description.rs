@@ -37,7 +37,7 @@ fn device_description_is_probed_and_compiled_for() {
         let other = mocked.folder.join("other.json");
         let words = ["target", "record", "-o", other.to_str().expect("it is text")];
         let (code, said) = prestow(&words, &[driver[0], ("PRESTOW_MOCK_FAIL", &format!("{call}:1:14"))]);
-        let note = format!("note: no facts of {name}: {name} failed at its start");
+        let note = format!("note: no version of {name}: {name} failed at its start");
         assert!(code == Some(0) && said.contains(&note), "{call}: {said}");
         let facts =
             DeviceDescription::parse(&std::fs::read_to_string(&other).expect("it is written")).expect("it is whole");
@@ -57,7 +57,7 @@ fn device_description_is_probed_and_compiled_for() {
         prestow(&[&words, more].concat(), &[])
     };
     let (code, said) = compile("nowhere.json", &[]);
-    assert!(code == Some(2) && said.contains("nowhere.json") && said.contains("target record"), "{said}");
+    assert!(code == Some(2) && said.contains("nowhere.json") && said.contains("target probe"), "{said}");
     let broken = mocked.folder.join("broken.json");
     std::fs::write(&broken, recorded.replace("maxCtasPerSM", "maxBlocks")).expect("the folder is ours");
     let (code, said) = compile(broken.to_str().expect("it is text"), &[]);

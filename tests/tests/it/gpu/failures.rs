@@ -157,27 +157,33 @@ fn busy_and_lost_gpus_have_their_own_errors() {
         assert!(!is_written(&mocked), "{fault}: results are there");
     };
     // Codes are those of `CUresult`. 46: another process has the device.
-    fails("cuDevicePrimaryCtxRetain:1:46", &["not to be had", "making a context", "stop that process", "--device"]);
+    fails(
+        "cuDevicePrimaryCtxRetain:1:46",
+        &["the GPU is unavailable at", "making a context", "stop that process", "another GPU"],
+    );
     // Failures of MPS: no connection, server not ready, broken connection, too many clients.
     for (call, code) in [("cuInit", 805), ("cuInit", 807), ("cuDevicePrimaryCtxRetain", 806), ("cuInit", 808)] {
-        fails(&format!("{call}:1:{code}"), &["MPS, by which processes share", "nvidia-cuda-mps-control"]);
+        fails(&format!("{call}:1:{code}"), &["MPS refused this process", "nvidia-cuda-mps-control"]);
     }
     // A stub library, a missing GPU or a mismatched driver fails at the first call.
-    fails("cuDriverGetVersion:1:34", &["is a toolkit's stub", "`stubs` out of LD_LIBRARY_PATH"]);
-    fails("cuInit:1:100", &["the driver shows no GPU", "nvidia-smi -L", "--gpus all", "CUDA_VISIBLE_DEVICES"]);
-    fails("cuInit:1:803", &["kernel module do not belong together", "start the machine again"]);
-    fails("cuInit:1:804", &["compatibility package", "out of LD_LIBRARY_PATH", "driver 580"]);
+    fails("cuDriverGetVersion:1:34", &["got a toolkit's stub", "`stubs` from LD_LIBRARY_PATH"]);
+    fails("cuInit:1:100", &["the driver found none", "nvidia-smi -L", "--gpus all", "CUDA_VISIBLE_DEVICES"]);
+    fails("cuInit:1:803", &["kernel module must have the same version", "restart the machine"]);
+    fails("cuInit:1:804", &["compatibility package", "from LD_LIBRARY_PATH", "driver 580"]);
     for code in [304, 999] {
-        fails(&format!("cuInit:1:{code}"), &["the GPU failed at its start", "nvidia-smi", "/dev/nvidia-uvm"]);
+        fails(&format!("cuInit:1:{code}"), &["cannot initialize the driver", "nvidia-smi", "/dev/nvidia-uvm"]);
     }
     // Code for another architecture, and code that the driver cannot read.
-    fails("cuModuleLoadData:1:209", &["Mock GPU is sm_90", "compile with --target cuda:sm_90"]);
+    fails("cuModuleLoadData:1:209", &["another architecture than sm_90 of Mock GPU", "compile for `cuda:sm_90`"]);
     for code in [200, 222, 300] {
-        let says = ["which is for CUDA 13.0, does not take the code", "compile the model again", "a later driver"];
+        let says = ["the driver for CUDA 13.0 rejected the code", "compile the model", "a newer driver"];
         fails(&format!("cuModuleLoadData:1:{code}"), &says);
     }
     for call in ["cuInit", "cuDevicePrimaryCtxRetain"] {
-        fails(&format!("{call}:1:802"), &["the GPU is not ready", "wait until it is", "fabric manager"]);
+        fails(
+            &format!("{call}:1:802"),
+            &["the GPU is not ready", "wait until the system is initialized", "fabric manager"],
+        );
     }
     // The driver's own allocations may not fit either.
     for (call, what) in [
@@ -185,14 +191,17 @@ fn busy_and_lost_gpus_have_their_own_errors() {
         ("cuModuleLoadData", "loading code"),
         ("cuGraphInstantiateWithFlags", "preparing a record"),
     ] {
-        fails(&format!("{call}:1:2"), &["no memory left at", what, "out of memory; stop what holds", "--device"]);
+        fails(
+            &format!("{call}:1:2"),
+            &["out of memory at", what, "out of memory; stop other processes", "another GPU"],
+        );
     }
     // Errors that a wait reports: uncorrectable memory, a bad address, a watchdog, a failed kernel, a device that fell
     // off its bus.
     for code in [214, 700, 702, 719, 911] {
         for at in [1, 3] {
             let fault = format!("cuStreamSynchronize:{at}:{code}");
-            fails(&fault, &["the GPU was lost at running kernels", "no result of this run", "Xid"]);
+            fails(&fault, &["the GPU was lost at running kernels", "discard the results", "Xid"]);
         }
     }
     fails("cuGraphLaunch:2:719", &["the GPU was lost at launching a record"]);

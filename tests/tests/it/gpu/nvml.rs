@@ -47,7 +47,7 @@ fn bytes(actual: &Json, what: &str) -> Option<u64> {
 
 /// The figures that NVML does not report. The row of CUPTI, which is missing too, is left out.
 fn untold(actual: &Json) -> Vec<String> {
-    let rows = actual["device_untold"].as_array().cloned().unwrap_or_default();
+    let rows = actual["device_unavailable"].as_array().cloned().unwrap_or_default();
     let rows = rows.iter().map(|row| format!("{}: {}", row["what"], row["why"]));
     rows.filter(|row| !row.contains("what is asked of the driver in a run")).collect()
 }
@@ -134,13 +134,13 @@ fn hidden_figures_are_reported_with_the_reason() {
     hidden(&[("PRESTOW_MOCK_FAIL", "cuDeviceGetPCIBusId:1:999")], "the GPU failed at being asked where it is");
     std::fs::remove_file(mocked.folder.join("libnvidia-ml.so.1")).expect("it was built");
     if build_empty(&mocked.folder.join("libnvidia-ml.so.1")) {
-        hidden(&[], "has no function `nvmlInit_v2`");
+        hidden(&[], "must have the function `nvmlInit_v2`");
     }
     std::fs::remove_file(mocked.folder.join("libnvidia-ml.so.1")).expect("it was built");
     if std::path::Path::new("/dev/nvidiactl").exists() {
         return skip(test, "this machine has a driver");
     }
-    hidden(&[], "libnvidia-ml.so.1, which comes with the driver, is not where the system looks");
+    hidden(&[], "libnvidia-ml.so.1 of the driver was not found");
 }
 
 /// A plan that does not fit is refused before any allocation, with the required bytes, the free bytes and the processes
@@ -154,18 +154,18 @@ fn out_of_memory_names_other_processes() {
         let out = mocked.run(&[&[("PRESTOW_MOCK_MEMORY", "1000")], variables].concat());
         let said = text(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{said}");
-        let needed = format!("{block} bytes do not fit into Mock GPU: 1000 of 1000 are free (");
+        let needed = format!("Mock GPU must have {block} free bytes, got 1000 of 1000 (");
         assert!(said.contains(&needed) && said.contains(says) && !said.contains("panicked"), "{said}");
         assert!(!mocked.trace().contains("alloc") && !mocked.trace().contains("leaked"), "{}", mocked.trace());
     };
     let held = [("PRESTOW_MOCK_NVML", "12:200,4711:700,13:-1")];
-    full(&held, "process 4711 holds 700, process 12 holds 200); stop what holds the rest, or take a smaller batch");
+    full(&held, "process 4711 uses 700, process 12 uses 200); stop other processes, or use a smaller batch");
     // This process is not among the processes to stop.
     full(&[("PRESTOW_MOCK_NVML", "self:300,4711:700")], "are free (process 4711 holds 700);");
-    full(&[("PRESTOW_MOCK_NVML", "")], "NVML names no other process that holds some of the 0 bytes in use");
+    full(&[("PRESTOW_MOCK_NVML", "")], "NVML lists no other process with memory of the 0 bytes in use");
     full(
         &[("PRESTOW_MOCK_FAIL", "nvmlDeviceGetComputeRunningProcesses_v3:1:4")],
-        "who holds the rest is not told: NVML failed at listing processes",
+        "other processes are unknown: NVML failed at listing processes",
     );
-    full(&[("PRESTOW_MOCK_FAIL", "nvmlInit_v2:1:4")], "who holds the rest is not told: NVML failed at its start");
+    full(&[("PRESTOW_MOCK_FAIL", "nvmlInit_v2:1:4")], "other processes are unknown: NVML failed at its start");
 }

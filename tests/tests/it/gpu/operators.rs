@@ -45,7 +45,9 @@ impl Said {
 
 fn check(tools: &std::path::Path, words: &[&str], variables: &[(&str, &str)]) -> Said {
     let file = tools.join("report.json");
-    let _ = std::fs::remove_file(&file);
+    if !words.contains(&"--resume") {
+        let _ = std::fs::remove_file(&file);
+    }
     let mut command = without_libraries(&program("prestow-gpu-check"));
     command.args(words).args(["--peers", "none"]);
     if !words.contains(&"--dtype") {
@@ -108,6 +110,25 @@ fn operator_cases_have_verdicts_in_every_precision() {
         assert_eq!(["right", "wrong", "other_memory", "failed"].map(count), [0; 4], "{sum}");
     }
     assert_eq!(said.report["networks"], serde_json::json!([]));
+}
+
+#[test]
+fn a_stopped_check_is_resumed_and_repeats_no_row() {
+    let test = "gpu::operators::a_stopped_check_is_resumed_and_repeats_no_row";
+    let Some(tools) = tools(test, "gpu-operators-resumed") else { return };
+    let words = ["--only", "hard_swish", "--dtype", "f32,bf16"];
+    let stopped = check(&tools, &[&words[..], &["--minutes", "0.000001"]].concat(), &[]);
+    assert!(stopped.text.contains("stopped by --minutes"), "{}", stopped.text);
+    assert!(stopped.report["remaining"].as_u64().is_some_and(|count| 0 < count), "{}", stopped.report);
+    assert_eq!(stopped.verdicts("hard_swish"), [""; 0]);
+    let resume = [&words[..], &["--resume"]].concat();
+    let resumed = check(&tools, &resume, &[]);
+    assert_eq!((resumed.code, resumed.verdicts("hard_swish")), (Some(0), vec!["equal"]), "{}", resumed.text);
+    assert_eq!(resumed.verdicts("hard_swish, all bf16"), ["equal"]);
+    assert_eq!(resumed.report["remaining"].as_u64().unwrap_or(0), 0);
+    // Nothing remains, so nothing is launched.
+    let again = check(&tools, &resume, &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:999")]);
+    assert_eq!((again.code, again.report["operators"].clone()), (Some(0), resumed.report["operators"].clone()));
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! The kernels that measure a GPU's peaks, behind the shim: they do the operations that are counted.
 
 use cuda::nvrtc::Compiler;
-use lower::cuda::{BURSTS, COPIED, COPY, CudaTarget, ceilings};
+use lower::cuda::{COPY, COPY_BLOCK_BYTES, CudaTarget, PEAK_KERNELS, peak_kernels};
 
 use crate::cuda::{SANITIZERS, compiler, run_job, shim};
 use crate::executables::folder;
 
 /// Runs one launch on two blocks of memory. Returns the final bytes of the second.
 fn launched(program: &std::path::Path, entry: &str, grid: u64, first: &[u8], second: usize) -> Vec<u8> {
-    let source = ceilings();
+    let source = peak_kernels();
     let kernel = source.entries.iter().position(|other| other.name == entry).expect("it is there");
     let mut job = Vec::new();
     let number = |job: &mut Vec<u8>, number: u64| job.extend(number.to_le_bytes());
@@ -25,15 +25,15 @@ fn launched(program: &std::path::Path, entry: &str, grid: u64, first: &[u8], sec
 #[test]
 fn peak_probes_compute_their_counted_operations() {
     let test = "gpu::peaks::peak_probes_compute_their_counted_operations";
-    let Some(program) = shim(test, &folder("ceilings"), &ceilings(), &SANITIZERS) else { return };
-    let bytes: Vec<u8> = (0..3 * COPIED).map(|ix| (ix * 7 % 251) as u8).collect();
+    let Some(program) = shim(test, &folder("peak_kernels"), &peak_kernels(), &SANITIZERS) else { return };
+    let bytes: Vec<u8> = (0..3 * COPY_BLOCK_BYTES).map(|ix| (ix * 7 % 251) as u8).collect();
     assert!(launched(&program, COPY, 3, &bytes, bytes.len()) == bytes, "it copies all of it");
-    for burst in BURSTS {
+    for kernel in PEAK_KERNELS {
         for rounds in [0u32, 1, 5] {
-            let got = launched(&program, burst.entry, 2, &rounds.to_le_bytes(), 2 * 256 * 4);
+            let got = launched(&program, kernel.entry, 2, &rounds.to_le_bytes(), 2 * 256 * 4);
             let got: Vec<f32> = got.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
             for (thread, &sum) in got.iter().enumerate() {
-                let want = match burst.sum {
+                let want = match kernel.sum {
                     Some(sum) => f64::from(sum * rounds),
                     // Eight sums that start at the lane's number plus their index and approach one.
                     None => (0..8)
@@ -43,7 +43,7 @@ fn peak_probes_compute_their_counted_operations() {
                         })
                         .sum(),
                 };
-                assert!((f64::from(sum) - want).abs() <= 1e-6 * want.abs(), "{burst:?} {rounds}: {sum} {want}");
+                assert!((f64::from(sum) - want).abs() <= 1e-6 * want.abs(), "{kernel:?} {rounds}: {sum} {want}");
             }
         }
     }
@@ -54,7 +54,7 @@ fn peak_probes_compile_without_spills() {
     let Some(compiler): Option<Compiler> = compiler("gpu::peaks::peak_probes_compile_without_spills") else {
         return;
     };
-    let source = ceilings();
+    let source = peak_kernels();
     for arch in CudaTarget::ARCHITECTURES {
         let (_, resources) = compiler.measure(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
         for entry in &source.entries {

@@ -160,6 +160,24 @@ fn audit_on_a_gpu_matches_the_plan() {
     assert!(said(&bench).contains(&line), "{}", said(&bench));
 }
 
+/// A run starts from the initial state. The audit runs several times, each from the initial state.
+#[test]
+fn state_on_a_gpu_starts_at_its_initial_value() {
+    let test = "gpu::runs::state_on_a_gpu_starts_at_its_initial_value";
+    let graph = crate::state::graph(crate::state::ACCUMULATE);
+    let Some(mocked) = Mocked::new(test, "gpu-state", graph, How::default()) else { return };
+    let out = mocked.run(&[]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let mut states = ir::initial_states(&mocked.graph);
+    let want = ir::evaluate_run(&mocked.graph, &mocked.inputs, &mut states).expect("the inputs fit");
+    assert_eq!(mocked.outputs(), want);
+    let mut audit = without_libraries(&mocked.exe);
+    audit.args(["memory", "--actual", "--json"]).env("LD_LIBRARY_PATH", &mocked.folder);
+    let report: serde_json::Value =
+        serde_json::from_slice(&audit.output().expect("it is there").stdout).expect("it is JSON");
+    assert_eq!(report["verdict"], "equal", "{report}");
+}
+
 #[test]
 fn driver_failures_are_reported_without_leaks() {
     let test = "gpu::runs::driver_failures_are_reported_without_leaks";
@@ -213,11 +231,7 @@ fn driver_failures_are_reported_without_leaks() {
         check(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:3:999"))], "the GPU failed at");
     }
     check("old", &[("PRESTOW_MOCK_VERSION", "12040")], "for CUDA 12.4");
-    check(
-        "full",
-        &[("PRESTOW_MOCK_MEMORY", "1000")],
-        "do not fit into Mock GPU: 1000 of 1000 are free (who holds the rest",
-    );
+    check("full", &[("PRESTOW_MOCK_MEMORY", "1000")], "free bytes, got 1000 of 1000 (other processes are unknown");
     check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "Mock GPU does not give");
     check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
 }

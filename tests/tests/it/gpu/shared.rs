@@ -87,7 +87,7 @@ fn two_executables_share_a_gpu() {
     );
     assert!(!trace.contains("leaked"), "{trace}");
     let (done, said) = shared(sizes[0] + sizes[1] - 1);
-    let refused = format!("refused: {} bytes do not fit into Mock GPU: {} of", sizes[1], sizes[1] - 1);
+    let refused = format!("refused: Mock GPU must have {} free bytes, got {} of", sizes[1], sizes[1] - 1);
     assert!(done && said.contains(&refused) && !said.contains("both ran"), "{said}");
     assert!(!first.trace().contains("leaked"), "{}", first.trace());
 }

@@ -74,7 +74,7 @@ fn missing_tools_are_named_at_compile_time() {
         nowhere.refused(&[&gpu[..], &["--dump-ir", dump]].concat(), &[], &says);
     }
     let old = [("PRESTOW_MOCK_NVRTC_VERSION", "1108")];
-    compile.refused(&gpu, &old, &["NVRTC 11.8 is too old", "12.0 or later", "fetch --nvrtc"]);
+    compile.refused(&gpu, &old, &["NVRTC must be 12.0 or later", "got 11.8", "fetch --nvrtc"]);
     let archs = [("PRESTOW_MOCK_NVRTC_ARCHS", "80,90")];
     compile.refused(
         &["lenet", "--target", "cuda:sm_120"],
@@ -100,17 +100,21 @@ fn missing_tools_are_named_at_compile_time() {
     let path = facts.to_str().expect("it is text");
     let with = |from: &str, to: &str| std::fs::write(&facts, H200.replacen(from, to, 1)).expect("the folder is ours");
     with("\"maxCtasPerSM\"", "\"other\"");
-    compile.refused(&["lenet", "--target", path], &[], &["facts.json", "there is no fact `maxCtasPerSM`"]);
+    compile.refused(&["lenet", "--target", path], &[], &["facts.json", "missing field `maxCtasPerSM`"]);
     with("\"sm_90\"", "\"sm_80\"");
     compile.refused(&["lenet", "--target", path], &[], &["`arch` is `sm_80`", "`sm_90`"]);
-    compile.refused(&["lenet", "--target", "/nowhere.json"], &[], &["/nowhere.json", "target record"]);
+    compile.refused(&["lenet", "--target", "/nowhere.json"], &[], &["/nowhere.json", "target probe"]);
 
     // cuDNN: too old, and rejecting the device description.
     with("", "");
     let by_cudnn = ["lenet", "--target", path, "--cudnn"];
-    compile.refused(&by_cudnn, &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")], &["cuDNN 9.8.0 is too old", "9.11"]);
+    compile.refused(
+        &by_cudnn,
+        &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")],
+        &["cuDNN must be 9.11 or later", "got 9.8.0"],
+    );
     let failed = [("PRESTOW_MOCK_FAIL", "cudnnBackendFinalize:1:2000")];
-    compile.refused(&by_cudnn, &failed, &["cuDNN 9.19.0 does not take the GPU's facts", "told to fail"]);
+    compile.refused(&by_cudnn, &failed, &["cuDNN 9.19.0 rejected the device description", "told to fail"]);
     // Another version than that of the device description: a note is printed, and the executable is written.
     let (code, said) = compile.run(&by_cudnn, &[("PRESTOW_MOCK_CUDNN_VERSION", "92000")]);
     assert!(code == Some(0) && said.contains("needs cuDNN 9.20.0") && said.contains("facts.json has 9.19.0"), "{said}");

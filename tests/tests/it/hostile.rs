@@ -1,0 +1,141 @@
+//! Inputs that attack the command line: names, outputs that are inputs, sizes beyond any memory.
+
+use std::path::Path;
+use std::process::Command;
+
+use onnx_suite::model::{Attr, Dim, Message, Model, info, node};
+use types::{DType, Tensor};
+
+use crate::executables::{compile, folder, output_of, program, text};
+
+fn x(extents: &[i64]) -> Message {
+    info("x", DType::F32, &extents.iter().map(|&extent| Dim::Is(extent)).collect::<Vec<_>>())
+}
+
+/// Runs `prestow` in a folder and returns exit code and standard error.
+fn prestow(folder: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let done = output_of(Command::new(program("prestow")).args(words).current_dir(folder));
+    (done.status.code(), text(&done.stderr))
+}
+
+#[test]
+fn output_never_replaces_an_input() {
+    let folder = folder("inputs");
+    let relu = Model::new(17, vec![x(&[2])], vec![node("Relu", &["x"], &["y"], &[])], "y").write();
+    std::fs::write(folder.join("m.onnx"), &relu).expect("writable");
+    std::os::unix::fs::symlink("m.onnx", folder.join("link")).expect("the folder takes links");
+    let table = "id,lower,upper,size\na,0,1,4\n";
+    std::fs::write(folder.join("t.csv"), table).expect("writable");
+    for words in [
+        &["compile", "m.onnx", "-o", "m.onnx"][..],
+        &["compile", "m.onnx", "-o", "./m.onnx"],
+        &["compile", "m.onnx", "-o", "link"],
+        &["compile", "link.onnx/../m.onnx", "-o", "m.onnx"],
+        &["export", "m.onnx"],
+        &["arena", "t.csv", "-o", "t.csv"],
+    ] {
+        let (code, stderr) = prestow(&folder, words);
+        assert_eq!(code, Some(2), "{words:?}: {stderr}");
+        let names_reason = stderr.contains("it is an input; name another output") || words[1].contains("..");
+        assert!(names_reason, "{words:?}: {stderr}");
+    }
+    assert_eq!(std::fs::read(folder.join("m.onnx")).expect("it is there"), relu);
+    assert_eq!(std::fs::read_to_string(folder.join("t.csv")).expect("it is there"), table);
+    // A copy of the same content is another file.
+    let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "other"]);
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+#[test]
+fn names_of_outputs_become_distinct_files_and_plain_text() {
+    let folder = folder("names");
+    let long = &*"L".repeat(300).leak();
+    let outputs = ["a/b", "a_b", "../up", "red\u{1b}[31m", long];
+    let nodes = outputs.iter().map(|name| node("Relu", &["x"], &[name], &[])).collect();
+    let mut graph = Model::new(17, vec![x(&[2])], nodes, outputs[0]).graph();
+    for name in &outputs[1..] {
+        graph = graph.message(12, &Message::new().text(1, name));
+    }
+    let model = Message::new().int(1, 8).message(8, &Message::new().int(2, 17)).message(7, &graph).0;
+    let path = folder.join("m.onnx");
+    std::fs::write(&path, model).expect("writable");
+    let exe = compile(&folder, &[path.to_str().expect("UTF-8")]);
+    let done = output_of(Command::new(&exe).args(["run", "--output-dir", "out"]).current_dir(&folder));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let screen = text(&done.stdout);
+    assert!(!screen.contains('\u{1b}') && screen.contains("red\\u001b[31m"), "{screen}");
+    let entries = std::fs::read_dir(folder.join("out")).expect("it was made").map(|entry| entry.expect("readable"));
+    assert_eq!(entries.count(), outputs.len());
+    assert!(!folder.join("up.npy").exists(), "a name left the folder");
+}
+
+#[test]
+fn sizes_beyond_any_memory_are_errors_of_their_node() {
+    let folder = folder("sizes");
+    let pads = ("pads", Attr::Ints(vec![1; 4]));
+    let pool = [("kernel_shape", Attr::Ints(vec![3, 3])), pads];
+    let cases = [
+        ("constant", node("ConstantOfShape", &["shape"], &["y"], &[]), "node `ConstantOfShape_0`: loading must take"),
+        ("pool", node("MaxPool", &["x"], &["y"], &pool), "extents must be below 2^28"),
+        ("resize", node("Resize", &["x", "", "scales"], &["y"], &[]), "extents must be below 2^24"),
+    ];
+    for (name, node, expected) in cases {
+        let model = Model::new(17, vec![x(&[1, 1, 2, 1 << 33])], vec![node], "y")
+            .with("shape", &Tensor::vector(vec![1i64 << 30]))
+            .with("scales", &Tensor::vector(vec![1.0f32, 1.0, 1.0, 2.0]));
+        std::fs::write(folder.join("m.onnx"), model.write()).expect("writable");
+        let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "none", "--load-limit", "1GiB"]);
+        assert_eq!(code, Some(2), "{name}: {stderr}");
+        assert!(stderr.contains(expected), "{name}: {stderr}");
+    }
+    let (code, stderr) = prestow(&folder, &["compile", "lenet", "--shape", "input=1x1x4294967296x4294967296"]);
+    assert_eq!(code, Some(2), "{stderr}");
+}
+
+#[test]
+fn batch_and_shape_agree_or_are_refused() {
+    let folder = folder("batches");
+    let open = info("x", DType::F32, &[Dim::Named("N"), Dim::Named("L")]);
+    let model = Model::new(17, vec![open], vec![node("Relu", &["x"], &["y"], &[])], "y").write();
+    std::fs::write(folder.join("m.onnx"), model).expect("writable");
+    let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "none", "--shape", "x=4x8", "--batch", "2"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("the shape [4,8] must begin with the batch, 2, or with N in its place"), "{stderr}");
+    let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "two", "--shape", "x=Nx8", "--batch", "1,8"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "none", "--shape", "x=Nx8"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("add --batch N"), "{stderr}");
+}
+
+#[test]
+fn symbol_without_parameters_needs_no_arrays() {
+    let folder = folder("symbol");
+    let symbol = r#"{"nodes": [
+        {"op": "null", "name": "data", "inputs": []},
+        {"op": "relu", "name": "y", "inputs": [[0, 0, 0]]}
+    ], "heads": [[1, 0, 0]]}"#;
+    std::fs::write(folder.join("net-symbol.json"), symbol).expect("writable");
+    let (code, stderr) = prestow(&folder, &["compile", "net-symbol.json", "-o", "net", "--shape", "data=2x3"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let (code, stderr) = prestow(&folder, &["compile", "net-symbol.json", "-o", "net"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("variable `data`") && stderr.contains("--params NET-0000.params"), "{stderr}");
+}
+
+#[test]
+fn exhausted_memory_is_an_error_and_no_abort() {
+    let folder = folder("exhausted");
+    let exe = compile(&folder, &["resnet18"]);
+    // 60 MB of address space: the weights alone have 47 MB, which compiling copies.
+    let limited = |program: &Path, words: &str| {
+        let script = format!("ulimit -v 60000; exec '{}' {words}", program.display());
+        let done = output_of(Command::new("sh").args(["-c", &script]).current_dir(&folder));
+        (done.status.code(), text(&done.stderr))
+    };
+    let (code, stderr) = limited(&exe, "run");
+    assert_eq!(code, Some(2), "{stderr}");
+    let (code, stderr) = limited(&program("prestow"), "compile resnet18 -o none");
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(!folder.join("none").exists());
+}
