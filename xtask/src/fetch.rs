@@ -8,17 +8,18 @@ use std::process::{Command, Stdio};
 use crate::{check, peers, root};
 
 /// NVIDIA's compiler as a library, in a version whose code the oldest drivers of CUDA 13 load. It is under NVIDIA's license;
-/// executables contain none of it but the machine code of our kernels.
-const NVRTC: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
+/// executables contain none of it but the machine code of our kernels. The versions and hashes of all packages are in
+/// `xtask/requirements`.
+const NVRTC: [&str; 1] = ["nvrtc"];
 
 /// cuBLASLt in the version of its table, and NVRTC, which every model for a GPU needs.
-const CUBLAS: [&str; 2] = [NVRTC[0], "nvidia-cublas==13.1.0.3"];
+const CUBLAS: [&str; 2] = [NVRTC[0], "cublas"];
 
 /// CUPTI, which counts a driver's allocations for `EXE memory --actual` on a GPU.
-const CUPTI: [&str; 1] = ["nvidia-cuda-cupti==13.0.85"];
+const CUPTI: [&str; 1] = ["cupti"];
 
 /// cuDNN in the version that plans are tested with, and cuBLAS, which it loads.
-const CUDNN: [&str; 3] = [CUBLAS[0], CUBLAS[1], "nvidia-cudnn-cu13==9.19.0.56"];
+const CUDNN: [&str; 3] = [CUBLAS[0], CUBLAS[1], "cudnn"];
 
 /// All of these.
 const ALL: &[&str] = &[CUDNN[0], CUDNN[1], CUDNN[2], CUPTI[0]];
@@ -51,7 +52,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<u8, String> {
     python.arg(script).arg(root().join("data")).args(arguments);
     check("fetching", &mut python)?;
     if wanted("--with-mxnet") {
-        peers::environment(&root().join("data/mxnet"), &peers::MXNET)?;
+        peers::environment(&root().join("data/mxnet"), &[peers::MXNET])?;
     }
     if wanted("--with-onnxruntime") {
         peers::install("onnxruntime")?;

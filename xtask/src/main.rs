@@ -27,7 +27,10 @@ Models; `cargo xtask COMMAND --help` prints the flags (docs/reference/cli.md):
   diff A B                     compare two plans
   arena FILE.csv               place the buffers of a table in one arena
   profile import FILE          show the profile of an executable or of another program
-  target record                describe this machine's GPU, for --target FILE.json
+  benchmark MODEL|FILE         measure a model, with the flags and result lines of DLBS
+  experiment run FILE          run a grid of benchmarks; report, parse: its results
+  im2rec PREFIX ROOT           pack image files into RecordIO
+  target probe                 describe this machine's GPU, for --target FILE.json
   completions SHELL            print a completion script for a shell
   gpu-check [MODEL]...         check operators and networks on this machine's GPU: results, memory, speed
   gpu-check --pack DIR         write the check as a folder for a machine with a GPU and no Rust
@@ -51,6 +54,10 @@ Development:
   bench planner [TABLE]...     the planner compared with others: challenge, large, families, networks
   bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [--batch=N] [NETWORK|FILE]...
                                executables compared with other runtimes (docs/measurements/cpu.md)
+  bench uprd [attach|sizes|networks|memory|grid]... [--rounds=N] [NETWORK]...
+                               weights of the daemon compared with private ones (docs/measurements/weights-daemon.md)
+  bench kernels [--threads=N] [--ms=N] [--below=PERCENT] [FAMILY[:PART]|NETWORK|FILE]...
+                               steps far below their bound, over families of shapes or networks
   bindgen [--headers DIR] [--check]
                                the tables of crates/cuda-sys, from NVIDIA's headers
 ";

@@ -47,7 +47,7 @@ const OP: &str = "crates/ir/src/ops/<name>.rs";
 const KERNEL: &str = "crates/cpu/src/ops/<name>.rs";
 
 const PLACES: &[Place] = &[
-    place(OP, Kind::File, "attributes; `infer`, `eval`, `axes`, `with_axes`, `reuse`, `flops`"),
+    place(OP, Kind::File, "attributes; `infer`, `eval`, `gradient`, `axes`, `with_axes`, `reuse`, `flops`"),
     place(KERNEL, Kind::File, "parameters; `sizes` and `run`"),
     place("crates/ir/src/op.rs", Kind::Row, "`operators!`, sorted"),
     place("crates/ir/src/ops/mod.rs", Kind::Row, "`mod` and `pub use`"),
@@ -77,7 +77,7 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     println!(
         "\nto be decided (docs/add-an-operator.md); `cargo check --workspace` names the missing methods and arms:"
     );
-    println!("  methods   {}: `axes` and `with_axes`", OP.replace("<name>", name));
+    println!("  methods   {}: `gradient`, `axes` and `with_axes`", OP.replace("<name>", name));
     for place in PLACES.iter().filter(|place| !written(place)) {
         println!("  {:9} {}: {}", place.kind.name(), place.path, place.task);
     }
@@ -168,7 +168,7 @@ impl Operator for @Type@ {
         one(from_f64(x.shape().clone(), x.dtype(), x.to_f64()))
     }
 
-    // Decide `axes` and `with_axes`; the compiler requires both.
+    // Decide `gradient`, `axes` and `with_axes`; the compiler requires all three.
 }
 "#;
 

@@ -25,9 +25,9 @@ enum Source {
 
 /// The name of a peer in `benches/peers/speed.py`, or of its program in `benches/peers/native`, in the order of the help.
 const PEERS: [(&str, Source); 9] = [
-    ("onnxruntime", Source::Shared("onnxruntime==1.31.1")),
-    ("openvino", Source::Shared("openvino==2026.4.1")),
-    ("mnn", Source::Shared("MNN==3.6.1")),
+    ("onnxruntime", Source::Shared("onnxruntime")),
+    ("openvino", Source::Shared("openvino")),
+    ("mnn", Source::Shared("mnn")),
     ("torch", Source::Torch),
     ("torch-eager", Source::Torch),
     ("torch-jit", Source::Torch),
@@ -36,13 +36,8 @@ const PEERS: [(&str, Source); 9] = [
     ("rten", Source::Native),
 ];
 
-const NUMPY: &str = "numpy==2.4.6";
-const TORCH: [&str; 3] = [NUMPY, "onnx==1.23.2", "torch==2.15.0"];
-
 /// MXNet and its NumPy, also for the test that exports its networks.
-pub(crate) const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
-/// The last ONNX that supports such a NumPy.
-const MXNET_ONNX: &str = "onnx==1.16.2";
+pub(crate) const MXNET: &str = "mxnet";
 
 /// Installs the peers of a list that are missing. Returns the bench's flags for all of them.
 pub(crate) fn install(names: &str) -> Result<Vec<String>, String> {
@@ -61,9 +56,9 @@ fn source(name: &str) -> Result<Source, String> {
 
 fn flag(name: &str, source: Source) -> Result<String, String> {
     let python = match source {
-        Source::Shared(package) => environment(&target().join("peers"), &[NUMPY, package])?,
-        Source::Torch => environment(&target().join("peers-torch"), &TORCH)?,
-        Source::Mxnet => environment(&root().join("data/mxnet"), &[MXNET[0], MXNET[1], MXNET_ONNX])
+        Source::Shared(package) => environment(&target().join("peers"), &[package])?,
+        Source::Torch => environment(&target().join("peers-torch"), &["torch"])?,
+        Source::Mxnet => environment(&root().join("data/mxnet"), &["mxnet-onnx"])
             .map_err(|error| format!("{error}\n  its wheels and those of its NumPy are for Python 3.8 to 3.11"))?,
         Source::Native => return Ok(format!("--native={name}={}", build(name)?.display())),
     };
@@ -80,27 +75,38 @@ fn build(name: &str) -> Result<PathBuf, String> {
     Ok(folder.join("release").join(name))
 }
 
-/// Installs the packages that a Python environment lacks. Returns its Python.
-pub(crate) fn environment(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
+/// Installs the packages of `xtask/requirements/NAME.txt` for each name that a Python environment lacks. Returns its
+/// Python.
+pub(crate) fn environment(folder: &Path, names: &[&str]) -> Result<PathBuf, String> {
     let python = folder.join("bin/python");
     if !python.exists() {
         check("making a Python environment", Command::new("python3").args(["-m", "venv"]).arg(folder))?;
     }
-    // A file per package marks an installed one.
-    let mark = |package: &str| folder.join(format!("{package}.installed"));
-    let wanted: Vec<&&str> = packages.iter().filter(|package| !mark(package).exists()).collect();
-    if !wanted.is_empty() {
+    for name in names {
+        let list = requirements(name);
+        let text = read(&list)?;
+        // The list as it was installed.
+        let mark = folder.join(format!("{name}.installed"));
+        if fs::read_to_string(&mark).ok().as_ref() == Some(&text) {
+            continue;
+        }
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        // Installed packages are named too, so that their versions do not change.
-        check("installing packages", pip.args(packages))?;
-        wanted.iter().try_for_each(|package| touch(&mark(package)))?;
+        // The list has all dependencies. A file with another hash is refused.
+        pip.args(["--no-deps", "--require-hashes", "--requirement"]).arg(&list);
+        check(&format!("installing {name}"), &mut pip)?;
+        fs::write(&mark, text).map_err(|error| format!("cannot write `{}`: {error}", mark.display()))?;
     }
     Ok(python)
 }
 
-fn touch(path: &Path) -> Result<(), String> {
-    fs::write(path, "").map_err(|error| format!("cannot write `{}`: {error}", path.display()))
+/// The list of an environment's packages.
+fn requirements(name: &str) -> PathBuf {
+    root().join("xtask/requirements").join(format!("{name}.txt"))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -110,12 +116,36 @@ mod tests {
     #[test]
     fn peers_are_found_by_name() {
         assert_eq!(source("tract"), Ok(Source::Native));
-        assert_eq!(source("mnn"), Ok(Source::Shared("MNN==3.6.1")));
+        assert_eq!(source("mnn"), Ok(Source::Shared("mnn")));
         let error = source("tensorflow").expect_err("it is not in the list");
         assert!(
             error.starts_with("`tensorflow` is not a peer; there are onnxruntime, openvino, mnn, torch,"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn every_package_has_a_version_and_hashes() {
+        for name in [
+            "onnxruntime",
+            "openvino",
+            "mnn",
+            "torch",
+            MXNET,
+            "mxnet-onnx",
+            "nvrtc",
+            "cublas",
+            "cudnn",
+            "cupti",
+            "headers",
+        ] {
+            let text = read(&requirements(name)).expect("it is checked in");
+            let text = text.replace("\\\n", "");
+            for package in text.lines() {
+                assert!(package.contains("==") && package.contains(" --hash=sha256:"), "{name}: {package}");
+            }
+            assert!(!text.is_empty(), "{name}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - Counts that may only fall (`xtask/ratchet.txt`): discouraged words, files without module documentation, imports with
 //!   a leading `::`, type names that crates share.
 //! - Folders of `crates/cpu/src` import only from folders below them.
+//! - No `match` on `Op` has a wildcard arm, outside of tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +14,7 @@ use std::path::Path;
 
 use crate::root;
 
+mod matches;
 mod names;
 mod ratchet;
 mod words;
@@ -50,6 +52,7 @@ pub(crate) fn check(bless: bool) -> Result<(), String> {
     links(&mut faults)?;
     glossary(&mut faults)?;
     cpu_folders(&mut faults)?;
+    matches::check(&mut faults)?;
     let mut ratchet = Ratchet::read()?;
     names::check(&mut ratchet, &mut faults)?;
     words::count(&mut ratchet)?;

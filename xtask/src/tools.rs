@@ -5,12 +5,25 @@ use std::process::Command;
 use crate::{cargo, check, root, target};
 
 /// The commands of `prestow`.
-pub(crate) const COMMANDS: [&str; 9] =
-    ["compile", "models", "export", "what-if", "diff", "arena", "profile", "target", "completions"];
+pub(crate) const COMMANDS: [&str; 12] = [
+    "compile",
+    "models",
+    "export",
+    "what-if",
+    "diff",
+    "arena",
+    "profile",
+    "benchmark",
+    "experiment",
+    "im2rec",
+    "target",
+    "completions",
+];
 
 /// Packages with a program that users run.
 pub(crate) const PRODUCT: [&str; 2] = ["prestow-cli", "prestow-runner"];
 pub(crate) const GPU_CHECK: &str = "prestow-gpu-check";
+pub(crate) const UPRD: &str = "prestow-uprd";
 
 /// Runs a command of `prestow`. Help comes from `docs/reference/cli.md`, without a build.
 pub(crate) fn run(command: &str, arguments: &[String]) -> Result<u8, String> {
