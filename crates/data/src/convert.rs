@@ -179,9 +179,9 @@ impl Conversion {
         if self.from == DType::U8 {
             // A table of 256 results for each channel makes the conversion a lookup.
             match self.to {
-                DType::F32 => return self.from_bytes(from, to, |value| value.to_le_bytes()),
-                DType::F16 => return self.from_bytes(from, to, |value| f16::from_f32(value).to_le_bytes()),
-                DType::Bf16 => return self.from_bytes(from, to, |value| bf16::from_f32(value).to_le_bytes()),
+                DType::F32 => return self.convert_bytes(from, to, |value| value.to_le_bytes()),
+                DType::F16 => return self.convert_bytes(from, to, |value| f16::from_f32(value).to_le_bytes()),
+                DType::Bf16 => return self.convert_bytes(from, to, |value| bf16::from_f32(value).to_le_bytes()),
                 _ => {}
             }
         }
@@ -217,7 +217,7 @@ impl Conversion {
         }
     }
 
-    fn from_bytes<const N: usize>(
+    fn convert_bytes<const N: usize>(
         &self,
         from: &[u8],
         to: &mut [u8],

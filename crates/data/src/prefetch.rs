@@ -35,9 +35,16 @@ pub struct Prefetcher {
     next: usize,
 }
 
+/// A batch that a thread filled, or the reason why it could not.
+struct Made {
+    position: Position,
+    inputs: Vec<Vec<u8>>,
+    fill: Result<BatchFill, DataError>,
+}
+
 /// A thread as its receiver sees it.
 struct Lane {
-    made: Receiver<(Position, Vec<Vec<u8>>, Result<BatchFill, DataError>)>,
+    made: Receiver<Made>,
     free: Sender<Vec<Vec<u8>>>,
 }
 
@@ -78,7 +85,7 @@ impl Prefetcher {
         let lane = &self.lanes[self.next];
         self.next = (self.next + 1) % self.lanes.len();
         let stopped = |_| DataError::Mismatch("a thread that reads data has stopped".into());
-        let (position, inputs, fill) = lane.made.recv().map_err(stopped)?;
+        let Made { position, inputs, fill } = lane.made.recv().map_err(stopped)?;
         let mut batch = PrefetchedBatch { position, inputs, fill: BatchFill::default(), free: lane.free.clone() };
         batch.fill = fill?;
         Ok(batch)
@@ -96,12 +103,12 @@ fn work(
     mut position: Position,
     stride: usize,
     buffer: &Receiver<Vec<Vec<u8>>>,
-    made: &SyncSender<(Position, Vec<Vec<u8>>, Result<BatchFill, DataError>)>,
+    made: &SyncSender<Made>,
 ) {
     while let Ok(mut inputs) = buffer.recv() {
         let mut slices: Vec<&mut [u8]> = inputs.iter_mut().map(Vec::as_mut_slice).collect();
         let fill = batcher.fill(position, &mut slices);
-        if made.send((position, inputs, fill)).is_err() {
+        if made.send(Made { position, inputs, fill }).is_err() {
             return;
         }
         (0..stride).for_each(|_| position = batcher.after(position));

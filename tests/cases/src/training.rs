@@ -247,14 +247,15 @@ fn losses() -> Vec<Case> {
 
 /// Sums of slices by index, on the first, a middle and the last axis; indices repeat.
 fn scatters() -> Vec<Case> {
-    let rows: [(&[usize], &[usize], usize, usize, DType); 5] = [
+    type Row = (&'static [usize], &'static [usize], usize, usize, DType);
+    let rows: [Row; 5] = [
         (&[9], &[9, 5], 0, 4, DType::I64),
         (&[2, 30], &[2, 30, 8], 0, 3, DType::I32),
         (&[7], &[3, 7, 4], 1, 11, DType::I32),
         (&[2, 2], &[3, 2, 2], 1, 3, DType::I64),
         (&[], &[6, 5], 1, 3, DType::I64),
     ];
-    let scatter = |(index, updates, axis, extent, dtype): (&[usize], &[usize], usize, usize, DType)| {
+    let scatter = |(index, updates, axis, extent, dtype): Row| {
         let op = ScatterAdd { axis, extent };
         case(&format!("{op:?} of {updates:?} by {dtype}{index:?}"), op, &[(dtype, index), (F, updates)])
     };

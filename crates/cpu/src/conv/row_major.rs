@@ -747,17 +747,17 @@ unsafe fn sum_vectors<V: Vector, const N: usize, const P: usize>(
                 // Constant indices leave each sum in a register.
                 let (whole, rest) = taps.as_chunks::<P>();
                 for (turn, taps) in whole.iter().enumerate() {
-                    for ix in 0..P {
+                    for (ix, (sum, &tap)) in sums.iter_mut().zip(taps).enumerate() {
                         let from = first.wrapping_add((turn * P + ix) * column.step);
                         // SAFETY: the caller's promise.
-                        unsafe { add_tap(&mut sums[ix], taps[ix], from) };
+                        unsafe { add_tap(sum, tap, from) };
                     }
                 }
-                for ix in 0..P {
+                for (ix, sum) in sums.iter_mut().enumerate() {
                     if let Some(&weight) = rest.get(ix) {
                         let from = first.wrapping_add((whole.len() * P + ix) * column.step);
                         // SAFETY: the caller's promise.
-                        unsafe { add_tap(&mut sums[ix], weight, from) };
+                        unsafe { add_tap(sum, weight, from) };
                     }
                 }
             }

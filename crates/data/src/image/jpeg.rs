@@ -725,7 +725,7 @@ fn upsample(component: &Component, plane: &[u8], ratio: (usize, usize), y: usize
             triangle(row, out, 2, [1, 2]);
         }
         (1, 2) => {
-            let bias = if y % 2 == 0 { 1 } else { 2 };
+            let bias = if y.is_multiple_of(2) { 1 } else { 2 };
             for ((out, &near), &far) in out.iter_mut().zip(row(y / 2)).zip(row(beside(y / 2))) {
                 *out = ((3 * u32::from(near) + u32::from(far) + bias) >> 2) as u8;
             }

@@ -173,7 +173,7 @@ fn tensors_beyond_any_memory_are_refused() {
     assert!(error.contains("at most 2^40 elements"), "{error}");
     for extents in [[1usize << 32, 1 << 32], [9_999_999, 9_999_999]] {
         let open = onnx_suite::model::Dim::Named("N");
-        let input = onnx_suite::model::info("x", types::DType::F32, &[open.clone(), open]);
+        let input = onnx_suite::model::info("x", types::DType::F32, &[open, open]);
         let model = Model::new(17, vec![input], vec![node("Relu", &["x"], &["y"], &[])], "y");
         let options = Options { shapes: BTreeMap::from([("x".into(), Shape::from(extents))]), ..Options::default() };
         let error = onnx::load(&model.write(), None, &options).expect_err("no memory is so large").to_string();

@@ -123,7 +123,7 @@ impl Dependence {
         let is_weight = |value: &ir::Value| {
             matches!(value.source, ValueDef::Weight(_) | ValueDef::State { role: Role::Weight, .. })
         };
-        let mut of_weights: Map<ValueId, bool> = graph.values().values().map(|value| is_weight(value)).collect();
+        let mut of_weights: Map<ValueId, bool> = graph.values().values().map(is_weight).collect();
         for node in graph.nodes().values() {
             let is_float = |value: ValueId| graph.ty(value).dtype.is_float();
             let needs = node.inputs.iter().any(|&input| required[input]);

@@ -366,7 +366,7 @@ fn image_has_a_step_and_its_evaluation() {
     let written = |plans: &[Plan]| image::write(&mut Vec::new(), b"runner", plans, &[0; 32]).map_err(|e| e.to_string());
     let (step, mut evaluation) = (step_of_training(), step_of_training());
     evaluation.phase = Phase::Evaluation(step.phase.training().expect("it is a step").clone());
-    assert_eq!(written(&[step.clone()]), Ok(()));
+    assert_eq!(written(std::slice::from_ref(&step)), Ok(()));
     assert_eq!(written(&[step.clone(), evaluation.clone()]), Ok(()));
     let refused = |plans: &[Plan], reason: &str| {
         let error = written(plans).expect_err("the plans do not belong together");

@@ -49,8 +49,7 @@ enum Step {
 impl World {
     fn steps(&self) -> Vec<Step> {
         let mut steps = vec![Step::Drain];
-        for client in 0..2 {
-            let id = CLIENTS[client];
+        for (client, &id) in CLIENTS.iter().enumerate() {
             let held = self.leases.values().filter(|lease| lease.0 == id).count();
             let waits = self.waiting.iter().filter(|wait| wait.0 == id).count();
             if held + waits < self.held_max {
@@ -102,7 +101,8 @@ impl World {
                 let mut expected: Vec<ClientId> =
                     self.waiting.iter().filter(|wait| wait.1 == id).map(|wait| wait.0).collect();
                 let mut granted: Vec<ClientId> = grants.iter().map(|grant| grant.client).collect();
-                (expected.sort_unstable(), granted.sort_unstable());
+                expected.sort_unstable();
+                granted.sort_unstable();
                 assert_eq!(expected, granted, "each waiter is granted once");
                 self.waiting.retain(|wait| wait.1 != id);
                 for grant in grants {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use data::image::{self, RgbImage};
@@ -250,20 +250,19 @@ fn read_list(path: &Path, several: bool) -> Result<Vec<Row>, String> {
 /// The records of some rows in their order.
 fn encode_all(args: &Args, rows: &[Row]) -> Vec<Result<Vec<u8>, String>> {
     let next = AtomicUsize::new(0);
-    let slots: Vec<Mutex<Option<Result<Vec<u8>, String>>>> = rows.iter().map(|_| Mutex::new(None)).collect();
+    let slots: Vec<OnceLock<Result<Vec<u8>, String>>> = rows.iter().map(|_| OnceLock::new()).collect();
     std::thread::scope(|scope| {
         for _ in 0..args.num_thread.min(rows.len()) {
             scope.spawn(|| {
                 loop {
                     let ix = next.fetch_add(1, Ordering::Relaxed);
                     let (Some(row), Some(slot)) = (rows.get(ix), slots.get(ix)) else { return };
-                    *slot.lock().expect("no holder of this lock panics") = Some(encode(args, row));
+                    slot.set(encode(args, row)).expect("each row is taken once");
                 }
             });
         }
     });
-    let take = |slot: Mutex<Option<_>>| slot.into_inner().expect("no holder panicked").expect("every row is encoded");
-    slots.into_iter().map(take).collect()
+    slots.into_iter().map(|slot| slot.into_inner().expect("every row is encoded")).collect()
 }
 
 fn encode(args: &Args, row: &Row) -> Result<Vec<u8>, String> {

@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ struct Bystander {
 }
 
 impl Bystander {
-    fn new(daemon: &Daemon, path: &PathBuf, expected: &[u8]) -> Bystander {
+    fn new(daemon: &Daemon, path: &Path, expected: &[u8]) -> Bystander {
         let mut client = daemon.client();
         let mapped = map(open(&mut client, path, Granularity::Model).expect("a fresh daemon has room"));
         Bystander { _client: client, mapped, expected: expected.to_vec() }
@@ -207,7 +207,7 @@ fn kills_stops_and_garbage_at_every_step_leak_nothing_and_change_nobody() {
             // A client stops: others are served; its model stays.
             11 => {
                 let mut child = daemon.command(&["attach", "--hold"]);
-                child.arg(&folder.file("bystander")).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+                child.arg(folder.file("bystander")).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
                 let mut child = child.spawn().expect("it starts");
                 std::thread::sleep(Duration::from_micros(random.below(4000)));
                 signal(child.id(), "STOP");
