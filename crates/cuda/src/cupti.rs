@@ -94,11 +94,11 @@ impl Recording {
         let library = library::table(places, &["libcupti.so.13"], "--cupti")?;
         // SAFETY: the library has CUPTI's name, and the table has the types of its headers.
         let table = unsafe { sys::Cupti::from_library(library) };
-        let table = table.map_err(|error| CuptiError::Failed { what: "its start", why: error.to_string() })?;
+        let table = table.map_err(|error| CuptiError::Failed { what: "initialization", why: error.to_string() })?;
         let table: &'static sys::Cupti = Box::leak(Box::new(table));
         let (mut version, ask) = (0, function!(table, cuptiGetVersion, CuptiError));
         // SAFETY: the pointer is valid.
-        check(table, "its start", unsafe { ask(&mut version) })?;
+        check(table, "initialization", unsafe { ask(&mut version) })?;
         if version < VERSION_MIN {
             return Err(CuptiError::TooOld(version));
         }
@@ -116,7 +116,7 @@ impl Recording {
         }
         let recording = Recording { table, disable, flush, next, dropped };
         // SAFETY: both functions are static and thread-safe.
-        check(table, "its start", unsafe { register(Some(requested), Some(completed)) })?;
+        check(table, "initialization", unsafe { register(Some(requested), Some(completed)) })?;
         let kind = sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2;
         // SAFETY: the argument is a plain value.
         check(table, "recording", unsafe { enable(kind) })?;
@@ -137,7 +137,7 @@ impl Recording {
         }
         let mut count = 0;
         // SAFETY: the pointer is valid. A null context means all contexts.
-        check(self.table, "counting what it dropped", unsafe { (self.dropped)(std::ptr::null_mut(), 0, &mut count) })?;
+        check(self.table, "counting dropped records", unsafe { (self.dropped)(std::ptr::null_mut(), 0, &mut count) })?;
         match count {
             0 => Ok(events),
             count => Err(CuptiError::Dropped(count)),
@@ -153,7 +153,7 @@ impl Recording {
             if status == sys::CUptiResult::CUPTI_ERROR_MAX_LIMIT_REACHED {
                 return Ok(());
             }
-            check(self.table, "reading what it recorded", status)?;
+            check(self.table, "reading a record", status)?;
             // SAFETY: CUPTI returns complete records inside of the buffer, which begin with their kind.
             if unsafe { (*record).kind } != sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2 {
                 continue;
@@ -177,13 +177,13 @@ impl Recording {
     fn disable(&self) -> Result<(), CuptiError> {
         // SAFETY: the argument is a plain value.
         let status = unsafe { (self.disable)(sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2) };
-        check(self.table, "ending the record", status)
+        check(self.table, "ending a recording", status)
     }
 
     /// Requests all buffers.
     fn flush(&self) -> Result<(), CuptiError> {
         // SAFETY: the argument is a plain value, `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: partial buffers are returned too.
-        check(self.table, "giving what it recorded", unsafe { (self.flush)(1) })
+        check(self.table, "flushing its records", unsafe { (self.flush)(1) })
     }
 }
 

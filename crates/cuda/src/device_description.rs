@@ -198,12 +198,12 @@ mod tests {
             assert!(H200.contains(from), "{from}");
             DeviceDescription::parse(&H200.replacen(from, to, 1)).expect_err("something is wrong").to_string()
         };
-        assert!(refused("\"warpSize\": 32", "\"other\": 32").contains("there is no fact `warpSize`"));
-        assert!(refused("\"source\"", "\"sauce\"").contains("no such fact as `sauce`"));
+        assert!(refused("\"warpSize\": 32", "\"other\": 32").contains("missing field `warpSize`"));
+        assert!(refused("\"source\"", "\"sauce\"").contains("unknown field `sauce`"));
         assert!(refused("\"warpSize\": 32", "\"warpSize\": \"many\"").contains("many"));
-        assert!(refused("\"warpSize\": 32", "\"warpSize\": 0").contains("`warpSize` is 0"));
+        assert!(refused("\"warpSize\": 32", "\"warpSize\": 0").contains("`warpSize` must be at least 1"));
         assert!(refused("prestow-target", "prestow-report").contains("`prestow-report`"));
-        assert!(refused("\"sm_90\"", "\"sm_80\"").contains("`deviceVer` 900 is `sm_90`"));
+        assert!(refused("\"sm_90\"", "\"sm_80\"").contains("`arch` must be `sm_90`"));
         assert!(DeviceDescription::parse("").is_err());
     }
 }

@@ -173,22 +173,22 @@ impl Gpu {
         }
         let mut version = 0;
         // SAFETY: the pointer is valid. Every driver has this function.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("being asked for its version"))?;
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("reading its version"))?;
         if version < VERSION_MIN {
             return Err(DriverError::TooOld(version));
         }
-        result::init().map_err(|error| match failed("its start")(error) {
+        result::init().map_err(|error| match failed("initialization")(error) {
             DriverError::Failed { why, .. } => DriverError::Start(why),
             other => other,
         })?;
-        let count = result::device::get_count().map_err(failed("being counted"))?;
+        let count = result::device::get_count().map_err(failed("counting devices"))?;
         let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
         let number = number.ok_or(DriverError::NoDevice { ordinal, count })?;
-        let device = result::device::get(number).map_err(failed("being opened"))?;
-        let name = result::device::get_name(device).map_err(failed("being asked for its name"))?;
+        let device = result::device::get(number).map_err(failed("opening a device"))?;
+        let name = result::device::get_name(device).map_err(failed("reading its name"))?;
         let attribute = |attribute| {
             // SAFETY: the driver returned the device.
-            unsafe { result::device::get_attribute(device, attribute) }.map_err(failed("being asked what it is"))
+            unsafe { result::device::get_attribute(device, attribute) }.map_err(failed("reading an attribute"))
         };
         use sys::CUdevice_attribute_enum::{
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
@@ -207,7 +207,7 @@ impl Gpu {
     /// Makes the context current for this thread.
     pub(crate) fn enter(&self) -> Result<(), DriverError> {
         // SAFETY: `self` keeps the context alive.
-        unsafe { result::ctx::set_current(self.context) }.map_err(failed("taking up its context"))
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed("entering its context"))
     }
 
     /// The stream, for libraries.
@@ -231,7 +231,7 @@ impl Gpu {
     /// The driver fails.
     pub fn memory(&self) -> Result<(usize, usize), DriverError> {
         self.enter()?;
-        result::mem_get_info().map_err(failed("being asked for its memory"))
+        result::mem_get_info().map_err(failed("reading its memory"))
     }
 
     /// The PCI bus id, such as `0000:01:00.0`, which identifies the GPU for other libraries.
@@ -242,7 +242,7 @@ impl Gpu {
         let mut text = [0; 32];
         // SAFETY: the buffer has the given length, and its last byte stays zero.
         let status = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32 - 1, self.device) };
-        status.result().map_err(failed("being asked where it is"))?;
+        status.result().map_err(failed("reading its bus address"))?;
         // SAFETY: the text ends with a zero.
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
@@ -265,13 +265,13 @@ impl Gpu {
         let number = |attribute| {
             // SAFETY: the driver returned the device.
             let value = unsafe { result::device::get_attribute(self.device, attribute) };
-            Ok(u32::try_from(value.map_err(failed("being asked what it is"))?).unwrap_or_default())
+            Ok(u32::try_from(value.map_err(failed("reading an attribute"))?).unwrap_or_default())
         };
         let mut version = 0;
         // SAFETY: the pointer is valid.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("being asked for its version"))?;
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("reading its version"))?;
         // SAFETY: the driver returned the device.
-        let total = unsafe { result::device::total_mem(self.device) }.map_err(failed("being asked for its memory"))?;
+        let total = unsafe { result::device::total_mem(self.device) }.map_err(failed("reading its memory"))?;
         let device = DeviceProperties {
             device_name: self.name.clone(),
             device_ver: 100 * number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
@@ -367,7 +367,7 @@ impl DeviceMemory {
         let start = start.map_err(|error| match error.0 {
             // Other processes may have allocated since the query.
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => full(gpu.memory().map_or(free, |(free, _)| free)),
-            _ => failed("giving memory")(error),
+            _ => failed("allocating memory")(error),
         })?;
         Ok(DeviceMemory { gpu: gpu.clone(), start, size })
     }
@@ -410,7 +410,7 @@ impl DeviceMemory {
         // SAFETY: the range is inside of the block (asserted), which `self` owns. The caller's bytes live until `finish` returns;
         // if it fails, the context is lost and nothing reads them.
         unsafe { result::memcpy_htod_async(self.start + offset as u64, bytes, self.gpu.stream) }
-            .map_err(failed("taking bytes"))?;
+            .map_err(failed("copying to the device"))?;
         self.gpu.finish()
     }
 
@@ -430,7 +430,7 @@ impl DeviceMemory {
         // SAFETY: the range is inside of the block (asserted), which `self` owns. The caller's bytes live until `finish` returns;
         // if it fails, the context is lost and nothing writes them.
         unsafe { result::memcpy_dtoh_async(bytes, self.start + offset as u64, self.gpu.stream) }
-            .map_err(failed("giving bytes"))?;
+            .map_err(failed("copying from the device"))?;
         self.gpu.finish()
     }
 }
@@ -613,10 +613,10 @@ impl CudaGraph {
         gpu.enter()?;
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive. Captures happen while a plan is opened, before the stream is used otherwise.
-        unsafe { result::stream::begin_capture(gpu.stream, mode) }.map_err(failed("beginning a record"))?;
+        unsafe { result::stream::begin_capture(gpu.stream, mode) }.map_err(failed("beginning a capture"))?;
         let launched = calls.iter().try_for_each(DeviceCall::launch);
         // SAFETY: the stream is alive. A capture must be ended after a failed launch too.
-        let ended = unsafe { result::stream::end_capture(gpu.stream) }.map_err(failed("ending a record"));
+        let ended = unsafe { result::stream::end_capture(gpu.stream) }.map_err(failed("ending a capture"));
         let graph = ended.as_ref().copied().unwrap_or(std::ptr::null_mut());
         let mut captured = CudaGraph { gpu: gpu.clone(), graph, exec: std::ptr::null_mut(), calls };
         // A failed launch is reported first: it is the reason for an invalid capture.
@@ -626,7 +626,7 @@ impl CudaGraph {
         // SAFETY: `captured` owns the graph, and the pointer is valid.
         unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, captured.graph, 0) }
             .result()
-            .map_err(failed("preparing a record"))?;
+            .map_err(failed("instantiating a CUDA graph"))?;
         captured.exec = exec;
         Ok(captured)
     }
@@ -643,7 +643,7 @@ impl CudaGraph {
     pub fn launch_on(&self, stream: ExternalStream) -> Result<(), DriverError> {
         self.gpu.enter()?;
         // SAFETY: graph, code and memory are alive; `ExternalStream::new` states the contract of the stream.
-        unsafe { result::graph::launch(self.exec, stream.raw()) }.map_err(failed("launching a record"))
+        unsafe { result::graph::launch(self.exec, stream.raw()) }.map_err(failed("launching a CUDA graph"))
     }
 
     /// Enqueues it on the GPU's stream.
@@ -653,7 +653,7 @@ impl CudaGraph {
     pub fn launch(&self) -> Result<(), DriverError> {
         self.gpu.enter()?;
         // SAFETY: graph, stream, code and memory are alive.
-        unsafe { result::graph::launch(self.exec, self.gpu.stream) }.map_err(failed("launching a record"))
+        unsafe { result::graph::launch(self.exec, self.gpu.stream) }.map_err(failed("launching a CUDA graph"))
     }
 }
 

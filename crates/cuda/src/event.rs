@@ -77,6 +77,6 @@ impl Timer {
         self.end.wait()?;
         // SAFETY: both events are alive, have timing, and were recorded on the same stream.
         let ms = unsafe { result::event::elapsed(self.start.event, self.end.event) };
-        Ok(f64::from(ms.map_err(failed("being asked for a time"))?) / 1e3)
+        Ok(f64::from(ms.map_err(failed("reading a time"))?) / 1e3)
     }
 }

@@ -91,7 +91,7 @@ impl DeviceMemory {
         self.gpu().enter()?;
         // SAFETY: `range` checked the destination; the constructors' contracts cover buffer and stream.
         unsafe { result::memcpy_dtod_async(address, other.start, other.size, stream.raw()) }
-            .map_err(failed("taking bytes"))
+            .map_err(failed("copying to the device"))
     }
 
     /// Enqueues a copy from an offset of this block, of the external buffer's size.
@@ -111,7 +111,7 @@ impl DeviceMemory {
         self.gpu().enter()?;
         // SAFETY: as in `copy_from_external`.
         unsafe { result::memcpy_dtod_async(other.start, address, other.size, stream.raw()) }
-            .map_err(failed("giving bytes"))
+            .map_err(failed("copying from the device"))
     }
 
     /// The address of a range of the block.

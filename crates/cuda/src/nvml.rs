@@ -89,8 +89,9 @@ impl Usage {
         let mut told: Vec<(u64, u32)> = others.filter_map(|process| Some((process.bytes?, process.pid))).collect();
         told.sort_by(|a, b| b.cmp(a));
         if told.is_empty() {
-            let used = self.memory.as_ref().map_or("the memory".into(), |memory| format!("the {} bytes", memory.used));
-            return format!("NVML lists no other process with memory of {used} in use");
+            let used =
+                self.memory.as_ref().map_or(String::new(), |memory| format!(" for the {} bytes in use", memory.used));
+            return format!("NVML lists no other process{used}");
         }
         let rows: Vec<String> = told.iter().map(|(bytes, pid)| format!("process {pid} uses {bytes}")).collect();
         rows.join(", ")
@@ -107,14 +108,14 @@ impl Nvml {
         let library = library::table(places, &["libnvidia-ml.so.1"], "").map_err(|_| NvmlError::NotFound)?;
         // SAFETY: the library has NVML's name, and the table has the types of its headers.
         let table = unsafe { sys::Nvml::from_library(library) };
-        let table = table.map_err(|error| NvmlError::Failed { what: "its start", why: error.to_string() })?;
+        let table = table.map_err(|error| NvmlError::Failed { what: "initialization", why: error.to_string() })?;
         let init = function!(table, nvmlInit_v2, NvmlError);
         // SAFETY: the function has no arguments and may be called repeatedly.
         let status = unsafe { init() };
         match status {
             sys::nvmlReturn_enum::NVML_SUCCESS => Ok(Nvml { table }),
             // A failed initialization must not be shut down.
-            _ => Err(NvmlError::Failed { what: "its start", why: text(&table, status) }),
+            _ => Err(NvmlError::Failed { what: "initialization", why: text(&table, status) }),
         }
     }
 
@@ -221,21 +222,21 @@ mod tests {
     fn usage_of_a_process_or_the_reason_is_reported() {
         let usage = usage_of(&[(7, Some(500)), (8, None), (9, Some(600))]);
         assert_eq!(usage.of(7), Ok(500));
-        assert!(usage.of(8).expect_err("it is hidden").contains("does not let it tell"));
-        assert!(usage.of(1).expect_err("it is not there").contains("3 processes and not this one, 1"));
-        assert!(usage_of(&[(7, None)]).of(1).expect_err("it is not there").contains("1 process and not this one"));
+        assert!(usage.of(8).expect_err("it is hidden").contains("the platform does not report it"));
+        assert!(usage.of(1).expect_err("it is not there").contains("3 processes but not this one, 1"));
+        assert!(usage_of(&[(7, None)]).of(1).expect_err("it is not there").contains("1 process but not this one"));
         assert!(usage_of(&[]).of(1).expect_err("nobody is there").contains("lists no process"));
     }
 
     #[test]
     fn largest_holder_comes_first() {
         let usage = usage_of(&[(7, Some(5)), (9, Some(6))]);
-        assert_eq!(usage.holders_beside(1), "process 9 holds 6, process 7 holds 5");
-        assert_eq!(usage.holders_beside(9), "process 7 holds 5");
+        assert_eq!(usage.holders_beside(1), "process 9 uses 6, process 7 uses 5");
+        assert_eq!(usage.holders_beside(9), "process 7 uses 5");
         let hidden = usage_of(&[(8, None), (9, Some(6))]);
-        assert!(hidden.holders_beside(9).contains("no other process that holds some of the 700 bytes"));
+        assert!(hidden.holders_beside(9).contains("no other process for the 700 bytes in use"));
         let refused = Err(NvmlError::Lacks("nvmlDeviceGetMemoryInfo_v2"));
         let hidden = Usage { memory: refused, ..hidden };
-        assert!(hidden.holders_beside(9).contains("no other process that holds some of the memory in use"));
+        assert_eq!(hidden.holders_beside(9), "NVML lists no other process");
     }
 }

@@ -94,7 +94,7 @@ impl Staging {
         self.is_read = true;
         // SAFETY: `upload` checked the destination's range. The buffer is not changed before the event that follows this copy,
         // and not freed before the stream is synchronized (`finish`, `drop`).
-        unsafe { result::memcpy_htod_async(to, half, self.gpu.stream()) }.map_err(failed("taking bytes"))?;
+        unsafe { result::memcpy_htod_async(to, half, self.gpu.stream()) }.map_err(failed("copying to the device"))?;
         self.read[side].record()?;
         self.is_used[side] = true;
         Ok(())

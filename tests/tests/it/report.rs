@@ -154,7 +154,7 @@ fn old_profiles_are_read() {
     let (code, output) = prestow(&folder, &["profile", "import", "log", "--html", "log.html", "--csv", "log.csv"]);
     assert!(code == Some(0) && folder.join("log.html").exists(), "{output}");
     let (code, output) = prestow(&folder, &["profile", "import", "log.csv", "--fits", "12KiB"]);
-    assert!(code == Some(0) && output.contains("yes: needs 12.00 KiB"), "{output}");
+    assert!(code == Some(0) && output.contains("yes: needs 12288 bytes, limit 12288 bytes"), "{output}");
     std::fs::write(folder.join("none"), "nothing of the kind").expect("writable");
     let (code, output) = prestow(&folder, &["profile", "import", "none"]);
     assert!(code == Some(2) && output.contains("`none`") && output.contains("MXNet"), "{output}");

@@ -168,13 +168,15 @@ impl Attachment {
 
     /// Ends the run: memory first, then the lease, then the trace.
     pub(crate) fn end(self, session: Session) -> Result<(), String> {
-        match self.settings.free {
-            true => self.recorder.span("free", "prediction", || drop(session)),
-            // The exit of the process releases memory and threads faster than this process could.
-            false => std::mem::forget(session),
+        let plan = &self.image.plans[0];
+        // The exit of the process releases memory and threads of the host faster than this process could. A driver's
+        // objects are released here, unless the daemon owns the weights.
+        let is_left = !self.settings.free && (plan.target.starts_with("cpu:") || self.client.is_some());
+        match is_left {
+            true => std::mem::forget(session),
+            false => self.recorder.span("free", "prediction", || drop(session)),
         }
         let Some(target) = &self.settings.profile_target else { return Ok(()) };
-        let plan = &self.image.plans[0];
         let dimensions: Vec<usize> =
             plan.inputs.first().map_or(Vec::new(), |port| port.shape.iter().copied().collect());
         let mean = plan.preprocess.as_ref().map_or([0.0; 3], |preprocess| preprocess.mean);

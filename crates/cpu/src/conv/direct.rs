@@ -35,6 +35,7 @@ mod zero_point;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use types::pointwise::Unary;
 
 pub(crate) use self::fused_stage::Stage;
@@ -258,7 +259,7 @@ impl KernelFn for ConvBlocked {
         let weights = bytes_of(&[lanes, ins, window.kernel[0], window.kernel[1]], self.operands);
         let shifts = self.shift_words().and_then(|words| words.checked_mul(4));
         let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
-        let mut inputs = vec![x, weights];
+        let mut inputs: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(&[x, weights]);
         inputs.extend(self.epilogue.operand_bytes(Some(lanes), output));
         let gathered = self.packed_words().and_then(|words| words.checked_mul(4));
         Sizes::with_workspace(&inputs, output, gathered, 1)

@@ -246,19 +246,20 @@ struct Phase {
 }
 
 impl ConvDataGradient {
-    /// The phases along an axis; `None` if taps begin outside of `dy`.
-    fn phases(&self, axis: usize) -> Option<SmallVec<[Phase; 4]>> {
+    /// The number of phases along an axis.
+    fn phases(&self, axis: usize) -> usize {
+        self.window.stride[axis].min(self.window.input[axis])
+    }
+
+    /// A phase along an axis; `None` if its taps begin outside of `dy`.
+    fn phase(&self, axis: usize, start: usize) -> Option<Phase> {
         let Window { input, kernel, stride, pad, .. } = self.window;
         let (extent, stride, kernel, pad) = (input[axis], stride[axis], kernel[axis], pad[axis]);
-        (0..stride.min(extent))
-            .map(|start| {
-                let (tap, shift) = ((start + pad) % stride, (start + pad) / stride);
-                let taps = kernel.saturating_sub(tap).div_ceil(stride);
-                let pad = if taps == 0 { Some(0) } else { (taps - 1).checked_sub(shift) };
-                let pixels = (extent - start).div_ceil(stride);
-                Some(Phase { start, pixels, tap, taps, pad: pad? })
-            })
-            .collect()
+        let (tap, shift) = ((start + pad) % stride, (start + pad) / stride);
+        let taps = kernel.saturating_sub(tap).div_ceil(stride);
+        let pad = if taps == 0 { Some(0) } else { (taps - 1).checked_sub(shift) };
+        let pixels = (extent - start).div_ceil(stride);
+        Some(Phase { start, pixels, tap, taps, pad: pad? })
     }
 
     /// The convolution of a phase.
@@ -305,19 +306,18 @@ impl KernelFn for ConvDataGradient {
         if window.stride.iter().any(|&stride| 64 < stride) {
             return Err(InvalidKernel("the stride must be at most 64"));
         }
-        let (Some(rows), Some(columns)) = (self.phases(0), self.phases(1)) else {
-            return Err(InvalidKernel("taps must not begin outside of `dy`"));
-        };
+        let outside = InvalidKernel("taps must not begin outside of `dy`");
         let overflow = InvalidKernel("sizes must not overflow");
         let mut workspace = 0;
-        for &rows in &rows {
-            for &columns in &columns {
+        for row in 0..self.phases(0) {
+            for column in 0..self.phases(1) {
+                let (rows, columns) = self.phase(0, row).zip(self.phase(1, column)).ok_or(outside)?;
                 self.conv(rows, columns).sizes()?;
                 let packed = self.packed(rows.taps * columns.taps).ok_or(overflow)?;
                 workspace = workspace.max(packed);
             }
         }
-        if rows.is_empty() || columns.is_empty() {
+        if self.phases(0) * self.phases(1) == 0 {
             // An empty result still has channels that fit their groups.
             let one = Phase { start: 0, pixels: 1, tap: 0, taps: 1, pad: 0 };
             self.conv(one, one).sizes()?;
@@ -335,14 +335,13 @@ impl KernelFn for ConvDataGradient {
         let weights: &[f32] = input(&args, 1);
         let out: &mut [f32] = elements_mut(args.outputs[0]);
         let packed: &mut [f32] = elements_mut(args.workspace);
-        let (rows, columns) =
-            (self.phases(0).expect("`sizes` found them"), self.phases(1).expect("`sizes` found them"));
         let channels = [self.in_channels / self.groups, self.out_channels / self.groups];
         let [height, width] = self.window.kernel;
         let [down, right] = self.window.stride;
         let plain = WeightView::new(weights, WeightOrder::Gradient, channels, self.window.kernel);
-        for &row in &rows {
-            for &column in &columns {
+        let phase = |axis, start| self.phase(axis, start).expect("`sizes` found it");
+        for row in (0..self.phases(0)).map(|start| phase(0, start)) {
+            for column in (0..self.phases(1)).map(|start| phase(1, start)) {
                 let conv = self.conv(row, column);
                 let taps = row.taps * column.taps;
                 let first = row.start * self.window.input[1] + column.start;

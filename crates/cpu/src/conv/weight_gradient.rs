@@ -377,37 +377,47 @@ unsafe fn accumulate_rows<V: Vector>(terms: &Terms, sums: &mut [f32]) {
 /// # Safety
 /// For every line, pixel and row, `x` can be read, and sixteen elements of `dy`.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 unsafe fn accumulate<V: Vector, const R: usize>(terms: &Terms, sums: &mut [f32]) -> usize {
-    // From zero: the sums of a band are added as a whole, so that rounding errors do not grow with the number of terms.
-    let mut rows = [V::zero(); R];
-    let mut add = |row_step: usize, x_step: usize| {
-        for line in 0..terms.lines {
-            let mut x = terms.x.wrapping_add(line * terms.x_line);
-            let mut dy = terms.dy.wrapping_add(line * terms.dy_line);
-            for _ in 0..terms.pixels {
-                // SAFETY: the caller's promise.
-                let lanes = unsafe { V::load(dy) };
-                for r in 0..R {
-                    // SAFETY: the caller's promise.
-                    let item = V::splat(unsafe { *x.add(r * row_step) });
-                    rows[r] = item.mul_add(lanes, rows[r]);
-                }
-                x = x.wrapping_add(x_step);
-                dy = dy.wrapping_add(LANES);
-            }
-        }
-    };
     // Constant distances are part of the instructions.
-    match terms.row_step {
-        1 => add(1, terms.x_step),
-        step => add(step, terms.x_step),
-    }
-    for r in 0..R {
-        let sums = &mut sums[r * LANES..];
-        rows[r].add(V::read(sums)).write(sums);
+    let rows: [V; R] = match terms.row_step {
+        // SAFETY: the caller's promise.
+        1 => unsafe { outer_products(terms, 1) },
+        // SAFETY: the caller's promise.
+        step => unsafe { outer_products(terms, step) },
+    };
+    for (row, sums) in rows.into_iter().zip(sums.chunks_exact_mut(LANES)) {
+        row.add(V::read(sums)).write(sums);
     }
     R
+}
+
+/// R rows of sums over all outputs. From zero: the sums of a band are added as a whole, so that rounding errors do not grow
+/// with the number of terms.
+///
+/// A function and no closure: one that is called twice is not inlined, and its vectors are then in memory.
+///
+/// # Safety
+/// As [`accumulate`].
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+unsafe fn outer_products<V: Vector, const R: usize>(terms: &Terms, row_step: usize) -> [V; R] {
+    let mut rows = [V::zero(); R];
+    for line in 0..terms.lines {
+        let mut x = terms.x.wrapping_add(line * terms.x_line);
+        let mut dy = terms.dy.wrapping_add(line * terms.dy_line);
+        for _ in 0..terms.pixels {
+            // SAFETY: the caller's promise.
+            let lanes = unsafe { V::load(dy) };
+            for r in 0..R {
+                // SAFETY: the caller's promise.
+                let item = V::splat(unsafe { *x.add(r * row_step) });
+                rows[r] = item.mul_add(lanes, rows[r]);
+            }
+            x = x.wrapping_add(terms.x_step);
+            dy = dy.wrapping_add(LANES);
+        }
+    }
+    rows
 }
 
 /// Writes a part's sums to the weights. Channels of padding lanes have none.

@@ -21,6 +21,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use types::pointwise::Unary;
 
 use crate::conv::Window;
@@ -227,7 +228,7 @@ impl KernelFn for Winograd {
         // Everything that is multiplied below fits where these do.
         Sizes::new(&[x, weights, values], output, 4)?;
         let workspace = values.and_then(|values| product(&[self.cut().group, values]));
-        let mut inputs = vec![x, weights];
+        let mut inputs: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(&[x, weights]);
         self.epilogue.check_unscaled()?;
         inputs.extend(self.epilogue.operands(lanes, output));
         Sizes::with_workspace(&inputs, output, workspace, 4)

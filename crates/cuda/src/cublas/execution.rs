@@ -52,10 +52,10 @@ impl Handle {
     /// cuBLASLt is not found, has another major version, or fails with this driver.
     pub fn new(places: &LibraryPaths, gpu: &Arc<Gpu>) -> Result<Arc<Handle>, CublasError> {
         let library = CublasLtLibrary::find(places)?;
-        gpu.enter().map_err(entered("its start"))?;
+        gpu.enter().map_err(entered("initialization"))?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is valid, and the context is current.
-        library.check(unsafe { (library.create)(&mut raw) }).map_err(failed("its start"))?;
+        library.check(unsafe { (library.create)(&mut raw) }).map_err(failed("initialization"))?;
         Ok(Arc::new(Handle { library, raw, gpu: gpu.clone() }))
     }
 
@@ -242,7 +242,7 @@ impl Execution {
             result,
             workspace: workspace.map_or(0, address),
         };
-        handle.gpu.enter().map_err(entered("being asked for an algorithm"))?;
+        handle.gpu.enter().map_err(entered("searching an algorithm"))?;
         let library = &handle.library;
         let at_product = |what: &'static str| {
             move |why: String| CublasError::Product {
@@ -253,7 +253,7 @@ impl Execution {
                 why,
             }
         };
-        let described = at_product("being told of");
+        let described = at_product("describing");
         let description = describe(library, product, &at).map_err(&described)?;
         let Product { count, rows, columns, terms, .. } = *product;
         let matrix = |number, rows, columns, step| Matrix::new(library, number, rows, columns, count, step);
@@ -295,7 +295,7 @@ impl Execution {
         };
         library.check(status).map_err(|why| match status {
             sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => none(format!(" ({why})")),
-            _ => at_product("being asked for an algorithm for")(why),
+            _ => at_product("searching an algorithm for")(why),
         })?;
         let found = found.iter().take(usize::try_from(found_count).unwrap_or_default());
         let fits = |one: &&sys::cublasLtMatmulHeuristicResult_t| {

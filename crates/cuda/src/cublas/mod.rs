@@ -203,7 +203,7 @@ impl CublasLtLibrary {
         let library = library::table(places, &["libcublasLt.so.13"], "--cublas")?;
         // SAFETY: the library has cuBLASLt's name, and the table has the types of its headers.
         let table = unsafe { sys::CublasLt::from_library(library) };
-        let table = table.map_err(|error| CublasError::Failed { what: "its start", why: error.to_string() })?;
+        let table = table.map_err(|error| CublasError::Failed { what: "initialization", why: error.to_string() })?;
         let version = function!(table, cublasLtGetVersion, CublasError);
         let cublas = CublasLtLibrary {
             // SAFETY: the function only returns a number.

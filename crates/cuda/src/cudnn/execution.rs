@@ -34,15 +34,17 @@ impl Handle {
     /// cuDNN is not found, or fails with this driver.
     pub fn new(places: &LibraryPaths, gpu: &Arc<Gpu>) -> Result<Arc<Handle>, CudnnError> {
         let library = CudnnLibrary::find(places)?;
-        let entered = |error: DriverError| CudnnError::Failed { what: "its start", why: error.to_string() };
+        let entered = |error: DriverError| CudnnError::Failed { what: "initialization", why: error.to_string() };
         gpu.enter().map_err(entered)?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is valid, and the context is current.
-        library.check(unsafe { (library.create)(&mut raw) }).map_err(failed("its start"))?;
+        library.check(unsafe { (library.create)(&mut raw) }).map_err(failed("initialization"))?;
         let handle = Handle { library, raw, gpu: gpu.clone() };
         let library = &handle.library;
         // SAFETY: handle and stream are alive. cuDNN's streams are the driver's.
-        library.check(unsafe { (library.set_stream)(raw, gpu.stream().cast()) }).map_err(failed("taking a stream"))?;
+        library
+            .check(unsafe { (library.set_stream)(raw, gpu.stream().cast()) })
+            .map_err(failed("accepting a stream"))?;
         Ok(Arc::new(handle))
     }
 
@@ -119,7 +121,7 @@ impl Execution {
             pack.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace])?;
             pack.finalize()
         };
-        let pack = pack().map_err(failed("taking addresses"))?;
+        let pack = pack().map_err(failed("accepting addresses"))?;
         Ok(Execution { pack, plan, handle: handle.clone(), _memory: memory.clone() })
     }
 

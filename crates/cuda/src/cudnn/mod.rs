@@ -149,7 +149,7 @@ impl CudnnLibrary {
         library::load(places, &["libcublasLt.so", "libcublasLt.so.13"], "--cudnn")?;
         // SAFETY: the library has cuDNN's name, and the table has the types of its headers.
         let table = unsafe { sys::Cudnn::from_library(library) };
-        let table = table.map_err(|error| CudnnError::Failed { what: "its start", why: error.to_string() })?;
+        let table = table.map_err(|error| CudnnError::Failed { what: "initialization", why: error.to_string() })?;
         let version = function!(table, cudnnGetVersion, CudnnError);
         let cudnn = CudnnLibrary {
             // SAFETY: the function only returns a number.

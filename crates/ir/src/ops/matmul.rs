@@ -110,27 +110,24 @@ impl Operator for MatMul {
         let (a, b) = (backward.operand(0), backward.operand(1));
         let mut gradients = backward.none();
         if backward.needs(0) {
-            let other = backward.transpose_matrix(b)?;
+            let other = if self.transposed { b } else { backward.transpose_matrix(b)? };
             let product = backward.add(MatMul::default(), &[dy, other])?;
             gradients[0] = Some(sum_batch(backward, product, a)?);
         }
         if backward.needs(1) {
             let (a_shape, b_shape, dy_shape) = (backward.shape(a), backward.shape(b), backward.shape(dy));
             let is_shared = b_shape[..b_shape.rank() - 2].iter().all(|&extent| extent == 1);
-            let product = if is_shared && a_shape[..a_shape.rank() - 1] == dy_shape[..dy_shape.rank() - 1] {
+            let (mut left, mut right) = if self.transposed { (dy, a) } else { (a, dy) };
+            if is_shared && a_shape[..a_shape.rank() - 1] == dy_shape[..dy_shape.rank() - 1] {
                 // One product over the rows of all batches.
-                let flat = |shape: &Shape| {
-                    let columns = shape[shape.rank() - 1];
-                    Shape::from([shape[..shape.rank() - 1].iter().product(), columns])
-                };
-                let a = backward.reshape(a, flat(&a_shape))?;
-                let dy = backward.reshape(dy, flat(&dy_shape))?;
-                let a = backward.transpose_matrix(a)?;
-                backward.add(MatMul::default(), &[a, dy])?
-            } else {
-                let a = backward.transpose_matrix(a)?;
-                backward.add(MatMul::default(), &[a, dy])?
-            };
+                for factor in [&mut left, &mut right] {
+                    let shape = backward.shape(*factor);
+                    let (rows, columns) = shape.split_at(shape.rank() - 1);
+                    *factor = backward.reshape(*factor, Shape::from([rows.iter().product(), columns[0]]))?;
+                }
+            }
+            let left = backward.transpose_matrix(left)?;
+            let product = backward.add(MatMul::default(), &[left, right])?;
             gradients[1] = Some(sum_batch(backward, product, b)?);
         }
         let columns = backward.ty(dy).shape.rank() - 1;

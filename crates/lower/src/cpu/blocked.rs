@@ -265,7 +265,11 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     }
     let layout = if reads_blocked(graph, node, 0) { ImageLayout::Blocked } else { ImageLayout::RowMajor };
     let (batch, in_channels, out_channels) = (x[0], x[1], out[1]);
-    let groups = joined_groups(conv.groups, in_channels, out_channels);
+    // Weights that a run packs stay in their groups.
+    let groups = match has_dynamic_kernel(graph, node, conv) && !will_be_known(graph, node.inputs[1]) {
+        true => conv.groups,
+        false => joined_groups(conv.groups, in_channels, out_channels),
+    };
     Ok(ConvKernel::Direct(cpu::ConvBlocked {
         batch,
         in_channels,

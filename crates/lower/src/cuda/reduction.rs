@@ -254,13 +254,13 @@ pub(super) fn reduce(node: &NodeView, reduce: &Reduce) -> Result<Vec<Call>, Stri
         ReduceKind::LogSum => ("0", "v", "a + b", "log(v)"),
         ReduceKind::LogSumExp => ("0", "exp(v - top)", "a + b", "log(v) + top"),
     };
-    let end = end.replace("COUNT", &format!("{acc}({count})"));
+    let end = end.replace("COUNT", &format!("({acc}){count}"));
     let item = format!("({acc})a0[({}) + first]", place(&inner, &inner_strides, 0));
     let block = REDUCED_MIN <= count;
     let fold = |start: &str, map: &str, join: &str| match block {
         true => format!(
-            "reduced<{count}>({acc}({start}), [=](int i) {{ const {acc} v = {item}; return {acc}({map}); }}, []({acc} a, \
-             {acc} b) {{ return {acc}({join}); }})"
+            "reduced<{count}>(({acc})({start}), [=](int i) {{ const {acc} v = {item}; return ({acc})({map}); }}, []({acc} \
+             a, {acc} b) {{ return ({acc})({join}); }})"
         ),
         false => format!(
             "[=]() {{ {acc} a = {start}; for (int i = 0; i < {count}; i++) {{ const {acc} v = {item}; const {acc} b = \

@@ -190,20 +190,19 @@ fn device_usage(usage: &nvml::Usage, own: u32, block: u64) -> DeviceUsage {
     let unavailable = |figure: &str, why: String| Unavailable { what: figure.into(), why };
     match usage.of(own) {
         Ok(bytes) => {
-            device_usage.items.push(item("all that this process holds".into(), bytes, processes));
+            device_usage.items.push(item("memory of this process".into(), bytes, processes));
             let beside = format!("{processes}, without arena and constants");
             let what = "context, libraries and code of this process".into();
             device_usage.items.push(item(what, bytes.saturating_sub(block), &beside));
         }
-        Err(why) => device_usage.unavailable.push(unavailable("all that this process holds", why)),
+        Err(why) => device_usage.unavailable.push(unavailable("memory of this process", why)),
     }
     match &usage.processes {
         Ok(all) => {
             let others: Vec<_> = all.iter().filter(|process| process.pid != own).collect();
             let known: Vec<u64> = others.iter().filter_map(|process| process.bytes).collect();
-            let what = |count: usize| {
-                format!("all that {}", counted(count as u64, "other process holds", "other processes hold"))
-            };
+            let what =
+                |count: usize| format!("memory of {}", counted(count as u64, "other process", "other processes"));
             if !known.is_empty() {
                 device_usage.items.push(item(what(known.len()), known.iter().sum(), processes));
             }
@@ -212,7 +211,7 @@ fn device_usage(usage: &nvml::Usage, own: u32, block: u64) -> DeviceUsage {
                 device_usage.unavailable.push(unavailable(&what(others.len() - known.len()), why));
             }
         }
-        Err(why) => device_usage.unavailable.push(unavailable("all that other processes hold", why.to_string())),
+        Err(why) => device_usage.unavailable.push(unavailable("memory of other processes", why.to_string())),
     }
     let keeper = match &usage.driver {
         Ok(version) => format!("driver {version}"),
@@ -441,7 +440,7 @@ impl Backend for CudaBackend {
     }
 
     fn device_usage(&mut self, plan: usize) -> Result<DeviceUsage, RunError> {
-        let figure = "all that this process holds".to_string();
+        let figure = "memory of this process".to_string();
         let usage = self.gpu.bus().map_err(|error| error.to_string());
         let mut seen = match usage.and_then(|bus| nvml::usage(&self.places, &bus).map_err(|error| error.to_string())) {
             Ok(usage) => device_usage(&usage, std::process::id(), self.memory.size() as u64),
@@ -452,7 +451,7 @@ impl Backend for CudaBackend {
             Ok(events) => {
                 let mut count = 0;
                 for (side, what) in
-                    [(MemoryKind::Device, "asked of"), (MemoryKind::Host, "pinned memory of the host asked of")]
+                    [(MemoryKind::Device, "allocated"), (MemoryKind::Host, "allocated pinned host memory")]
                 {
                     let sizes = events.iter().filter_map(|event| match event {
                         MemoryEvent::Allocated(own, bytes) if *own == side => Some(*bytes),
@@ -462,14 +461,14 @@ impl Backend for CudaBackend {
                     count += times;
                     // A row for device memory even if there are no allocations.
                     if side == MemoryKind::Device || 0 < times {
-                        let what = format!("{what} the driver in a run, {}", counted(times, "time", "times"));
+                        let what = format!("{what} in a run, {}", counted(times, "time", "times"));
                         let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
                         seen.items.push(MemoryItem { what, method, bytes: sizes.sum() });
                     }
                 }
                 seen.allocations_in_run = Some(count);
             }
-            Err(why) => seen.unavailable.push(Unavailable { what: "what is asked of the driver in a run".into(), why }),
+            Err(why) => seen.unavailable.push(Unavailable { what: "allocations in a run".into(), why }),
         }
         Ok(seen)
     }

@@ -198,11 +198,7 @@ fn cublaslt_failures_are_reported_without_leaks() {
     }
     // The error names the product, its layer and the remedy.
     for (call, at, says) in [
-        (
-            "cublasLtMatmulDescCreate",
-            2,
-            &["at being told of [9, 65] x [65, 48] of F32", "`layer1`", "without --cublas"],
-        ),
+        ("cublasLtMatmulDescCreate", 2, &["at describing [9, 65] x [65, 48] of F32", "`layer1`", "without cuBLASLt"]),
         (
             "cublasLtMatmulAlgoGetHeuristic",
             3,

@@ -38,26 +38,24 @@ fn allocations_in_a_run_are_recorded() {
     let told = |report: &Json| -> Vec<(String, u64)> {
         let rows = report["actual"]["device_processes"].as_array().cloned().unwrap_or_default();
         let row = |row: &Json| Some((row["what"].as_str()?.to_string(), row["bytes"].as_u64()?));
-        rows.iter().filter_map(row).filter(|(what, _)| what.contains("asked of the driver in a run")).collect()
+        rows.iter().filter_map(row).filter(|(what, _)| what.contains("in a run, ")).collect()
     };
     // A run allocates nothing.
     let (code, nothing) = report(&mocked, &[]);
     assert_eq!((code, &nothing["verdict"]), (Some(0), &Json::from("equal")));
-    assert_eq!(told(&nothing), [("asked of the driver in a run, 0 times".into(), 0)]);
+    assert_eq!(told(&nothing), [("allocated in a run, 0 times".into(), 0)]);
     // An allocation that is freed before free memory is read is recorded all the same, and the verdict is `allocates`.
     let (code, some) = report(&mocked, &[("PRESTOW_MOCK_ALLOCATE", "4096")]);
     assert_eq!((code, &some["verdict"]), (Some(1), &Json::from("allocates")));
-    assert_eq!(told(&some), [("asked of the driver in a run, 1 time".into(), 4096)]);
+    assert_eq!(told(&some), [("allocated in a run, 1 time".into(), 4096)]);
     // Pinned memory of the host has its own row, and it counts as an allocation, too.
     let (code, host) = report(&mocked, &[("PRESTOW_MOCK_ALLOCATE", "4096"), ("PRESTOW_MOCK_CUPTI_PINNED", "1")]);
     assert_eq!((code, &host["verdict"]), (Some(1), &Json::from("allocates")));
-    let rows = [
-        ("asked of the driver in a run, 0 times".into(), 0),
-        ("pinned memory of the host asked of the driver in a run, 1 time".into(), 4096),
-    ];
+    let rows =
+        [("allocated in a run, 0 times".into(), 0), ("allocated pinned host memory in a run, 1 time".into(), 4096)];
     assert_eq!(told(&host), rows);
     let words = text(&measured(&mocked, &["--view", "actual"], &[]).stdout);
-    assert!(words.contains("asked of the driver in a run, 0 times (CUPTI,"), "{words}");
+    assert!(words.contains("allocated in a run, 0 times (CUPTI,"), "{words}");
 
     // Missing figures are reported with the reason.
     let untold = |variables: &[(&str, &str)], why: &str| {
@@ -65,16 +63,16 @@ fn allocations_in_a_run_are_recorded() {
         assert_eq!((code, &report["verdict"]), (Some(0), &Json::from("equal")), "{variables:?}");
         assert_eq!(told(&report), [], "{variables:?}");
         let rows = report["actual"]["device_unavailable"].as_array().cloned().unwrap_or_default();
-        let own = rows.iter().find(|row| row["what"] == "what is asked of the driver in a run").expect("it is told");
+        let own = rows.iter().find(|row| row["what"] == "allocations in a run").expect("it is told");
         assert!(own["why"].as_str().is_some_and(|text| text.contains(why)), "{variables:?}: {own}");
     };
     for (call, what) in [
-        ("cuptiGetVersion", "its start"),
-        ("cuptiActivityRegisterCallbacks", "its start"),
+        ("cuptiGetVersion", "initialization"),
+        ("cuptiActivityRegisterCallbacks", "initialization"),
         ("cuptiActivityEnable", "recording"),
-        ("cuptiActivityDisable", "ending the record"),
-        ("cuptiActivityFlushAll", "giving what it recorded"),
-        ("cuptiActivityGetNumDroppedRecords", "counting what it dropped"),
+        ("cuptiActivityDisable", "ending a recording"),
+        ("cuptiActivityFlushAll", "flushing its records"),
+        ("cuptiActivityGetNumDroppedRecords", "counting dropped records"),
     ] {
         let why = format!("CUPTI failed at {what}: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES");
         untold(&[("PRESTOW_MOCK_FAIL", &format!("{call}:1:35"))], &why);
@@ -83,8 +81,8 @@ fn allocations_in_a_run_are_recorded() {
     let fault = [("PRESTOW_MOCK_ALLOCATE", "4096"), ("PRESTOW_MOCK_FAIL", "cuptiActivityGetNextRecord:2:35")];
     let (_, report) = report(&mocked, &fault);
     let rows = report["actual"]["device_unavailable"].to_string();
-    assert!(told(&report).is_empty() && rows.contains("CUPTI failed at reading what it recorded"), "{rows}");
-    untold(&[("PRESTOW_MOCK_CUPTI_DROPPED", "3")], "CUPTI dropped 3 of its records");
+    assert!(told(&report).is_empty() && rows.contains("CUPTI failed at reading a record"), "{rows}");
+    untold(&[("PRESTOW_MOCK_CUPTI_DROPPED", "3")], "CUPTI dropped 3 records");
     untold(&[("PRESTOW_MOCK_CUPTI_VERSION", "26")], "got interface 26");
     // A run that fails while it is recorded is a failure: the third launch, after the one at `open` and the counted
     // one.

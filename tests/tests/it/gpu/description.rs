@@ -37,7 +37,7 @@ fn device_description_is_probed_and_compiled_for() {
         let other = mocked.folder.join("other.json");
         let words = ["target", "record", "-o", other.to_str().expect("it is text")];
         let (code, said) = prestow(&words, &[driver[0], ("PRESTOW_MOCK_FAIL", &format!("{call}:1:14"))]);
-        let note = format!("note: no version of {name}: {name} failed at its start");
+        let note = format!("note: no version of {name}: {name} failed at initialization");
         assert!(code == Some(0) && said.contains(&note), "{call}: {said}");
         let facts =
             DeviceDescription::parse(&std::fs::read_to_string(&other).expect("it is written")).expect("it is whole");
@@ -46,7 +46,7 @@ fn device_description_is_probed_and_compiled_for() {
         assert_eq!(known.collect::<Vec<_>>(), [&left], "{call}");
     }
     let (code, said) = prestow(&["target", "record"], &[driver[0], ("PRESTOW_MOCK_FAIL", "cuDeviceTotalMem_v2:1:999")]);
-    assert!(code == Some(2) && said.contains("the GPU failed at being asked for its memory"), "{said}");
+    assert!(code == Some(2) && said.contains("the GPU failed at reading its memory"), "{said}");
     let (code, said) = prestow(&["target", "forget"], &[]);
     assert!(code == Some(2) && said.contains("'forget'"), "{said}");
 

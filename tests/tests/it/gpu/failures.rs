@@ -72,7 +72,11 @@ fn every_failing_call_of_a_run_is_reported() {
                 continue;
             }
             assert_eq!(out.status.code(), Some(2), "{fault}: {said}");
-            let says = if name == "cuModuleGetFunction" { "has no kernel" } else { "the GPU failed at" };
+            let says = match &*name {
+                "cuInit" => "cannot initialize the driver",
+                "cuModuleGetFunction" => "the code must have the kernel",
+                _ => "the GPU failed at",
+            };
             assert!(said.contains(says), "{fault}: {said}");
             assert!(!trace.contains("leaked"), "{fault}: {trace}");
             assert!(!is_written(&mocked), "{fault}: results are there");
@@ -138,7 +142,7 @@ fn every_failing_call_of_a_bench_is_reported() {
     assert!(8 < told, "{told} are told");
     let out = command(&mocked, &words).env("PRESTOW_MOCK_FAIL", "cuEventElapsedTime_v2:2:719").output();
     let said = text(&out.expect("it is there").stderr);
-    assert!(said.contains("the GPU was lost at being asked for a time"), "{said}");
+    assert!(said.contains("the GPU was lost at reading a time"), "{said}");
 }
 
 /// Error codes of the driver have messages with advice.
@@ -189,7 +193,7 @@ fn busy_and_lost_gpus_have_their_own_errors() {
     for (call, what) in [
         ("cuDevicePrimaryCtxRetain", "making a context"),
         ("cuModuleLoadData", "loading code"),
-        ("cuGraphInstantiateWithFlags", "preparing a record"),
+        ("cuGraphInstantiateWithFlags", "instantiating a CUDA graph"),
     ] {
         fails(
             &format!("{call}:1:2"),
@@ -204,7 +208,7 @@ fn busy_and_lost_gpus_have_their_own_errors() {
             fails(&fault, &["the GPU was lost at running kernels", "discard the results", "Xid"]);
         }
     }
-    fails("cuGraphLaunch:2:719", &["the GPU was lost at launching a record"]);
+    fails("cuGraphLaunch:2:719", &["the GPU was lost at launching a CUDA graph"]);
 }
 
 /// A failed call invalidates the capture, so its end yields no CUDA graph. The error names the call that failed.
@@ -223,7 +227,7 @@ fn call_that_invalidates_a_capture_is_named() {
     for at in [1, mocked.plan.steps.len()] {
         fails(&format!("cuLaunchKernel:{at}:900"), "the GPU failed at launching a kernel");
     }
-    fails("cuStreamEndCapture:1:901", "the GPU failed at ending a record");
+    fails("cuStreamEndCapture:1:901", "the GPU failed at ending a capture");
 }
 
 /// A lost device answers all later calls with an error. Each command ends soon with that error, wherever the loss

@@ -49,7 +49,7 @@ fn bytes(actual: &Json, what: &str) -> Option<u64> {
 fn untold(actual: &Json) -> Vec<String> {
     let rows = actual["device_unavailable"].as_array().cloned().unwrap_or_default();
     let rows = rows.iter().map(|row| format!("{}: {}", row["what"], row["why"]));
-    rows.filter(|row| !row.contains("what is asked of the driver in a run")).collect()
+    rows.filter(|row| !row.contains("allocations in a run")).collect()
 }
 
 #[test]
@@ -58,23 +58,23 @@ fn memory_by_process_is_reported() {
     let Some(mocked) = mocked(test, "gpu-nvml") else { return };
     let block = (mocked.plan.arena.size().align_up(Bytes(256)) + mocked.plan.constants_size).0;
     let own = actual(&mocked, &[]);
-    assert_eq!(bytes(&own, "all that this process holds"), Some(block + CONTEXT));
+    assert_eq!(bytes(&own, "memory of this process"), Some(block + CONTEXT));
     assert_eq!(bytes(&own, "context, libraries and code of this process"), Some(CONTEXT));
     assert_eq!(bytes(&own, "in use by all processes"), Some(block + CONTEXT));
     assert_eq!(bytes(&own, "kept by driver 580.65.06"), Some(RESERVED));
     assert_eq!(untold(&own), [""; 0]);
     // Other processes, one of them with a hidden size.
     let others = actual(&mocked, &[("PRESTOW_MOCK_NVML", "4711:1000,self:500000000,12:2345,13:-1")]);
-    assert_eq!(bytes(&others, "all that this process holds"), Some(500_000_000));
-    assert_eq!(bytes(&others, "all that 2 other processes hold"), Some(3345));
-    assert_eq!(untold(&others), ["\"all that 1 other process holds\": \"the platform does not let NVML report it\""]);
+    assert_eq!(bytes(&others, "memory of this process"), Some(500_000_000));
+    assert_eq!(bytes(&others, "memory of 2 other processes"), Some(3345));
+    assert_eq!(untold(&others), ["\"memory of 1 other process\": \"the platform does not let NVML report it\""]);
     // More processes than fit into the first list.
     let many: Vec<String> = (1..=300).map(|pid| format!("{}:10", pid + 5_000_000)).collect();
     let many = actual(&mocked, &[("PRESTOW_MOCK_NVML", &many.join(","))]);
-    assert_eq!(bytes(&many, "all that 300 other processes hold"), Some(3000));
+    assert_eq!(bytes(&many, "memory of 300 other processes"), Some(3000));
     let words = said(&mocked, &["--view", "actual"], &[]);
     assert!(words.contains("on the device, as its management counts processes:"), "{words}");
-    assert!(words.contains("all that this process holds (NVML,"), "{words}");
+    assert!(words.contains("memory of this process (NVML,"), "{words}");
 }
 
 #[test]
@@ -84,16 +84,16 @@ fn hidden_figures_are_reported_with_the_reason() {
     let hidden = |variables: &[(&str, &str)], why: &str| {
         let actual = actual(&mocked, variables);
         let untold = untold(&actual);
-        assert!(untold[0].contains("all that this process holds") && untold[0].contains(why), "{untold:?}");
-        assert_eq!(bytes(&actual, "all that this process holds"), None, "{variables:?}");
+        assert!(untold[0].contains("memory of this process") && untold[0].contains(why), "{untold:?}");
+        assert_eq!(bytes(&actual, "memory of this process"), None, "{variables:?}");
         let words = said(&mocked, &["--view", "actual"], variables);
-        assert!(words.contains("unavailable  all that this process holds"), "{words}");
+        assert!(words.contains("unavailable  memory of this process"), "{words}");
     };
     hidden(&[("PRESTOW_MOCK_NVML", "")], "a container or a virtual machine hides them");
-    hidden(&[("PRESTOW_MOCK_NVML", "1:77")], "lists 1 process and not this one");
-    hidden(&[("PRESTOW_MOCK_NVML", "self:-1")], "does not let it tell");
+    hidden(&[("PRESTOW_MOCK_NVML", "1:77")], "lists 1 process but not this one");
+    hidden(&[("PRESTOW_MOCK_NVML", "self:-1")], "the platform does not report it");
     for (call, what) in [
-        ("nvmlInit_v2", "its start"),
+        ("nvmlInit_v2", "initialization"),
         ("nvmlDeviceGetHandleByPciBusId_v2", "finding the GPU"),
         ("nvmlDeviceGetComputeRunningProcesses_v3", "listing processes"),
     ] {
@@ -102,7 +102,7 @@ fn hidden_figures_are_reported_with_the_reason() {
     }
     // A function that fails hides no figure of another function.
     let block = (mocked.plan.arena.size().align_up(Bytes(256)) + mocked.plan.constants_size).0;
-    let (own, used) = ("all that this process holds", "in use by all processes");
+    let (own, used) = ("memory of this process", "in use by all processes");
     for (call, what, rows, left) in [
         ("nvmlDeviceGetMemoryInfo_v2", "telling the GPU's memory", &[used][..], &[own][..]),
         (
@@ -111,12 +111,7 @@ fn hidden_figures_are_reported_with_the_reason() {
             &["the driver's version"],
             &[own, used, "kept by the driver"],
         ),
-        (
-            "nvmlDeviceGetComputeRunningProcesses_v3",
-            "listing processes",
-            &[own, "all that other processes hold"],
-            &[used],
-        ),
+        ("nvmlDeviceGetComputeRunningProcesses_v3", "listing processes", &[own, "memory of other processes"], &[used]),
     ] {
         let actual = actual(&mocked, &[("PRESTOW_MOCK_FAIL", &format!("{call}:1:4"))]);
         let (untold, why) = (untold(&actual), format!("NVML failed at {what}: Insufficient Permissions"));
@@ -131,7 +126,7 @@ fn hidden_figures_are_reported_with_the_reason() {
             );
         }
     }
-    hidden(&[("PRESTOW_MOCK_FAIL", "cuDeviceGetPCIBusId:1:999")], "the GPU failed at being asked where it is");
+    hidden(&[("PRESTOW_MOCK_FAIL", "cuDeviceGetPCIBusId:1:999")], "the GPU failed at reading its bus address");
     std::fs::remove_file(mocked.folder.join("libnvidia-ml.so.1")).expect("it was built");
     if build_empty(&mocked.folder.join("libnvidia-ml.so.1")) {
         hidden(&[], "must have the function `nvmlInit_v2`");
@@ -161,11 +156,11 @@ fn out_of_memory_names_other_processes() {
     let held = [("PRESTOW_MOCK_NVML", "12:200,4711:700,13:-1")];
     full(&held, "process 4711 uses 700, process 12 uses 200); stop other processes, or use a smaller batch");
     // This process is not among the processes to stop.
-    full(&[("PRESTOW_MOCK_NVML", "self:300,4711:700")], "are free (process 4711 holds 700);");
-    full(&[("PRESTOW_MOCK_NVML", "")], "NVML lists no other process with memory of the 0 bytes in use");
+    full(&[("PRESTOW_MOCK_NVML", "self:300,4711:700")], "got 1000 of 1000 (process 4711 uses 700);");
+    full(&[("PRESTOW_MOCK_NVML", "")], "NVML lists no other process for the 0 bytes in use");
     full(
         &[("PRESTOW_MOCK_FAIL", "nvmlDeviceGetComputeRunningProcesses_v3:1:4")],
         "other processes are unknown: NVML failed at listing processes",
     );
-    full(&[("PRESTOW_MOCK_FAIL", "nvmlInit_v2:1:4")], "other processes are unknown: NVML failed at its start");
+    full(&[("PRESTOW_MOCK_FAIL", "nvmlInit_v2:1:4")], "other processes are unknown: NVML failed at initialization");
 }

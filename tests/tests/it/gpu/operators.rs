@@ -212,7 +212,7 @@ fn failures_are_reported_per_case() {
     };
     // A single failure: later cases run.
     let said = check(&tools, &SOME, &[("PRESTOW_MOCK_FAIL", "cuGraphLaunch:2:999")]);
-    assert!(said.code == Some(1) && said.text.contains("the GPU failed at launching a record"), "{}", said.text);
+    assert!(said.code == Some(1) && said.text.contains("the GPU failed at launching a CUDA graph"), "{}", said.text);
     let failed = verdicts(&said).iter().filter(|verdict| *verdict == "FAILED").count();
     assert_eq!((failed, verdicts(&said).len()), (1, 5), "{}", said.text);
     // A lost GPU: later cases do not run, and the report names the case that lost it.

@@ -223,7 +223,11 @@ fn driver_failures_are_reported_without_leaks() {
     };
     for call in calls {
         // A missing kernel is named; for all other calls the message is a GPU failure.
-        let says = if call == "cuModuleGetFunction" { "has no kernel" } else { "the GPU failed at" };
+        let says = match call {
+            "cuInit" => "cannot initialize the driver",
+            "cuModuleGetFunction" => "the code must have the kernel",
+            _ => "the GPU failed at",
+        };
         check(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:1:999"))], says);
     }
     // In the middle of the run.
@@ -271,7 +275,7 @@ fn constants_are_uploaded_through_pinned_memory() {
     for (call, code, says) in [
         ("cuMemHostAlloc:1", 999, "the GPU failed at pinning memory of the host"),
         ("cuEventCreate:2", 999, "the GPU failed at making an event"),
-        ("cuMemcpyHtoDAsync_v2:3", 999, "the GPU failed at taking bytes"),
+        ("cuMemcpyHtoDAsync_v2:3", 999, "the GPU failed at copying to the device"),
         ("cuEventRecord:3", 999, "the GPU failed at recording an event"),
         ("cuEventSynchronize:1", 999, "the GPU failed at waiting for an event"),
         ("cuEventSynchronize:2", 719, "the GPU was lost at waiting for an event"),
@@ -300,7 +304,9 @@ fn missing_driver_is_reported() {
         return;
     }
     assert!(said(&nowhere, &["run"]).contains("libcuda.so.1"));
-    assert!(said(&mocked.folder, &["run", "--device", "7"]).contains("there is no GPU 7; the driver has 1"));
+    assert!(
+        said(&mocked.folder, &["run", "--device", "7"]).contains("the number of the GPU must be less than 1, got 7")
+    );
     assert!(said(&mocked.folder, &["run"]).contains("no code for a GPU"));
     // Commands that need no device work without a driver.
     let out = without_libraries(&mocked.exe).arg("memory").output().expect("it is there");

@@ -189,7 +189,7 @@ fn plan_runs_on_an_external_stream() {
     ];
     assert_eq!(changes.join(" "), whose.map(|(context, _)| context).join(" "), "{trace}");
     let out = resident(&[("PRESTOW_MOCK_FAIL", "cuMemcpyDtoDAsync_v2:2:999")]);
-    assert!(text(&out.stderr).contains("the GPU failed at giving bytes"), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("the GPU failed at copying from the device"), "{}", text(&out.stderr));
 }
 
 fn run_resident(folder: &Path) {

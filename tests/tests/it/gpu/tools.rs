@@ -70,7 +70,7 @@ fn missing_tools_are_named_at_compile_time() {
     if nowhere.run(&gpu, &[]).0 == Some(0) {
         skip(test, "the system has a compiler of NVIDIA's");
     } else {
-        let says = ["cannot load libnvrtc.so", "in /nowhere, nor", "fetch --nvrtc", "PRESTOW_CUDA_LIBS"];
+        let says = ["cannot find libnvrtc.so in /nowhere", "fetch --nvrtc", "PRESTOW_CUDA_LIBS"];
         nowhere.refused(&[&gpu[..], &["--dump-ir", dump]].concat(), &[], &says);
     }
     let old = [("PRESTOW_MOCK_NVRTC_VERSION", "1108")];
