@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_schedule_names_what_is_required() {
+    fn invalid_schedule_is_refused_with_the_requirement() {
         let error = |text: &str| text.parse::<Schedule>().unwrap_err();
         assert_eq!(error("exp"), "must be constant, step, cosine or linear-warmup, got `exp`");
         assert_eq!(error("step:each=3"), "options must be every, factor, got `each`");

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_list_of_names_is_told() {
+    fn invalid_list_of_names_is_refused() {
         let error = |text: &str| Names::parse(text).expect_err("it is refused").to_string();
         assert_eq!(error("a b\n\na b c"), "names: line 3: two patterns belong on a line, not `a b c`");
         assert_eq!(error("a.* b.*.*"), "names: line 1: `b.*.*` has more stars than `a.*`");

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_parts_of_what_is_allowed() {
+    fn differences_are_fractions_of_the_tolerance() {
         let allowed = Allowed::Parts { relative: 0.125, absolute: 0.25 };
         let of = |got: &[f32], want: &[f32]| Verdict::of(&vector(got), &vector(want), &allowed).expect("types agree");
         assert_eq!(of(&[2.25, -2.0], &[2.0, -2.0]), Verdict { part: 0.5, wrong: 0, first: None });

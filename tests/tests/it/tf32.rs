@@ -31,7 +31,7 @@ fn products() -> Vec<(String, Graph)> {
 /// Operands that fit eleven bits are not rounded: results match the definition as closely as those of `f32` kernels.
 #[test]
 fn operands_rounded_to_tf32_are_exact() {
-    let test = "tf32::what_eleven_bits_hold_is_multiplied_exactly";
+    let test = "tf32::products_of_11_bit_operands_are_exact";
     let graphs: Vec<(String, Graph)> =
         products().into_iter().map(|(name, graph)| (name, map_constants(&graph, tensor_to_tf32))).collect();
     let given = graphs.iter().map(|(_, graph)| inputs(graph, 3).iter().map(tensor_to_tf32).collect()).collect();

@@ -108,7 +108,7 @@ pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries
         Rounding::Operands => {
             let exact = map_constants(graph, tensor_to_tf32);
             let given = inputs(graph, SEED).iter().map(tensor_to_tf32).collect();
-            let exact = trial(format!("{name}, of eleven bits"), exact, given, Tolerance::Stored(DType::F32));
+            let exact = trial(format!("{name}, 11-bit operands"), exact, given, Tolerance::Stored(DType::F32));
             // Emitted epilogues may amplify a difference, so only plain sums have a bound.
             let rough = (!has_activation(graph)).then(|| plain(Tolerance::Terms(1.0)));
             rough.into_iter().chain([exact]).collect()

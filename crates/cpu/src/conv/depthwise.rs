@@ -103,7 +103,8 @@ impl KernelFn for DepthwiseBlocked {
         let output = product(&[self.batch, channels, self.window.output[0], self.window.output[1]]);
         let bytes = |elements: Option<usize>, stored: StorageType| elements?.checked_mul(stored.size());
         let output = bytes(output, self.result);
-        let mut inputs: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(&[bytes(x, self.stored), bytes(weights, StorageType::F32)]);
+        let mut inputs: SmallVec<[Option<usize>; 8]> =
+            SmallVec::from_slice(&[bytes(x, self.stored), bytes(weights, StorageType::F32)]);
         let of_bytes = self.stored.is_byte();
         if self.stored == StorageType::I8 || (of_bytes && self.epilogue.residual) {
             return Err(InvalidKernel("int8 input must be u8 and have no residual"));

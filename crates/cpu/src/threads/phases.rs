@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_comes_once_and_after_the_stage_before_it() {
+    fn every_part_runs_once_and_after_the_previous_stage() {
         for threads in [1, 2, 3, 5] {
             let pool = Pool::new(threads);
             for (chains, parts, phases) in [(1, 1, 7), (1, 2, 300), (2, 1, 300), (2, 3, 100), (1, 4, 0), (2, 16, 20)] {

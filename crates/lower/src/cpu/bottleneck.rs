@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_outgrows_the_caches_is_fused() {
+    fn tensors_larger_than_the_caches_are_fused() {
         let (graph, nodes) = bottleneck(96, 112, 2);
         assert!(fused_workspace(&graph, &nodes).is_some());
         assert!(fused_workspace(&graph, &nodes[1..]).is_none(), "what the depthwise convolution leaves is 1.15 MiB");

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_optimizer_names_what_is_required() {
+    fn invalid_optimizer_is_refused_with_the_requirement() {
         let error = |text: &str| text.parse::<Optimizer>().unwrap_err();
         assert!(error("adagard").starts_with("must be one of adadelta, adagrad, adam,"));
         assert!(

@@ -37,7 +37,7 @@ fn peak(mut graph: Graph, y: ValueId) -> u64 {
 }
 
 #[test]
-fn a_view_has_the_bytes_of_its_operand_and_comes_first() {
+fn view_has_the_bytes_of_its_operand_and_comes_first() {
     let (mut graph, x) = graph();
     let a = add(&mut graph, pool(), &[x]);
     let view = add(&mut graph, ops::Reshape { shape: Shape::from([4, 64]) }, &[a]);

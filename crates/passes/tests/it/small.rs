@@ -134,7 +134,7 @@ fn in_place_counts_once_where_the_operand_dies() {
 }
 
 #[test]
-fn what_is_no_order_has_no_peak() {
+fn invalid_order_has_no_peak() {
     let mut tasks = Tasks::new();
     let a = tasks.add1(&[], Bytes(1));
     tasks.add1(&[a], Bytes(1));

@@ -49,7 +49,7 @@ fn damaged_profiles_of_others_are_refused_or_harmless() {
 }
 
 #[test]
-fn what_is_no_profile_says_what_one_is() {
+fn unknown_profile_is_refused_with_the_supported_formats() {
     for (bytes, says) in [
         (&b""[..], "neither"),
         (b"\xff\xfe\x00", "neither"),

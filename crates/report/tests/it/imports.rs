@@ -53,7 +53,7 @@ fn an_old_analysis_is_repeated() {
 }
 
 #[test]
-fn tbds_log_in_its_own_analysis_and_in_the_views() {
+fn tbd_log_is_analyzed_and_viewed() {
     let report = imported("log", TBD);
     assert_eq!(report.planned.arena_bytes, 4096 + 8192 + (2 << 20) + 512);
     let views = [View::Headline, View::Timeline].map(|view| report.text(view, &Options::default()));
@@ -74,7 +74,7 @@ fn the_older_csv_in_the_views() {
 }
 
 #[test]
-fn our_own_tables_come_back_with_their_roles() {
+fn exported_tables_are_imported_with_their_roles() {
     let report = Report::new(&small());
     for (text, roles) in [
         (report.mxnet_csv(), ["activation", "input", "output", "weight"].as_slice()),

@@ -55,7 +55,7 @@ fn browse(test: &str, page: &Page, words: &str) -> Option<Value> {
 }
 
 #[test]
-fn the_page_of_a_small_plan_does_what_it_should() {
+fn page_of_a_small_plan_is_interactive() {
     let report = small_measured();
     let options = Options::default();
     let base = Report::new(&small());

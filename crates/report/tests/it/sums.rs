@@ -48,7 +48,7 @@ fn roles_and_constants_add_up() {
 }
 
 #[test]
-fn both_bars_add_up_whatever_makes_a_layer() {
+fn both_bars_add_up_for_every_grouping() {
     for plan in cases() {
         let report = Report::new(&plan);
         let total = (plan.arena.size() + plan.constants_size).0 as i64;
@@ -311,7 +311,7 @@ fn differences_add_up_to_that_of_the_whole() {
 }
 
 #[test]
-fn json_comes_back_as_it_was() {
+fn json_round_trips() {
     for report in cases().iter().map(Report::new).chain([small_measured()]) {
         assert_eq!(read(report.to_json().as_bytes()), Ok(report));
     }

@@ -90,7 +90,7 @@ fn the_headline_states_each_number_once() {
 }
 
 #[test]
-fn what_is_saved_for_backward_says_so() {
+fn values_saved_for_backward_are_marked() {
     let mut plan = small();
     plan.buffers[4].tag.role = types::Role::WeightGradient;
     plan.outputs.clear();
@@ -105,7 +105,7 @@ fn what_is_saved_for_backward_says_so() {
 }
 
 #[test]
-fn a_difference_names_what_moved_came_and_went() {
+fn difference_lists_moved_added_and_removed_buffers() {
     let (a, mut b) = (small(), small());
     b.buffers[4].offset = types::Bytes(512);
     b.arena.certificate.value = types::Bytes(768);

@@ -180,7 +180,7 @@ mod tests {
 
     /// Sockeye's own network of small sizes, as MXNet 1.9.1 computed it for sentences of different lengths.
     #[test]
-    fn gives_what_sockeye_gives() {
+    fn translations_match_sockeye() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/mxnet");
         let read = |name: &str| {
             let bytes = std::fs::read(folder.join(name)).expect("recorded results are checked in");

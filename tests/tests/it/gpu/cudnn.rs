@@ -188,11 +188,11 @@ fn cudnn_runs_the_planned_convolutions() {
     std::fs::remove_file(mocked.folder.join("libcublasLt.so.13")).expect("it was built");
     let alone = !system_has_wheels(test);
     if alone {
-        fails("alone", &[], &["cannot load libcublasLt.so", "PRESTOW_CUDA_LIBS", "fetch --cudnn"]);
+        fails("alone", &[], &["cannot find libcublasLt.so", "PRESTOW_CUDA_LIBS", "fetch --cudnn"]);
     }
     std::fs::remove_file(mocked.folder.join("libcudnn.so.9")).expect("it was built");
     if alone {
-        fails("none", &[], &["cannot load libcudnn.so.9", "PRESTOW_CUDA_LIBS", "fetch --cudnn"]);
+        fails("none", &[], &["cannot find libcudnn.so.9", "PRESTOW_CUDA_LIBS", "fetch --cudnn"]);
     }
     // In another folder, named by the environment.
     let elsewhere = again.folder.to_str().expect("it is text");
@@ -357,7 +357,7 @@ fn command_line_selects_cudnn() {
     // cuDNN itself.
     let nowhere = folder.join("nowhere");
     let (code, said) = compile("one", "resnet18", &planned, &nowhere);
-    if said.contains("cannot load libcu") {
+    if said.contains("cannot find libcu") {
         assert_eq!(code, Some(2));
         return skip(test, "`cargo xtask fetch --cudnn` was not run here");
     }

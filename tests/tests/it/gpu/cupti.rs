@@ -93,6 +93,6 @@ fn allocations_in_a_run_are_recorded() {
     untold(&[], "must have the function `cuptiGetVersion`");
     std::fs::remove_file(&library).expect("it was built");
     if !crate::gpu::system_has_wheels(test) {
-        untold(&[], "cannot load libcupti.so");
+        untold(&[], "cannot find libcupti.so");
     }
 }

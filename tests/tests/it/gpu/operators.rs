@@ -86,10 +86,10 @@ fn operator_cases_have_verdicts_in_every_precision() {
     let said = check(&tools, &[&SOME[..], &["--dtype", "f32,tf32,f16,bf16"]].concat(), &[]);
     assert_eq!(said.code, Some(0), "{}", said.text);
     assert_eq!(said.verdicts("tiled matmul 65x17x63"), ["equal"; 4]);
-    assert_eq!(said.verdicts("tiled matmul 65x17x63, of eleven bits"), ["equal"]);
+    assert_eq!(said.verdicts("tiled matmul 65x17x63, 11-bit operands"), ["equal"]);
     assert_eq!(said.verdicts("tiled matmul 65x17x63, all f16"), ["equal"]);
     // An activation may amplify the rounding error, so TF32 runs this case with operands of eleven bits only.
-    assert_eq!((said.verdicts("linear 12").len(), said.verdicts("linear 12, of eleven bits")), (3, vec!["equal"]));
+    assert_eq!((said.verdicts("linear 12").len(), said.verdicts("linear 12, 11-bit operands")), (3, vec!["equal"]));
     assert_eq!(said.verdicts("hard_swish"), ["equal"; 2]);
     assert_eq!(said.verdicts("hard_swish, all bf16"), ["equal"]);
     assert_eq!(said.verdicts("maximum of bytes"), ["refused"; 4]);

@@ -234,10 +234,10 @@ fn driver_failures_are_reported_without_leaks() {
     for call in ["cuCtxSetCurrent", "cuLaunchKernel", "cuStreamSynchronize"] {
         check(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:3:999"))], "the GPU failed at");
     }
-    check("old", &[("PRESTOW_MOCK_VERSION", "12040")], "for CUDA 12.4");
+    check("old", &[("PRESTOW_MOCK_VERSION", "12040")], "must support CUDA 13.0 or later, got 12.4");
     check("full", &[("PRESTOW_MOCK_MEMORY", "1000")], "free bytes, got 1000 of 1000 (other processes are unknown");
-    check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "Mock GPU does not give");
-    check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
+    check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "Mock GPU refused an allocation of");
+    check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "compile for `cuda:sm_90`");
 }
 
 /// More constants than two chunks of pinned memory: failures of the upload, and a system that cannot pin memory.

@@ -79,7 +79,7 @@ fn missing_tools_are_named_at_compile_time() {
     compile.refused(
         &["lenet", "--target", "cuda:sm_120"],
         &archs,
-        &["NVRTC 13.0 has no code for sm_120, but for sm_80, sm_90", "install a later version"],
+        &["NVRTC 13.0 must support sm_120, it supports sm_80, sm_90", "install a newer version"],
     );
     compile.refused(&["lenet", "--target", "cuda:sm_70"], &[], &["got `cuda:sm_70`", "cuda:sm_80"]);
     for call in [
@@ -102,7 +102,7 @@ fn missing_tools_are_named_at_compile_time() {
     with("\"maxCtasPerSM\"", "\"other\"");
     compile.refused(&["lenet", "--target", path], &[], &["facts.json", "missing field `maxCtasPerSM`"]);
     with("\"sm_90\"", "\"sm_80\"");
-    compile.refused(&["lenet", "--target", path], &[], &["`arch` is `sm_80`", "`sm_90`"]);
+    compile.refused(&["lenet", "--target", path], &[], &["`arch` must be `sm_90`", "got `sm_80`"]);
     compile.refused(&["lenet", "--target", "/nowhere.json"], &[], &["/nowhere.json", "target probe"]);
 
     // cuDNN: too old, and rejecting the device description.
@@ -127,7 +127,7 @@ fn missing_tools_are_named_at_compile_time() {
     std::fs::remove_file(compile.out.join("model")).expect("it was written");
     std::fs::remove_file(tools.join("libcudnn.so.9")).expect("it was built");
     if !system_has_wheels(test) {
-        compile.refused(&by_cudnn, &[], &["cannot load libcudnn.so.9", "fetch --cudnn"]);
+        compile.refused(&by_cudnn, &[], &["cannot find libcudnn.so.9", "fetch --cudnn"]);
     }
 
     // All operators without a kernel are in one message. Both products have a larger batch than a grid allows.
