@@ -31,7 +31,7 @@ use std::str::FromStr;
 
 use types::Bytes;
 
-use crate::problem::{Buffer, Gap, Lifetime, Problem, Window};
+use crate::problem::{Buffer, ByteWindow, Gap, Lifetime, Problem};
 
 /// A problem whose buffers have names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -257,7 +257,7 @@ impl Row<'_> {
         };
         Ok(Gap {
             lifetime: Lifetime { first, end: self.end("gaps", A_GAP, end)? },
-            window: window.map(|(low, high)| Window { low: Bytes(low), high: Bytes(high) }),
+            window: window.map(|(low, high)| ByteWindow { low: Bytes(low), high: Bytes(high) }),
         })
     }
 

@@ -58,4 +58,4 @@ pub mod csv;
 pub use bound::{Bound, lower_bound};
 pub use check::{Violation, check};
 pub use place::{Aim, Limits, PlaceError, Placement, place};
-pub use problem::{Buffer, BufferIx, Gap, Lifetime, Problem, ProblemError, Window};
+pub use problem::{Buffer, BufferIx, ByteWindow, Gap, Lifetime, Problem, ProblemError};

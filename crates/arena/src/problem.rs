@@ -51,7 +51,7 @@ impl Lifetime {
 
 /// The bytes `low..high` of a buffer, counted from its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct ByteWindow {
     /// The first byte.
     pub low: Bytes,
     /// The byte after the last.
@@ -64,7 +64,7 @@ pub struct Gap {
     /// The steps, within the buffer's lifetime.
     pub lifetime: Lifetime,
     /// The bytes occupied at these steps; `None` if absent.
-    pub window: Option<Window>,
+    pub window: Option<ByteWindow>,
 }
 
 /// Bytes that live from one step to another.
@@ -199,19 +199,19 @@ impl Buffer {
     /// The bytes occupied at `step`, counted from the offset: the definition of a gap.
     ///
     /// `None` if the buffer is dead or absent. An empty window occupies nothing.
-    pub fn occupied(&self, step: u32) -> Option<Window> {
+    pub fn occupied(&self, step: u32) -> Option<ByteWindow> {
         if !self.lifetime.contains(step) {
             return None;
         }
         match self.gaps.iter().find(|gap| gap.lifetime.contains(step)) {
             Some(gap) => gap.window,
-            None => Some(Window { low: Bytes::ZERO, high: self.size }),
+            None => Some(ByteWindow { low: Bytes::ZERO, high: self.size }),
         }
     }
 
     /// The runs of steps with the same occupied bytes, by time, without runs that occupy nothing.
     pub(crate) fn pieces(&self) -> Vec<Piece> {
-        let whole = Window { low: Bytes::ZERO, high: self.size };
+        let whole = ByteWindow { low: Bytes::ZERO, high: self.size };
         let mut gaps = self.gaps.clone();
         gaps.retain(|gap| !gap.lifetime.is_empty());
         gaps.sort_by_key(|gap| gap.lifetime.first);
@@ -232,7 +232,7 @@ impl Buffer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) lifetime: Lifetime,
-    pub(crate) window: Window,
+    pub(crate) window: ByteWindow,
 }
 
 impl Problem {

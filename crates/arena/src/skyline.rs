@@ -350,7 +350,7 @@ mod tests {
 
     use super::*;
     use crate::instance::Priority;
-    use crate::problem::{Buffer, Gap, Lifetime, Problem, Window};
+    use crate::problem::{Buffer, ByteWindow, Gap, Lifetime, Problem};
 
     /// The definition: of all remaining items, take the one that can be lowest, the first in order among those.
     fn plain_rule(instance: &Instance, order: &[u32]) -> Vec<u64> {
@@ -381,7 +381,7 @@ mod tests {
                 buffer.alignment = Bytes(alignments[random.below(alignments.len() as u64) as usize]);
                 if has_gaps && random.below(3) == 0 {
                     let low = random.below(size);
-                    let window = (random.below(2) == 0).then_some(Window { low: Bytes(low), high: Bytes(size) });
+                    let window = (random.below(2) == 0).then_some(ByteWindow { low: Bytes(low), high: Bytes(size) });
                     let middle = first + random.below(u64::from(end - first)) as u32;
                     buffer.gaps.push(Gap { lifetime: Lifetime { first: middle, end }, window });
                 }

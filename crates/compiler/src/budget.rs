@@ -15,7 +15,7 @@ use crate::{CompileError, Compiled, finish, schedule};
 
 /// The changes that made a plan fit a budget.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fit {
+pub struct BudgetChanges {
     /// The arena without a budget.
     pub unlimited: Bytes,
     /// The regions that run in stripes.
@@ -79,7 +79,7 @@ pub(crate) fn within(
             axis: region.axis,
             stripes: region.stripes,
         });
-        compiled.fit = Some(Fit { unlimited, regions: regions.collect(), cost });
+        compiled.fit = Some(BudgetChanges { unlimited, regions: regions.collect(), cost });
         Ok(Ok(compiled))
     };
 

@@ -24,7 +24,7 @@ use plan::{Arena, Plan, PlanError};
 use types::{Bytes, Certificate, DType, Preprocess};
 
 use budget::Cuts;
-pub use budget::{Fit, Region};
+pub use budget::{BudgetChanges, Region};
 pub use executable::{Program, write_executable};
 pub use training::{compile_training, training_program};
 pub use tune_cache::{TuneOutcome, default_tune_cache, read_tune_rows};
@@ -48,7 +48,7 @@ pub struct Compiled {
     /// The constants' section.
     pub constants: Vec<u8>,
     /// The changes that made the arena fit a budget, if any.
-    pub fit: Option<Fit>,
+    pub fit: Option<BudgetChanges>,
 }
 
 /// Why a model cannot be compiled.

@@ -30,7 +30,7 @@ pub struct Request {
     /// Values of inputs of an ONNX file that become constants.
     pub fixed: BTreeMap<String, f64>,
     /// The weights of a network of the zoo.
-    pub weights: Weights,
+    pub weights: WeightSpec,
     /// A list that maps the tensor names of a weights file to those of the network ([`zoo::Names`]).
     pub names: Option<PathBuf>,
     /// Whether to use trained weights, preprocessing and class names from `data`.
@@ -49,7 +49,7 @@ impl Default for Request {
             batch: None,
             shapes: BTreeMap::new(),
             fixed: BTreeMap::new(),
-            weights: Weights::default(),
+            weights: WeightSpec::default(),
             names: None,
             pretrained: false,
             data: "data".into(),
@@ -66,7 +66,7 @@ impl Request {
             Field::Shapes => !self.shapes.is_empty(),
             Field::Fixed => !self.fixed.is_empty(),
             Field::Params => self.params.is_some(),
-            Field::Weights => self.weights != Weights::default(),
+            Field::Weights => self.weights != WeightSpec::default(),
             Field::Names => self.names.is_some(),
             Field::Pretrained => self.pretrained,
             Field::Data => self.data != Request::default().data,
@@ -105,16 +105,16 @@ impl Request {
 
 /// A source of weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Weights {
+pub enum WeightSpec {
     /// Pseudorandom weights.
     Seed(u64),
     /// A safetensors, npz, pth, params or pickle file.
     File(PathBuf),
 }
 
-impl Default for Weights {
-    fn default() -> Weights {
-        Weights::Seed(1)
+impl Default for WeightSpec {
+    fn default() -> WeightSpec {
+        WeightSpec::Seed(1)
     }
 }
 
@@ -216,7 +216,7 @@ impl SourceError {
         match self {
             SourceError::Onnx { error, .. } => matches!(**error, onnx::LoadError::Limit { .. }),
             SourceError::Mxnet { error, .. } => matches!(**error, mxnet::LoadError::Limit { .. }),
-            SourceError::Weights(error) => matches!(*error.problem, weights::Problem::Load(_)),
+            SourceError::Weights(error) => matches!(*error.problem, weights::FormatError::Load(_)),
             SourceError::File(error) => error.error.kind() == std::io::ErrorKind::FileTooLarge,
             _ => false,
         }
@@ -417,9 +417,9 @@ fn from_onnx(request: &Request, files: &Files, purpose: Purpose) -> Result<Train
     let bytes = files.read(path)?;
     let (shapes, fixed) = (request.shapes.clone(), request.fixed.clone());
     let weights = match &request.weights {
-        Weights::File(weights) => files.tensors(weights, &files.read(weights)?)?,
+        WeightSpec::File(weights) => files.tensors(weights, &files.read(weights)?)?,
         seed => {
-            let given = if *seed == Weights::default() { Vec::new() } else { vec![Field::Weights] };
+            let given = if *seed == WeightSpec::default() { Vec::new() } else { vec![Field::Weights] };
             let reason = "an ONNX file has its own weights; give a file of weights to replace them".to_string();
             if !given.is_empty() {
                 return Err(SourceError::Conflict { reason, given });
@@ -468,15 +468,17 @@ fn from_zoo(request: &Request, files: &Files, purpose: Purpose) -> Result<Traina
         &[Field::Params],
         "a file of arrays is for an MXNet symbol; give a network of the zoo a file of weights",
     )?;
-    let options = zoo::Options { shapes: request.shapes.clone(), ..zoo::Options::default() };
+    let options = zoo::NetworkOptions { shapes: request.shapes.clone(), ..zoo::NetworkOptions::default() };
     let batch = batch(request);
     let model = match (&request.weights, purpose) {
-        (Weights::Seed(_), _) if request.names.is_some() => return Err(SourceError::NamesWithoutWeights),
-        (Weights::Seed(seed), Purpose::Inference) => zoo::build(&request.model, batch, &mut Seeded(*seed), &options)?,
-        (Weights::Seed(seed), Purpose::Training) => {
+        (WeightSpec::Seed(_), _) if request.names.is_some() => return Err(SourceError::NamesWithoutWeights),
+        (WeightSpec::Seed(seed), Purpose::Inference) => {
+            zoo::build(&request.model, batch, &mut Seeded(*seed), &options)?
+        }
+        (WeightSpec::Seed(seed), Purpose::Training) => {
             zoo::build(&request.model, batch, &mut InitialWeights(*seed), &options)?
         }
-        (Weights::File(path), _) => {
+        (WeightSpec::File(path), _) => {
             let mut named = Named::new(names(request, files)?.apply(files.tensors(path, &files.read(path)?)?)?);
             let model = zoo::build(&request.model, batch, &mut named, &options)?;
             refuse_unused(path, &request.model, &named)?;

@@ -12,7 +12,7 @@ use ir::analysis::value_size;
 use ir::{Graph, Node, NodeId, Query, Reuse, Target, ValueDef, ValueId, reorder};
 use types::{Bytes, Certificate, EntityId, Map};
 
-use crate::order::{BlockId, Limits, TaskId, Tasks, least_peak, peak};
+use crate::order::{BlockId, OrderLimits, TaskId, Tasks, least_peak, peak};
 
 /// A graph in its order of execution.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +82,7 @@ pub fn live_bytes(graph: &Graph, memory: &MemoryModel) -> Vec<Bytes> {
 
 /// Orders nodes for the least peak of live bytes, concatenations counted by part. An order that is already the best stays.
 pub fn schedule(graph: &Graph, memory: &MemoryModel) -> Scheduled {
-    let limits = Limits::for_tasks(graph.nodes().len());
+    let limits = OrderLimits::for_tasks(graph.nodes().len());
     let sets = AliasSets::optimistic(graph);
     let by_part = least_peak(&tasks_of(graph, &sets, memory, Counted::ByPart), limits);
     let whole = tasks_of(graph, &sets, memory, Counted::Whole);

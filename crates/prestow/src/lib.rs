@@ -42,7 +42,7 @@ mod constants;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use compiler::source::{Request, SourceError, Weights, load, load_mxnet, load_onnx};
+pub use compiler::source::{Request, SourceError, WeightSpec, load, load_mxnet, load_onnx};
 pub use compiler::{CompileError, Compiled, Model, Program, write_executable};
 pub use load::{mxnet, onnx};
 pub use lower::Target;

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use plan::{Arena, Buffer, Plan};
-//! use prestow_report::{Options, Report, View};
+//! use prestow_report::{ViewOptions, Report, View};
 //! use types::{Bytes, Certificate, Role, Scope, Tag};
 //!
 //! let tag = Tag { scope: Scope::new("conv1"), role: Role::Activation };
@@ -21,7 +21,7 @@
 //! };
 //! let report = Report::new(&plan);
 //! assert!(report.planned.optimal);
-//! assert!(report.text(View::Top, &Options::default()).contains("conv1:activation"));
+//! assert!(report.text(View::Top, &ViewOptions::default()).contains("conv1:activation"));
 //! assert_eq!(prestow_report::read(report.to_json().as_bytes()), Ok(report));
 //! ```
 
@@ -43,9 +43,9 @@ pub use model::{
 };
 pub use page::Page;
 pub use printable::printable;
-pub use request::{Flag, Form, GROUPS_MAX, PROFILE_MAX, Request};
+pub use request::{Flag, Form, GROUPS_MAX, PROFILE_MAX, ReportRequest};
 pub use run::{BenchReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
 pub use view::{
-    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Groups, GroupsError, Largest, Measure, MovedBuffer, Options,
-    TagDelta, TagSize, Variant, View, WhatIf,
+    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Groups, GroupsError, Largest, Measure, MovedBuffer, TagDelta,
+    TagSize, Variant, View, ViewOptions, WhatIf,
 };

@@ -1,4 +1,4 @@
-//! [`Request`]: the views of a report to print and the files to write, from the flags of a command line. This module
+//! [`ReportRequest`]: the views of a report to print and the files to write, from the flags of a command line. This module
 //! does no I/O; its callers read and write the files.
 
 use std::ffi::OsString;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use types::Bytes;
 
-use crate::view::{Depth, Fit, Groups, Measure, Options, View};
+use crate::view::{Depth, Fit, Groups, Measure, View, ViewOptions};
 use crate::{Origin, Page, Report};
 
 /// The largest file of groups.
@@ -17,9 +17,9 @@ pub const PROFILE_MAX: Bytes = Bytes(1 << 30);
 
 /// A request for views and files of a report.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct ReportRequest {
     /// The options of views; their groups come from the file below.
-    pub options: Options,
+    pub options: ViewOptions,
     /// A file of groups.
     pub groups: Option<PathBuf>,
     /// The memory limit to compare with.
@@ -85,7 +85,7 @@ const SCREEN: [View; 5] = [View::Headline, View::Bars, View::Top, View::Opportun
 /// Those of an imported profile.
 const SCREEN_IMPORTED: [View; 3] = [View::Headline, View::Bars, View::Top];
 
-impl Request {
+impl ReportRequest {
     /// Every flag, in the order of help texts. Each takes a value.
     pub const FLAGS: [Flag; 17] = [
         flag("fits", "BYTES", "exit with code 1 if the plan does not fit, as 8GiB"),
@@ -109,7 +109,7 @@ impl Request {
 
     /// Whether a flag is in the table.
     pub fn takes(flag: &str) -> bool {
-        Request::FLAGS.iter().any(|own| own.name == flag)
+        ReportRequest::FLAGS.iter().any(|own| own.name == flag)
     }
 
     /// Sets a flag's value.

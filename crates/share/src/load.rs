@@ -1,5 +1,5 @@
 //! Files to sealed memory. A file is read by descriptor and never mapped, so that a client that truncates it while it is
-//! read makes an error and not a signal. [`Pool`] finds tensors that are resident already.
+//! read makes an error and not a signal. [`ResidentPool`] finds tensors that are resident already.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -137,7 +137,7 @@ pub struct Resident {
 
 /// Tensors and sections that are resident.
 #[derive(Debug, Default)]
-pub struct Pool {
+pub struct ResidentPool {
     next: AtomicU64,
     index: Mutex<Index>,
 }
@@ -156,7 +156,7 @@ struct TensorKey {
     size: u64,
 }
 
-impl Pool {
+impl ResidentPool {
     /// Forgets an extent that was dropped.
     pub fn forget(&self, extent: ExtentId) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
@@ -387,7 +387,7 @@ impl Memory {
         }
     }
 
-    fn seal(self, pool: &Pool) -> io::Result<Arc<Extent>> {
+    fn seal(self, pool: &ResidentPool) -> io::Result<Arc<Extent>> {
         match self {
             Memory::Filling(filling) => Ok(Arc::new(filling.seal(pool.number())?)),
             Memory::Sealed(extent) => Ok(extent),

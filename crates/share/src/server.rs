@@ -25,7 +25,7 @@ use crate::core::{
     ClientId, Core, CoreEvent, Decision, Denial, EVERYONE, EvictionPolicy, ExtentId, Grant, Granularity, LeaseId,
     ModelId, ModelKey, ModelState, Waiter,
 };
-use crate::load::{Pool, Resident};
+use crate::load::{Resident, ResidentPool};
 use crate::memory::Extent;
 use crate::metrics::Metrics;
 use crate::socket::{self, Received};
@@ -115,7 +115,7 @@ pub struct Server {
     /// Opened to be closed when descriptors run out, so that a connection can be accepted and refused.
     spare: Option<File>,
     core: Core,
-    pool: Arc<Pool>,
+    pool: Arc<ResidentPool>,
     jobs: Option<Sender<Job>>,
     finished: Receiver<Finished>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -149,7 +149,8 @@ impl Server {
         if let Some(signals) = &binding.signals {
             epoll::add(&poll, signals, epoll::EventData::new_u64(SIGNALS), epoll::EventFlags::IN)?;
         }
-        let (pool, metrics, recorder) = (Arc::<Pool>::default(), Arc::<Metrics>::default(), Arc::<Recorder>::default());
+        let (pool, metrics, recorder) =
+            (Arc::<ResidentPool>::default(), Arc::<Metrics>::default(), Arc::<Recorder>::default());
         let (jobs, queue) = channel::<Job>();
         let (done, finished) = channel();
         let queue = Arc::new(Mutex::new(queue));

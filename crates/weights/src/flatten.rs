@@ -7,7 +7,7 @@ use types::{DType, Shape, Tensor, strides};
 
 use crate::object::{Array, Object, ObjectId, View};
 use crate::pickle::Pickle;
-use crate::{Budget, Problem};
+use crate::{Budget, FormatError};
 
 /// Deepest nesting of containers; files of weights have three or four levels.
 const DEPTH_MAX: usize = 32;
@@ -22,7 +22,7 @@ pub(super) fn flatten(
     pickle: &Pickle,
     storages: &Storages,
     budget: &mut Budget,
-) -> Result<BTreeMap<String, Tensor>, Problem> {
+) -> Result<BTreeMap<String, Tensor>, FormatError> {
     let mut visitor = Visitor { pickle, storages, budget, visits: 0, tensors: BTreeMap::new() };
     visitor.visit("", pickle.root, 0)?;
     Ok(visitor.tensors)
@@ -37,13 +37,13 @@ struct Visitor<'a, 'b, 'l> {
 }
 
 impl Visitor<'_, '_, '_> {
-    fn visit(&mut self, name: &str, id: ObjectId, depth: usize) -> Result<(), Problem> {
+    fn visit(&mut self, name: &str, id: ObjectId, depth: usize) -> Result<(), FormatError> {
         self.visits += 1;
         if VISITS_MAX < self.visits {
-            return Err(Problem::Limit { limit: VISITS_MAX as u64, unit: "objects" });
+            return Err(FormatError::Limit { limit: VISITS_MAX as u64, unit: "objects" });
         }
         if DEPTH_MAX < depth {
-            return Err(Problem::Limit { limit: DEPTH_MAX as u64, unit: "nested containers" });
+            return Err(FormatError::Limit { limit: DEPTH_MAX as u64, unit: "nested containers" });
         }
         let pickle = self.pickle;
         match pickle.heap.get(id) {
@@ -73,28 +73,28 @@ impl Visitor<'_, '_, '_> {
         }
     }
 
-    fn visit_part(&mut self, name: &str, part: &str, id: ObjectId, depth: usize) -> Result<(), Problem> {
+    fn visit_part(&mut self, name: &str, part: &str, id: ObjectId, depth: usize) -> Result<(), FormatError> {
         self.budget.take((name.len() + part.len()) as u64)?;
         let path = if name.is_empty() { part.to_string() } else { format!("{name}.{part}") };
         self.visit(&path, id, depth + 1)
     }
 
-    fn key(&self, id: ObjectId) -> Result<String, Problem> {
+    fn key(&self, id: ObjectId) -> Result<String, FormatError> {
         match (self.pickle.heap.text(id), self.pickle.heap.get(id)) {
             (Some(text), _) => Ok(text.to_string()),
             (None, Object::Int(number)) => Ok(number.to_string()),
-            _ => Err(Problem::Content("dictionary keys must be text or integers".into())),
+            _ => Err(FormatError::Content("dictionary keys must be text or integers".into())),
         }
     }
 
-    fn add(&mut self, name: &str, tensor: Tensor) -> Result<(), Problem> {
+    fn add(&mut self, name: &str, tensor: Tensor) -> Result<(), FormatError> {
         match self.tensors.insert(name.to_string(), tensor) {
             None => Ok(()),
-            Some(_) => Err(Problem::Duplicate { name: name.to_string() }),
+            Some(_) => Err(FormatError::Duplicate { name: name.to_string() }),
         }
     }
 
-    fn view(&mut self, name: &str, view: &View) -> Result<Tensor, Problem> {
+    fn view(&mut self, name: &str, view: &View) -> Result<Tensor, FormatError> {
         let Object::Storage(storage) = self.pickle.heap.get(view.storage) else {
             unreachable!("`Heap::view` makes views of storages only")
         };
@@ -105,7 +105,7 @@ impl Visitor<'_, '_, '_> {
         gather(name, bytes, storage.dtype, view.offset, &view.extents, &view.strides, self.budget)
     }
 
-    fn array(&mut self, name: &str, array: &Array) -> Result<Tensor, Problem> {
+    fn array(&mut self, name: &str, array: &Array) -> Result<Tensor, FormatError> {
         let pickle = self.pickle;
         let &Object::ElementType(element_type) = pickle.heap.get(array.element_type) else {
             return Err(invalid(name, "its element type is missing"));
@@ -139,8 +139,8 @@ impl Visitor<'_, '_, '_> {
     }
 }
 
-fn invalid(name: &str, problem: &str) -> Problem {
-    Problem::Tensor { name: name.to_string(), problem: problem.to_string() }
+fn invalid(name: &str, problem: &str) -> FormatError {
+    FormatError::Tensor { name: name.to_string(), problem: problem.to_string() }
 }
 
 /// Copies a strided view of `bytes` to a row-major tensor. `offset` and `strides` count elements.
@@ -152,7 +152,7 @@ fn gather(
     extents: &[usize],
     strides: &[usize],
     budget: &mut Budget,
-) -> Result<Tensor, Problem> {
+) -> Result<Tensor, FormatError> {
     let size = dtype.size().0 as usize;
     let shape = Shape::from(extents);
     let elements = shape.elements();

@@ -52,7 +52,7 @@ pub fn read(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, W
 /// As [`read`], and if the budget is exceeded.
 pub fn read_within(path_name: &str, bytes: &[u8], load: &LoadBudget) -> Result<BTreeMap<String, Tensor>, WeightsError> {
     let tensors = read_any(path_name, bytes, load).and_then(|tensors| match tensors.is_empty() {
-        true => Err(Problem::Empty),
+        true => Err(FormatError::Empty),
         false => Ok(tensors),
     });
     tensors.map_err(|problem| WeightsError { file: path_name.to_string(), problem: problem.into() })
@@ -65,13 +65,13 @@ pub struct WeightsError {
     /// The file's name as passed in.
     pub file: String,
     /// The reason.
-    pub problem: Box<Problem>,
+    pub problem: Box<FormatError>,
 }
 
 /// Reason why a file of tensors cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages are the documentation")]
-pub enum Problem {
+pub enum FormatError {
     #[error("must be safetensors, .npz, .npy, .pth, .params or a pickle of arrays")]
     Unknown,
     #[error("must contain at least one tensor, found none")]
@@ -131,21 +131,21 @@ impl Budget<'_> {
     ///
     /// # Errors
     /// If less is left.
-    fn take(&mut self, size_bytes: u64) -> Result<(), Problem> {
-        let refused = Problem::Limit { limit: self.limit, unit: "bytes" };
+    fn take(&mut self, size_bytes: u64) -> Result<(), FormatError> {
+        let refused = FormatError::Limit { limit: self.limit, unit: "bytes" };
         self.left = self.left.checked_sub(size_bytes).ok_or(refused)?;
         Ok(self.load.take(Bytes(size_bytes))?)
     }
 }
 
-fn read_any(path_name: &str, bytes: &[u8], load: &LoadBudget) -> Result<BTreeMap<String, Tensor>, Problem> {
+fn read_any(path_name: &str, bytes: &[u8], load: &LoadBudget) -> Result<BTreeMap<String, Tensor>, FormatError> {
     let mut budget = Budget::for_file(bytes.len(), load);
     if bytes.starts_with(b"PK\x03\x04") {
         return archive::read(bytes, &mut budget);
     }
     if bytes.starts_with(b"\x93NUMPY") {
         budget.take(bytes.len() as u64)?;
-        let tensor = npy::read(bytes).map_err(|error| Problem::Npy { entry: path_name.to_string(), error })?;
+        let tensor = npy::read(bytes).map_err(|error| FormatError::Npy { entry: path_name.to_string(), error })?;
         return Ok(BTreeMap::from([(stem(path_name).to_string(), tensor)]));
     }
     if bytes.starts_with(params::MAGIC) {
@@ -164,11 +164,11 @@ fn read_any(path_name: &str, bytes: &[u8], load: &LoadBudget) -> Result<BTreeMap
     match extension(path_name).as_str() {
         "pkl" | "pickle" => read_pickle(bytes, &mut budget),
         "safetensors" => safetensors::read(bytes, &mut budget),
-        _ => Err(Problem::Unknown),
+        _ => Err(FormatError::Unknown),
     }
 }
 
-fn read_pickle(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
+fn read_pickle(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, FormatError> {
     let pickle = pickle::load(bytes, budget)?;
     flatten::flatten(&pickle, &BTreeMap::new(), budget)
 }

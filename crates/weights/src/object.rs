@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use types::{DType, Map, entity};
 
-use crate::{Budget, Problem, npy};
+use crate::{Budget, FormatError, npy};
 
 entity!(
     /// An object of one pickle.
@@ -99,7 +99,7 @@ impl Callable {
     ///
     /// # Errors
     /// If the function is not in the list.
-    pub(super) fn find(module: &str, name: &str) -> Result<Callable, Problem> {
+    pub(super) fn find(module: &str, name: &str) -> Result<Callable, FormatError> {
         // NumPy 2 moved `numpy.core` to `numpy._core`.
         let core = module.strip_prefix("numpy._core.").or_else(|| module.strip_prefix("numpy.core."));
         Ok(match (module, core, name) {
@@ -122,7 +122,7 @@ impl Callable {
             ("torch", _, "LongStorage") => Callable::Storage(DType::I64),
             ("torch", _, "ByteStorage") => Callable::Storage(DType::U8),
             ("torch", _, "BoolStorage") => Callable::Storage(DType::Bool),
-            _ => return Err(Problem::Forbidden { name: format!("{module}.{name}") }),
+            _ => return Err(FormatError::Forbidden { name: format!("{module}.{name}") }),
         })
     }
 }
@@ -132,9 +132,9 @@ impl Callable {
 pub(super) struct Heap<'a>(Map<ObjectId, Object<'a>>);
 
 impl<'a> Heap<'a> {
-    pub(super) fn push(&mut self, object: Object<'a>) -> Result<ObjectId, Problem> {
+    pub(super) fn push(&mut self, object: Object<'a>) -> Result<ObjectId, FormatError> {
         if OBJECTS_MAX <= self.0.len() {
-            return Err(Problem::Limit { limit: OBJECTS_MAX as u64, unit: "objects" });
+            return Err(FormatError::Limit { limit: OBJECTS_MAX as u64, unit: "objects" });
         }
         Ok(self.0.push(object))
     }
@@ -201,7 +201,7 @@ impl<'a> Heap<'a> {
         callable: Callable,
         args: &[ObjectId],
         budget: &mut Budget,
-    ) -> Result<Option<ObjectId>, Problem> {
+    ) -> Result<Option<ObjectId>, FormatError> {
         let object = match callable {
             Callable::RebuildParameter => {
                 return Ok(args.first().copied().filter(|&id| matches!(self.get(id), Object::View(_))));
@@ -261,7 +261,7 @@ impl<'a> Heap<'a> {
             .then_some(Storage { key: self.text(items[2])?.to_string(), dtype })
     }
 
-    fn ordered_dict(&self, args: &[ObjectId], budget: &mut Budget) -> Result<Option<Object<'a>>, Problem> {
+    fn ordered_dict(&self, args: &[ObjectId], budget: &mut Budget) -> Result<Option<Object<'a>>, FormatError> {
         let Some(&pairs) = args.first() else { return Ok(Some(Object::Dict(vec![]))) };
         let (Object::List(pairs) | Object::Tuple(pairs)) = self.get(pairs) else { return Ok(None) };
         budget.take(8 * pairs.len() as u64)?;
@@ -272,7 +272,7 @@ impl<'a> Heap<'a> {
         Ok(pairs.iter().map(pair).collect::<Option<_>>().map(Object::Dict))
     }
 
-    fn encode(&self, args: &[ObjectId], budget: &mut Budget) -> Result<Option<Object<'a>>, Problem> {
+    fn encode(&self, args: &[ObjectId], budget: &mut Budget) -> Result<Option<Object<'a>>, FormatError> {
         let &[text, encoding] = args else { return Ok(None) };
         let (Object::Text(text), Some("latin1" | "latin-1")) = (self.get(text), self.text(encoding)) else {
             return Ok(None);
@@ -282,11 +282,11 @@ impl<'a> Heap<'a> {
         Ok(bytes.map(|bytes| Object::Bytes(bytes.into())))
     }
 
-    fn element_type(&self, args: &[ObjectId]) -> Result<Option<Object<'a>>, Problem> {
+    fn element_type(&self, args: &[ObjectId]) -> Result<Option<Object<'a>>, FormatError> {
         let Some(name) = args.first().and_then(|&id| self.text(id)) else { return Ok(None) };
         let big_endian = name.starts_with('>');
         let dtype = npy::dtype_of_code(name.trim_start_matches(['<', '>', '=', '|']))
-            .ok_or_else(|| Problem::ElementType { name: name.chars().take(32).collect() })?;
+            .ok_or_else(|| FormatError::ElementType { name: name.chars().take(32).collect() })?;
         Ok(Some(Object::ElementType(ElementType { dtype, big_endian })))
     }
 

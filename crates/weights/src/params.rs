@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use types::{DType, Shape, Tensor};
 
-use crate::{Budget, Problem};
+use crate::{Budget, FormatError};
 
 /// The first bytes of a `.params` file.
 pub(super) const MAGIC: &[u8] = &0x112u64.to_le_bytes();
@@ -28,7 +28,7 @@ const V3: u32 = 0xF993_FACA;
 const RANK_MAX: i64 = 32;
 
 /// The arrays of a file by name, without the prefixes `arg:` and `aux:`; by position if it has no names.
-pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
+pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, FormatError> {
     let mut reader = Reader { bytes, at: 0 };
     reader.u64("the head")?;
     reader.u64("the head")?;
@@ -41,7 +41,7 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
     }
     let names = reader.u64("the number of names")?;
     if names != 0 && names != count {
-        return Err(Problem::Content(format!(
+        return Err(FormatError::Content(format!(
             "the number of names must be 0 or that of the arrays, {count}, got {names}"
         )));
     }
@@ -54,15 +54,15 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
             Array::Empty => continue,
             Array::Sparse(kind) => {
                 let problem = format!("must be dense, got {kind}; save it with `.tostype('default')`");
-                return Err(Problem::Tensor { name: short.to_string(), problem });
+                return Err(FormatError::Tensor { name: short.to_string(), problem });
             }
         };
         if tensors.insert(short.to_string(), array).is_some() {
-            return Err(Problem::Duplicate { name: short.to_string() });
+            return Err(FormatError::Duplicate { name: short.to_string() });
         }
     }
     if reader.at != bytes.len() {
-        return Err(Problem::Malformed { at: reader.at, reason: "the file must end after the last name" });
+        return Err(FormatError::Malformed { at: reader.at, reason: "the file must end after the last name" });
     }
     Ok(tensors)
 }
@@ -116,20 +116,20 @@ enum Array {
 /// An error that still needs the name of its array.
 enum ArrayError {
     Array(String),
-    File(Problem),
+    File(FormatError),
 }
 
 impl ArrayError {
-    fn of(self, ix: u64) -> Problem {
+    fn of(self, ix: u64) -> FormatError {
         match self {
-            ArrayError::Array(problem) => Problem::Tensor { name: ix.to_string(), problem },
+            ArrayError::Array(problem) => FormatError::Tensor { name: ix.to_string(), problem },
             ArrayError::File(problem) => problem,
         }
     }
 }
 
-impl From<Problem> for ArrayError {
-    fn from(problem: Problem) -> ArrayError {
+impl From<FormatError> for ArrayError {
+    fn from(problem: FormatError) -> ArrayError {
         ArrayError::File(problem)
     }
 }
@@ -140,34 +140,34 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: u64, part: &'static str) -> Result<&'a [u8], Problem> {
+    fn take(&mut self, count: u64, part: &'static str) -> Result<&'a [u8], FormatError> {
         let rest = &self.bytes[self.at..];
         let count = usize::try_from(count).ok().filter(|&count| count <= rest.len());
-        let taken = &rest[..count.ok_or(Problem::Truncated { part })?];
+        let taken = &rest[..count.ok_or(FormatError::Truncated { part })?];
         self.at += taken.len();
         Ok(taken)
     }
 
-    fn number<const N: usize>(&mut self, part: &'static str) -> Result<[u8; N], Problem> {
+    fn number<const N: usize>(&mut self, part: &'static str) -> Result<[u8; N], FormatError> {
         Ok(self.take(N as u64, part)?.try_into().expect("`N` bytes were taken"))
     }
 
-    fn u32(&mut self, part: &'static str) -> Result<u32, Problem> {
+    fn u32(&mut self, part: &'static str) -> Result<u32, FormatError> {
         Ok(u32::from_le_bytes(self.number(part)?))
     }
 
-    fn i32(&mut self, part: &'static str) -> Result<i32, Problem> {
+    fn i32(&mut self, part: &'static str) -> Result<i32, FormatError> {
         Ok(i32::from_le_bytes(self.number(part)?))
     }
 
-    fn u64(&mut self, part: &'static str) -> Result<u64, Problem> {
+    fn u64(&mut self, part: &'static str) -> Result<u64, FormatError> {
         Ok(u64::from_le_bytes(self.number(part)?))
     }
 
-    fn name(&mut self) -> Result<String, Problem> {
+    fn name(&mut self) -> Result<String, FormatError> {
         let (at, length) = (self.at, self.u64("a name")?);
         let name = self.take(length, "a name")?;
-        String::from_utf8(name.to_vec()).map_err(|_| Problem::Malformed { at, reason: "a name must be UTF-8" })
+        String::from_utf8(name.to_vec()).map_err(|_| FormatError::Malformed { at, reason: "a name must be UTF-8" })
     }
 
     fn array(&mut self, budget: &mut Budget) -> Result<Array, ArrayError> {
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
     fn elements(&mut self, dtype: DType, shape: &Shape) -> Result<&'a [u8], ArrayError> {
         let elements = shape.iter().try_fold(1u64, |product, &extent| product.checked_mul(extent as u64));
         let size = elements.and_then(|elements| elements.checked_mul(dtype.size().0));
-        Ok(self.take(size.ok_or(Problem::Truncated { part: "an array's elements" })?, "an array's elements")?)
+        Ok(self.take(size.ok_or(FormatError::Truncated { part: "an array's elements" })?, "an array's elements")?)
     }
 
     fn shape(&mut self) -> Result<Option<Shape>, ArrayError> {
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
     fn extents(
         &mut self,
         rank: i64,
-        mut next: impl FnMut(&mut Self) -> Result<i64, Problem>,
+        mut next: impl FnMut(&mut Self) -> Result<i64, FormatError>,
     ) -> Result<Option<Shape>, ArrayError> {
         if rank == -1 {
             return Ok(None);

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::object::{Callable, Heap, Object, ObjectId};
-use crate::{Budget, Problem};
+use crate::{Budget, FormatError};
 
 /// The content of a pickle.
 pub(super) struct Pickle<'a> {
@@ -20,7 +20,7 @@ pub(super) struct Pickle<'a> {
 }
 
 /// Runs the pickle at the start of `bytes`.
-pub(super) fn load<'a>(bytes: &'a [u8], budget: &mut Budget) -> Result<Pickle<'a>, Problem> {
+pub(super) fn load<'a>(bytes: &'a [u8], budget: &mut Budget) -> Result<Pickle<'a>, FormatError> {
     let mut machine = Machine {
         file: Reader { bytes, at: 0 },
         heap: Heap::default(),
@@ -49,7 +49,7 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    fn step(&mut self, opcode: u8, at: usize, budget: &mut Budget) -> Result<(), Problem> {
+    fn step(&mut self, opcode: u8, at: usize, budget: &mut Budget) -> Result<(), FormatError> {
         match opcode {
             // Protocol and frames.
             0x80 => match self.file.array()? {
@@ -116,7 +116,8 @@ impl<'a> Machine<'a> {
             // Bytes; `S`, `T` and `U` are strings of Python 2, which are bytes.
             b'S' => {
                 let line = self.file.line()?;
-                let bytes = unquote(line).ok_or(Problem::Malformed { at, reason: "a quoted string is malformed" })?;
+                let bytes =
+                    unquote(line).ok_or(FormatError::Malformed { at, reason: "a quoted string is malformed" })?;
                 self.push(Object::Bytes(bytes.into()))
             }
             b'U' | b'C' => self.push_bytes(1),
@@ -127,7 +128,7 @@ impl<'a> Machine<'a> {
             b'V' => {
                 let line = self.file.line()?;
                 let text =
-                    unescape(line).ok_or(Problem::Malformed { at, reason: "an escape sequence is malformed" })?;
+                    unescape(line).ok_or(FormatError::Malformed { at, reason: "an escape sequence is malformed" })?;
                 self.push(Object::Text(text.into()))
             }
             0x8c => self.push_text(1),
@@ -234,15 +235,15 @@ impl<'a> Machine<'a> {
                     None => self.malformed("a persistent id must be that of a storage"),
                 }
             }
-            _ => Err(Problem::Opcode { opcode, at }),
+            _ => Err(FormatError::Opcode { opcode, at }),
         }
     }
 
-    fn malformed<T>(&self, reason: &'static str) -> Result<T, Problem> {
-        Err(Problem::Malformed { at: self.file.at, reason })
+    fn malformed<T>(&self, reason: &'static str) -> Result<T, FormatError> {
+        Err(FormatError::Malformed { at: self.file.at, reason })
     }
 
-    fn push(&mut self, object: Object<'a>) -> Result<(), Problem> {
+    fn push(&mut self, object: Object<'a>) -> Result<(), FormatError> {
         let id = self.heap.push(object)?;
         self.stack.push(id);
         Ok(())
@@ -253,27 +254,27 @@ impl<'a> Machine<'a> {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    fn top(&self) -> Result<ObjectId, Problem> {
+    fn top(&self) -> Result<ObjectId, FormatError> {
         match self.stack[self.floor()..].last() {
             Some(&id) => Ok(id),
             None => self.malformed("the pickle's stack is empty"),
         }
     }
 
-    fn pop(&mut self) -> Result<ObjectId, Problem> {
+    fn pop(&mut self) -> Result<ObjectId, FormatError> {
         let top = self.top()?;
         self.stack.pop();
         Ok(top)
     }
 
-    fn pop_many(&mut self, count: usize) -> Result<Vec<ObjectId>, Problem> {
+    fn pop_many(&mut self, count: usize) -> Result<Vec<ObjectId>, FormatError> {
         match self.stack.len().checked_sub(count) {
             Some(start) if self.floor() <= start => Ok(self.stack.drain(start..).collect()),
             _ => self.malformed("the pickle's stack is empty"),
         }
     }
 
-    fn pop_to_mark(&mut self) -> Result<Vec<ObjectId>, Problem> {
+    fn pop_to_mark(&mut self) -> Result<Vec<ObjectId>, FormatError> {
         match self.marks.pop() {
             // No opcode pops below a mark, so the mark is inside the stack.
             Some(mark) => Ok(self.stack.drain(mark..).collect()),
@@ -281,7 +282,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn push_decimal(&mut self, line: &[u8]) -> Result<(), Problem> {
+    fn push_decimal(&mut self, line: &[u8]) -> Result<(), FormatError> {
         match std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()) {
             Some(value) => self.push(Object::Int(value)),
             None if !line.is_empty() && line.iter().all(|byte| matches!(byte, b'-' | b'0'..=b'9')) => {
@@ -292,7 +293,7 @@ impl<'a> Machine<'a> {
     }
 
     /// An integer of `length` bytes, in two's complement.
-    fn push_long(&mut self, length: usize) -> Result<(), Problem> {
+    fn push_long(&mut self, length: usize) -> Result<(), FormatError> {
         let bytes = self.file.take(length)?;
         if 8 < length {
             return self.push(Object::Number);
@@ -304,13 +305,13 @@ impl<'a> Machine<'a> {
     }
 
     /// Bytes with a length prefix of `width` bytes.
-    fn push_bytes(&mut self, width: usize) -> Result<(), Problem> {
+    fn push_bytes(&mut self, width: usize) -> Result<(), FormatError> {
         let length = self.file.size(width)?;
         let bytes = self.file.take(length)?;
         self.push(Object::Bytes(Cow::Borrowed(bytes)))
     }
 
-    fn push_text(&mut self, width: usize) -> Result<(), Problem> {
+    fn push_text(&mut self, width: usize) -> Result<(), FormatError> {
         let length = self.file.size(width)?;
         match std::str::from_utf8(self.file.take(length)?) {
             Ok(text) => self.push(Object::Text(Cow::Borrowed(text))),
@@ -318,7 +319,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn append(&mut self, new: Vec<ObjectId>) -> Result<(), Problem> {
+    fn append(&mut self, new: Vec<ObjectId>) -> Result<(), FormatError> {
         let list = self.top()?;
         match self.heap.get_mut(list) {
             Object::List(items) => {
@@ -329,7 +330,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn set(&mut self, new: Vec<ObjectId>) -> Result<(), Problem> {
+    fn set(&mut self, new: Vec<ObjectId>) -> Result<(), FormatError> {
         let dict = self.top()?;
         match self.heap.get_mut(dict) {
             Object::Dict(pairs) if new.len().is_multiple_of(2) => {
@@ -340,13 +341,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn memorize(&mut self, slot: usize) -> Result<(), Problem> {
+    fn memorize(&mut self, slot: usize) -> Result<(), FormatError> {
         let top = self.top()?;
         self.memo.insert(slot, top);
         Ok(())
     }
 
-    fn recall(&mut self, slot: usize) -> Result<(), Problem> {
+    fn recall(&mut self, slot: usize) -> Result<(), FormatError> {
         match self.memo.get(&slot) {
             Some(&id) => {
                 self.stack.push(id);
@@ -356,7 +357,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn call(&mut self, budget: &mut Budget) -> Result<(), Problem> {
+    fn call(&mut self, budget: &mut Budget) -> Result<(), FormatError> {
         let operands = self.pop_many(2)?;
         let &Object::Callable(callable) = self.heap.get(operands[0]) else {
             return self.malformed("the target of a call must be a function");
@@ -383,34 +384,34 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Problem> {
-        let taken = self.bytes[self.at..].get(..count).ok_or(Problem::Truncated { part: "a pickle" })?;
+    fn take(&mut self, count: usize) -> Result<&'a [u8], FormatError> {
+        let taken = self.bytes[self.at..].get(..count).ok_or(FormatError::Truncated { part: "a pickle" })?;
         self.at += count;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
         Ok(self.take(N)?.try_into().expect("`N` bytes were taken"))
     }
 
     /// An unsigned little-endian number of `width` bytes, at most 8.
-    fn size(&mut self, width: usize) -> Result<usize, Problem> {
+    fn size(&mut self, width: usize) -> Result<usize, FormatError> {
         let bytes = self.take(width)?;
         Ok(bytes.iter().rev().fold(0, |sum, &byte| (sum << 8) | usize::from(byte)))
     }
 
     /// Bytes up to the next newline, which is consumed.
-    fn line(&mut self) -> Result<&'a [u8], Problem> {
+    fn line(&mut self) -> Result<&'a [u8], FormatError> {
         let rest = &self.bytes[self.at..];
-        let end = rest.iter().position(|&byte| byte == b'\n').ok_or(Problem::Truncated { part: "a pickle" })?;
+        let end = rest.iter().position(|&byte| byte == b'\n').ok_or(FormatError::Truncated { part: "a pickle" })?;
         self.at += end + 1;
         Ok(&rest[..end])
     }
 
-    fn decimal(&mut self) -> Result<usize, Problem> {
+    fn decimal(&mut self) -> Result<usize, FormatError> {
         let line = self.line()?;
         let number = std::str::from_utf8(line).ok().and_then(|text| text.parse().ok());
-        number.ok_or(Problem::Malformed { at: self.at, reason: "an integer is malformed" })
+        number.ok_or(FormatError::Malformed { at: self.at, reason: "an integer is malformed" })
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::{Dtype, SafeTensors};
 use types::{DType, Tensor};
 
-use crate::{Budget, Problem};
+use crate::{Budget, FormatError};
 
 /// Whether `bytes` begin with a header length that fits the file, followed by JSON.
 pub(super) fn matches(bytes: &[u8]) -> bool {
@@ -13,14 +13,15 @@ pub(super) fn matches(bytes: &[u8]) -> bool {
     rest.first() == Some(&b'{') && u64::from_le_bytes(*length) <= rest.len() as u64
 }
 
-pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
-    let file = SafeTensors::deserialize(bytes).map_err(|error| Problem::SafeTensors(error.to_string()))?;
+pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, FormatError> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| FormatError::SafeTensors(error.to_string()))?;
     let mut tensors = BTreeMap::new();
     for (name, view) in file.tensors() {
-        let dtype = dtype(view.dtype()).ok_or_else(|| Problem::ElementType { name: format!("{:?}", view.dtype()) })?;
+        let dtype =
+            dtype(view.dtype()).ok_or_else(|| FormatError::ElementType { name: format!("{:?}", view.dtype()) })?;
         budget.take(view.data().len() as u64)?;
         let tensor = Tensor::from_le_bytes(dtype, view.shape().into(), view.data())
-            .map_err(|error| Problem::Tensor { name: name.clone(), problem: error.to_string() })?;
+            .map_err(|error| FormatError::Tensor { name: name.clone(), problem: error.to_string() })?;
         tensors.insert(name, tensor);
     }
     Ok(tensors)

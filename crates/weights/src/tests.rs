@@ -97,7 +97,7 @@ fn array_longer_than_its_file_is_refused() {
         let mut bytes = V1.to_vec();
         bytes[at..at + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
         let error = *read("net-0000.params", &bytes).unwrap_err().problem;
-        assert!(matches!(error, Problem::Truncated { .. } | Problem::Tensor { .. }), "{at}: {error}");
+        assert!(matches!(error, FormatError::Truncated { .. } | FormatError::Tensor { .. }), "{at}: {error}");
     }
 }
 
@@ -111,7 +111,7 @@ fn safetensors_is_read() {
 fn calls_of_other_functions_are_refused() {
     let check = |bytes: &[u8], name: &str| {
         let error = read("evil.pkl", bytes).unwrap_err();
-        assert_eq!(*error.problem, Problem::Forbidden { name: name.into() });
+        assert_eq!(*error.problem, FormatError::Forbidden { name: name.into() });
         let message = format!(
             "`evil.pkl`: the pickle calls `{name}`, which does not build tensors; convert the file to safetensors"
         );
@@ -126,23 +126,23 @@ fn calls_of_other_functions_are_refused() {
 
 #[test]
 fn files_without_tensors_are_refused() {
-    let check = |name: &str, bytes: &[u8], want: Problem| assert_eq!(*read(name, bytes).unwrap_err().problem, want);
-    check("a.txt", b"hello", Problem::Unknown);
-    check("a.onnx", b"", Problem::Unknown);
-    check("a.pkl", b"", Problem::Truncated { part: "a pickle" });
-    check("a.pkl", b"\x80\x02}.", Problem::Empty);
-    check("a.pkl", b"\x80\x02K\x01.", Problem::Empty);
-    check("a.pkl", b"\x80\x02\x8f.", Problem::Opcode { opcode: 0x8f, at: 2 });
-    check("a.pkl", b"\x80\x06.", Problem::Malformed { at: 2, reason: "the pickle protocol must be at most 5" });
-    check("a.pkl", b"\x80\x02(0.", Problem::Malformed { at: 4, reason: "the pickle's stack is empty" });
-    check("a.pkl", b"\x80\x02h\x05.", Problem::Malformed { at: 4, reason: "the memo has no such entry" });
+    let check = |name: &str, bytes: &[u8], want: FormatError| assert_eq!(*read(name, bytes).unwrap_err().problem, want);
+    check("a.txt", b"hello", FormatError::Unknown);
+    check("a.onnx", b"", FormatError::Unknown);
+    check("a.pkl", b"", FormatError::Truncated { part: "a pickle" });
+    check("a.pkl", b"\x80\x02}.", FormatError::Empty);
+    check("a.pkl", b"\x80\x02K\x01.", FormatError::Empty);
+    check("a.pkl", b"\x80\x02\x8f.", FormatError::Opcode { opcode: 0x8f, at: 2 });
+    check("a.pkl", b"\x80\x06.", FormatError::Malformed { at: 2, reason: "the pickle protocol must be at most 5" });
+    check("a.pkl", b"\x80\x02(0.", FormatError::Malformed { at: 4, reason: "the pickle's stack is empty" });
+    check("a.pkl", b"\x80\x02h\x05.", FormatError::Malformed { at: 4, reason: "the memo has no such entry" });
 }
 
 #[test]
 fn views_beyond_their_storage_are_refused() {
     let check = |view: &[u8]| {
         let error = *read("a.pth", &legacy(view)).unwrap_err().problem;
-        assert!(matches!(error, Problem::Tensor { .. } | Problem::Malformed { .. }), "{error}");
+        assert!(matches!(error, FormatError::Tensor { .. } | FormatError::Malformed { .. }), "{error}");
     };
     check(b"K\x01K\x02K\x03\x86K\x01K\x02\x86");
     check(b"K\x00K\x02K\x03\x86K\x01K\x03\x86");
@@ -155,21 +155,21 @@ fn views_beyond_their_storage_are_refused() {
 fn memory_is_bounded_by_the_file_length() {
     // A stride of 0: a billion elements of one.
     let error = *read("a.pth", &legacy(b"K\x00J\x00\xca\x9a\x3b\x85K\x00\x85")).unwrap_err().problem;
-    assert!(matches!(error, Problem::Limit { unit: "bytes", .. }), "{error}");
+    assert!(matches!(error, FormatError::Limit { unit: "bytes", .. }), "{error}");
 
     // Each list contains the previous one twice: 2^30 leaves.
     let mut bomb = b"\x80\x02]q\x00".to_vec();
     (0..30).for_each(|_| bomb.extend(b"]q\x01(h\x00h\x00eq\x00"));
     bomb.push(b'.');
-    assert!(matches!(*read("a.pkl", &bomb).unwrap_err().problem, Problem::Limit { .. }));
+    assert!(matches!(*read("a.pkl", &bomb).unwrap_err().problem, FormatError::Limit { .. }));
 
     // A list that contains itself.
-    assert!(matches!(*read("a.pkl", b"\x80\x02]q\x00h\x00a.").unwrap_err().problem, Problem::Limit { .. }));
+    assert!(matches!(*read("a.pkl", b"\x80\x02]q\x00h\x00a.").unwrap_err().problem, FormatError::Limit { .. }));
 
     // Zeros beyond the budget, which compress to almost nothing.
     let zeros = npy::write(&Tensor::full(Shape::from([70 << 20]), 0u8));
     let error = *read("a.npz", &archive(&[("a.npy", &zeros)])).unwrap_err().problem;
-    assert!(matches!(error, Problem::Limit { unit: "bytes", .. }), "{error}");
+    assert!(matches!(error, FormatError::Limit { unit: "bytes", .. }), "{error}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use ir::{Graph, Op, ValueId, ops};
 use smallvec::{SmallVec, smallvec};
 use types::{Scope, Shape, Tensor, pointwise};
 
-use crate::{Init, Weights, ZooError};
+use crate::{Init, ParameterSource, ZooError};
 
 /// How a family of networks calls its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ pub struct Builder<'w> {
     pub(crate) graph: Graph,
     network: &'static str,
     dialect: Dialect,
-    weights: &'w mut dyn Weights,
+    weights: &'w mut dyn ParameterSource,
     /// Outputs besides the one that a network yields.
     pub(crate) also: Vec<(&'static str, ValueId)>,
     /// Matrices that are the transposes of the parameters of their names.
@@ -140,7 +140,7 @@ pub struct Builder<'w> {
 }
 
 impl<'w> Builder<'w> {
-    pub(crate) fn new(network: &'static str, dialect: Dialect, weights: &'w mut dyn Weights) -> Builder<'w> {
+    pub(crate) fn new(network: &'static str, dialect: Dialect, weights: &'w mut dyn ParameterSource) -> Builder<'w> {
         Builder { graph: Graph::new(network), network, dialect, weights, also: Vec::new(), transposed: BTreeSet::new() }
     }
 
@@ -454,7 +454,7 @@ impl<'w> Builder<'w> {
 pub(crate) fn transposed(matrix: &Tensor) -> Tensor {
     const TILE: usize = 16;
     let (rows, columns) = (matrix.shape()[0], matrix.shape()[1]);
-    let items: &[f32] = matrix.as_slice().expect("`Weights::take` gives f32");
+    let items: &[f32] = matrix.as_slice().expect("`ParameterSource::take` gives f32");
     let mut out = vec![0.0f32; items.len()];
     for row_start in (0..rows).step_by(TILE) {
         for column_start in (0..columns).step_by(TILE) {

@@ -1,6 +1,6 @@
 //! Named networks: each is a small function over a [`Builder`] that yields a graph.
 //!
-//! - [`list`] has all networks; [`build`] builds one with [`Weights`] from a seed, a file or another source.
+//! - [`list`] has all networks; [`build`] builds one with [`ParameterSource`] from a seed, a file or another source.
 //! - There are torchvision's networks, all of gluon's `model_zoo.vision` (`gluon/resnet50_v1`), those of the Deep Learning
 //!   Benchmarking Suite (`dlbs/resnet50`) and four that read words or patches.
 //! - Parameters are called as where a network comes from (torchvision's `state_dict`, gluon's `save_parameters`, MXNet's
@@ -12,11 +12,11 @@
 //! Adding a network: a file under `networks/`, a row in `list.rs`. Nothing here reads files.
 //!
 //! ```
-//! use prestow_zoo::{Options, Seeded, build};
+//! use prestow_zoo::{NetworkOptions, Seeded, build};
 //!
-//! let model = build("lenet", 1, &mut Seeded(1), &Options::default()).unwrap();
+//! let model = build("lenet", 1, &mut Seeded(1), &NetworkOptions::default()).unwrap();
 //! assert_eq!(model.graph.parameters(), 61_706);
-//! assert!(build("lenat", 1, &mut Seeded(1), &Options::default()).unwrap_err().to_string().contains("lenet"));
+//! assert!(build("lenat", 1, &mut Seeded(1), &NetworkOptions::default()).unwrap_err().to_string().contains("lenet"));
 //! ```
 
 mod builder;
@@ -37,11 +37,11 @@ pub use init::Init;
 pub use list::{Input, Spec, find, is_in_collection, list};
 pub use names::Names;
 pub use pretrained::{ImageInputs, Pretrained, Tensors, labels, pretrained};
-pub use weights::{InitialWeights, Named, Seeded, Weights};
+pub use weights::{InitialWeights, Named, ParameterSource, Seeded};
 
 /// A built network.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Model {
+pub struct Network {
     /// The inputs and the output of its [`Spec`].
     ///
     /// Learned parameters are weights and running statistics of batch norms are constants, so that
@@ -55,7 +55,7 @@ pub struct Model {
     pub moving: Moving,
 }
 
-impl Model {
+impl Network {
     /// The network with the facts that training uses. The networks of this list have no dropout.
     pub fn into_trainable(self) -> Trainable {
         let norms = self.graph.nodes().values().filter(|node| matches!(node.op, Op::BatchNorm(_)));
@@ -64,9 +64,9 @@ impl Model {
     }
 }
 
-/// Options that differ from the published network.
+/// NetworkOptions that differ from the published network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct NetworkOptions {
     /// The function after the last layer.
     pub head: Head,
     /// Shapes of inputs by name, batch included, if not the published ones. Networks refuse shapes that they cannot
@@ -88,7 +88,12 @@ pub enum Head {
 ///
 /// # Errors
 /// A name that is not on the list, weights that are missing or do not fit, a shape that the network does not take.
-pub fn build(name: &str, batch: usize, weights: &mut dyn Weights, options: &Options) -> Result<Model, ZooError> {
+pub fn build(
+    name: &str,
+    batch: usize,
+    weights: &mut dyn ParameterSource,
+    options: &NetworkOptions,
+) -> Result<Network, ZooError> {
     let spec = find(name).ok_or_else(|| list::unknown(name))?;
     let mut model = assemble(spec, batch, weights, options, spec.network)?;
     if spec.imagenet {
@@ -102,10 +107,10 @@ pub fn build(name: &str, batch: usize, weights: &mut dyn Weights, options: &Opti
 fn assemble(
     spec: &Spec,
     batch: usize,
-    weights: &mut dyn Weights,
-    options: &Options,
-    network: list::Network,
-) -> Result<Model, ZooError> {
+    weights: &mut dyn ParameterSource,
+    options: &NetworkOptions,
+    network: list::BuildFn,
+) -> Result<Network, ZooError> {
     let mut builder = Builder::new(spec.name, spec.dialect, weights);
     if let Some(other) = options.shapes.keys().find(|name| spec.inputs.iter().all(|input| input.name != **name)) {
         let names: Vec<String> = spec.inputs.iter().map(|input| format!("`{}`", input.name)).collect();
@@ -131,7 +136,7 @@ fn assemble(
     outputs.iter().for_each(|&(name, value)| graph.value_mut(value).name = name.to_string());
     graph.set_outputs(outputs.into_iter().map(|(name, value)| (name.to_string(), value)).collect());
     let moving = Moving { unbiased: spec.dialect == builder::Dialect::Torch, ..Moving::default() };
-    Ok(Model { graph, preprocess: None, transposed, moving })
+    Ok(Network { graph, preprocess: None, transposed, moving })
 }
 
 impl Input {

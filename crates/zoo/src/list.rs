@@ -12,7 +12,7 @@ use crate::networks::{
 use crate::{Builder, ZooError};
 
 /// Appends a network to its inputs and yields its output.
-pub(crate) type Network = fn(&mut Builder, &[ValueId]) -> Result<ValueId, ZooError>;
+pub(crate) type BuildFn = fn(&mut Builder, &[ValueId]) -> Result<ValueId, ZooError>;
 
 /// One network.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub struct Spec {
     pub(crate) dialect: Dialect,
     /// Whether images are preprocessed as for torchvision's classifiers.
     pub(crate) imagenet: bool,
-    pub(crate) network: Network,
+    pub(crate) network: BuildFn,
 }
 
 /// An input of a network.
@@ -82,18 +82,18 @@ const RGB_231: &[Input] = &[picture(&[3, 231, 231])];
 const RGB_299: &[Input] = &[picture(&[3, 299, 299])];
 
 /// A network of torchvision.
-const fn row(name: &'static str, title: &'static str, parameters: u64, flops: u64, network: Network) -> Spec {
+const fn row(name: &'static str, title: &'static str, parameters: u64, flops: u64, network: BuildFn) -> Spec {
     let (inputs, output, dialect) = (RGB_224, "logits", Dialect::Torch);
     Spec { name, title, parameters, flops, inputs, output, dialect, imagenet: true, network }
 }
 
 /// A network of gluon's `model_zoo.vision`.
-const fn gluon(name: &'static str, title: &'static str, parameters: u64, flops: u64, network: Network) -> Spec {
+const fn gluon(name: &'static str, title: &'static str, parameters: u64, flops: u64, network: BuildFn) -> Spec {
     Spec { dialect: Dialect::Gluon, ..row(name, title, parameters, flops, network) }
 }
 
 /// A network of the Deep Learning Benchmarking Suite, at inference.
-const fn dlbs(name: &'static str, title: &'static str, parameters: u64, flops: u64, network: Network) -> Spec {
+const fn dlbs(name: &'static str, title: &'static str, parameters: u64, flops: u64, network: BuildFn) -> Spec {
     let (dialect, output) = (Dialect::Symbol, "probabilities");
     Spec { dialect, output, imagenet: false, ..row(name, title, parameters, flops, network) }
 }

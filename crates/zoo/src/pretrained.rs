@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use types::{ChannelOrder, Filter, Preprocess, Shape, Tensor};
 
-use crate::list::{Network, find, fold};
+use crate::list::{BuildFn, find, fold};
 use crate::networks::{bert, efficientnet_lite, squeezenet};
-use crate::{Head, Model, Named, Names, Options, ZooError, assemble};
+use crate::{Head, Named, Names, Network, NetworkOptions, ZooError, assemble};
 
 /// Tensors by name, as a file has them.
 pub type Tensors = BTreeMap<String, Tensor>;
@@ -22,7 +22,7 @@ pub struct Pretrained {
     pub adapt: fn(Tensors) -> Result<Tensors, ZooError>,
     /// For image classifiers.
     pub images: Option<ImageInputs>,
-    network: Network,
+    network: BuildFn,
 }
 
 /// The preprocessing that an image classifier was trained with.
@@ -107,20 +107,20 @@ impl Pretrained {
     ///
     /// # Errors
     /// Tensors that are missing or do not fit; a shape that may not be chosen.
-    pub fn build(&self, batch: usize, tensors: Tensors, shapes: BTreeMap<String, Shape>) -> Result<Model, ZooError> {
+    pub fn build(&self, batch: usize, tensors: Tensors, shapes: BTreeMap<String, Shape>) -> Result<Network, ZooError> {
         let spec = find(self.name).expect("every trained network is on the list");
-        let mut options = Options { shapes, ..Options::default() };
+        let mut options = NetworkOptions { shapes, ..NetworkOptions::default() };
         if let Some(ImageInputs { side, .. }) = self.images {
             if !options.shapes.is_empty() {
                 let problem = format!("its images are {side} x {side}, as it was trained");
                 return Err(ZooError::Input { network: spec.name, problem });
             }
             let input = Shape::from([batch, 3, side, side]);
-            options = Options { head: Head::Probabilities, shapes: [("input".to_string(), input)].into() };
+            options = NetworkOptions { head: Head::Probabilities, shapes: [("input".to_string(), input)].into() };
         }
         let mut weights = Named::new((self.adapt)(tensors)?);
         let model = assemble(spec, batch, &mut weights, &options, self.network)?;
-        Ok(Model { preprocess: self.images.map(|images| images.preprocess()), ..model })
+        Ok(Network { preprocess: self.images.map(|images| images.preprocess()), ..model })
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Weights`]: where a network's parameters come from.
+//! [`ParameterSource`]: where a network's parameters come from.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use types::{DType, Random, Shape, Tensor};
 use crate::{Init, ZooError};
 
 /// A source of parameters.
-pub trait Weights {
+pub trait ParameterSource {
     /// The `f32` tensor of the parameter `name`. Builders ask once for each; linear weights are `[out, in]`.
     fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError>;
 }
@@ -16,7 +16,7 @@ pub trait Weights {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeded(pub u64);
 
-impl Weights for Seeded {
+impl ParameterSource for Seeded {
     fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError> {
         Ok(init.draw(shape, &mut Random::for_name(self.0, name)))
     }
@@ -29,7 +29,7 @@ impl Weights for Seeded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitialWeights(pub u64);
 
-impl Weights for InitialWeights {
+impl ParameterSource for InitialWeights {
     fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError> {
         let uniform = |bound: f32| {
             let mut random = Random::for_name(self.0, name);
@@ -69,7 +69,7 @@ impl Named {
     }
 }
 
-impl Weights for Named {
+impl ParameterSource for Named {
     fn take(&mut self, name: &str, shape: &Shape, _init: Init) -> Result<Tensor, ZooError> {
         let Some(tensor) = self.0.remove(name) else {
             return Err(ZooError::Missing { name: name.to_string(), want: shape.clone() });

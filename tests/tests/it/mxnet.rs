@@ -93,7 +93,7 @@ fn fresh_exports_match_mxnet() {
         let params = format!("{name}.params");
         let saved = weights::read(&params, &read(params.clone())).unwrap_or_else(|error| panic!("{error}"));
         let mut saved = zoo::Named::new(saved);
-        let ours = zoo::build(&format!("gluon/{name}"), 1, &mut saved, &zoo::Options::default());
+        let ours = zoo::build(&format!("gluon/{name}"), 1, &mut saved, &zoo::NetworkOptions::default());
         let ours = ours.unwrap_or_else(|error| panic!("{name}: {error}")).graph;
         assert_eq!(saved.unused().count(), 0, "{name}");
         let largest = want.to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));

@@ -78,7 +78,7 @@ impl Drop for Peer {
 fn exports_match_onnxruntime() {
     let Some(peer) = Peer::new("exports_match_onnxruntime") else { return };
     for spec in zoo::list().iter().filter(|spec| 1 < effort() || spec.parameters < SMALL || spec.name == "sockeye") {
-        let graph = zoo::build(spec.name, 1, &mut Seeded(3), &zoo::Options::default());
+        let graph = zoo::build(spec.name, 1, &mut Seeded(3), &zoo::NetworkOptions::default());
         let graph = graph.expect("it is on the list").graph;
         let file = export::onnx(&graph).unwrap_or_else(|error| panic!("{}: {error}", spec.name));
         peer.compare(spec.name, &file, graph, &[]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use compiler::source::{Field, Remedy, Request, SourceError, Weights, load, load_mxnet, load_onnx};
+use compiler::source::{Field, Remedy, Request, SourceError, WeightSpec, load, load_mxnet, load_onnx};
 use load::{mxnet, onnx};
 use onnx_suite::model::{Dim, Model, info, node};
 use types::{DType, Shape};
@@ -36,7 +36,7 @@ fn errors_propose_remedies() {
     assert_eq!(remedies(symbol()), [Remedy::Set(Field::Params, "NET-0000.params".into())]);
     let without_shape = Request { params: Some(mnist("-0000.params")), ..symbol() };
     assert_eq!(remedies(without_shape), [Remedy::Set(Field::Shapes, "data=1x3x224x224".into())]);
-    let weights = Request { weights: Weights::Seed(7), pretrained: true, ..symbol() };
+    let weights = Request { weights: WeightSpec::Seed(7), pretrained: true, ..symbol() };
     assert_eq!(remedies(weights), [Remedy::Remove(Field::Weights), Remedy::Remove(Field::Pretrained)]);
     let names = Request { model: "lenet".into(), names: Some("names".into()), ..Request::default() };
     assert_eq!(remedies(names), [Remedy::Set(Field::Weights, "FILE".into())]);

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use data::DataSpec;
 use lexopt::prelude::*;
-use report::Request;
+use report::ReportRequest;
 use train::{Metric, Schedule};
 
 /// A parsed command line.
@@ -93,7 +93,7 @@ pub(crate) struct Memory {
     pub(crate) common: Common,
     pub(crate) actual: bool,
     pub(crate) placement: Option<PathBuf>,
-    pub(crate) request: Request,
+    pub(crate) request: ReportRequest,
 }
 
 /// A run of training.
@@ -172,7 +172,7 @@ const fn flag(name: &'static str, value: &'static str, commands: &'static [&'sta
     Flag { name, value, commands, help }
 }
 
-/// Every flag except those of memory reports ([`Request::FLAGS`]). A name may have one row per command.
+/// Every flag except those of memory reports ([`ReportRequest::FLAGS`]). A name may have one row per command.
 const FLAGS: [Flag; 34] = [
     flag("image", "FILE", RUNS, "a PNG or JPEG image, preprocessed as the model requires"),
     flag("input", "NAME=FILE.npy", RUNS, "one input; repeat for several"),
@@ -219,7 +219,7 @@ const FLAGS: [Flag; 34] = [
 fn flags_of(command: &str) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let is_own = move |flag: &&Flag| flag.commands.contains(&command);
     let own = FLAGS.iter().filter(is_own).map(|flag| (flag.name, flag.value, flag.help));
-    let report = Request::FLAGS.iter().filter(move |_| command == "memory");
+    let report = ReportRequest::FLAGS.iter().filter(move |_| command == "memory");
     own.chain(report.map(|flag| (flag.name, flag.value, flag.help)))
 }
 
@@ -258,7 +258,7 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     let mut training = Training::default();
     let (mut warmup, mut iters, mut top, mut trace, mut slow) = (10, 100, None, None, false);
     for (name, value) in given {
-        if command == "memory" && Request::takes(&name) {
+        if command == "memory" && ReportRequest::takes(&name) {
             memory.request.set(&name, value).map_err(|error| format!("--{name}: {error}"))?;
             continue;
         }

@@ -129,7 +129,7 @@ fn summary(common: &Common) -> Result<Answer, String> {
     } else {
         say::out(&description.text());
         say::out(&format!("one run      {:.3} ms (the first) on {}\n", seconds * 1e3, session.device()));
-        say::out(&report.text(View::Headline, &report::Options::default()));
+        say::out(&report.text(View::Headline, &report::ViewOptions::default()));
         say::out("more         run --help; bench, profile, memory and describe, each with --json\n");
     }
     Ok(if report.agrees() { Answer::Yes } else { Answer::No })

@@ -80,7 +80,7 @@ struct Arrangement<'a> {
 }
 
 /// A range of sections with its items.
-struct Window {
+struct ByteWindow {
     span: Range<u32>,
     free: Vec<u32>,
     obstacles: Vec<u32>,
@@ -220,13 +220,13 @@ impl<'a> Arrangement<'a> {
     }
 
     /// A window around an item with at least `n_free` free items, if the problem has that many.
-    fn window(&self, item: u32, n_free: usize, work: &mut Work) -> Option<Window> {
+    fn window(&self, item: u32, n_free: usize, work: &mut Work) -> Option<ByteWindow> {
         let hull = self.instance.items[item as usize].hull.clone();
         let n_sections = self.instance.n_sections as u32;
         let mut margin = 4;
         loop {
             let span = hull.start.saturating_sub(margin)..hull.end.saturating_add(margin).min(n_sections);
-            let mut window = Window { span: span.clone(), free: Vec::new(), obstacles: Vec::new() };
+            let mut window = ByteWindow { span: span.clone(), free: Vec::new(), obstacles: Vec::new() };
             let mut n_seen = 0;
             self.instance.index.each_meeting(span.start, span.end, |point| {
                 n_seen += 1;
@@ -251,7 +251,7 @@ impl<'a> Arrangement<'a> {
     }
 
     /// The free items of a window, and fixed buffers for its obstacles.
-    fn problem(&self, window: &Window, aim: u64) -> Problem {
+    fn problem(&self, window: &ByteWindow, aim: u64) -> Problem {
         let clip =
             |first: u32, end: u32| Lifetime { first: first.max(window.span.start), end: end.min(window.span.end) };
         let free = window.free.iter().map(|item| {

@@ -1,6 +1,6 @@
 //! Deliberately broken placements: the checker finds each fault.
 
-use prestow_arena::{Buffer, BufferIx, Gap, Lifetime, Problem, Violation, Window, check};
+use prestow_arena::{Buffer, BufferIx, ByteWindow, Gap, Lifetime, Problem, Violation, check};
 use types::{Bytes, EntityId, Random};
 
 use crate::random::{Fixed, Gaps, Kind, random_problem};
@@ -18,7 +18,7 @@ fn ix(index: usize) -> BufferIx {
 }
 
 fn with_gap(buffer: Buffer, first: u32, end: u32, window: Option<(u64, u64)>) -> Buffer {
-    let window = window.map(|(low, high)| Window { low: Bytes(low), high: Bytes(high) });
+    let window = window.map(|(low, high)| ByteWindow { low: Bytes(low), high: Bytes(high) });
     Buffer { gaps: vec![Gap { lifetime: Lifetime { first, end }, window }], ..buffer }
 }
 

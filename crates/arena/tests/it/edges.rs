@@ -1,6 +1,8 @@
 //! Edge cases: nothing to place, too much to place, and refused problems.
 
-use prestow_arena::{Aim, Buffer, Gap, Lifetime, Limits, PlaceError, Problem, Window, check, csv, lower_bound, place};
+use prestow_arena::{
+    Aim, Buffer, ByteWindow, Gap, Lifetime, Limits, PlaceError, Problem, check, csv, lower_bound, place,
+};
 use types::{Bytes, Proof, Random};
 
 use crate::{aligned, buffer, fixed, place_and_check, problem};
@@ -63,10 +65,10 @@ fn gaps_are_used() {
     let gap = |first, end, window| vec![Gap { lifetime: Lifetime { first, end }, window }];
     let absent = Buffer { gaps: gap(2, 6, None), ..buffer(0, 9, 64) };
     check_height(&[absent, buffer(2, 6, 64)], 64);
-    let low_half = Window { low: Bytes(0), high: Bytes(32) };
+    let low_half = ByteWindow { low: Bytes(0), high: Bytes(32) };
     let half = Buffer { gaps: gap(2, 6, Some(low_half)), ..buffer(0, 9, 64) };
     check_height(&[half, buffer(2, 6, 32)], 64);
-    let empty = Window { low: Bytes(32), high: Bytes(32) };
+    let empty = ByteWindow { low: Bytes(32), high: Bytes(32) };
     let never = Buffer { gaps: gap(0, 9, Some(empty)), ..buffer(0, 9, 64) };
     check_height(&[never, buffer(0, 9, 64)], 64);
 }

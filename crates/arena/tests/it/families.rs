@@ -1,6 +1,6 @@
 //! Generated problems by seed and size: the gaps that the planner reaches.
 
-use prestow_arena::{Buffer, Gap, Lifetime, Limits, Placement, Problem, Window, check, place};
+use prestow_arena::{Buffer, ByteWindow, Gap, Lifetime, Limits, Placement, Problem, check, place};
 use types::{Bytes, Random};
 
 use crate::{buffer, problem};
@@ -87,7 +87,7 @@ fn mixed(random: &mut Random, n_buffers: usize) -> Problem {
             let mut buffer = buffer(first, end, 1 + random.below(1 << magnitude));
             buffer.alignment = Bytes([1, 64, 96, 256][random.below(4) as usize]);
             if random.below(5) == 0 {
-                let half = Window { low: Bytes(buffer.size.0 / 4), high: Bytes(buffer.size.0 / 2) };
+                let half = ByteWindow { low: Bytes(buffer.size.0 / 4), high: Bytes(buffer.size.0 / 2) };
                 let gap = first + random.below(u64::from(end - first)) as u32;
                 let window = (random.below(2) == 0).then_some(half);
                 buffer.gaps.push(Gap { lifetime: Lifetime { first: gap, end }, window });

@@ -1,6 +1,6 @@
 //! Random small problems of every kind: all placements pass the checker.
 
-use prestow_arena::{Buffer, Gap, Lifetime, Limits, Problem, Window, place};
+use prestow_arena::{Buffer, ByteWindow, Gap, Lifetime, Limits, Problem, place};
 use types::{Bytes, Random};
 
 use crate::place_and_check;
@@ -57,7 +57,7 @@ fn random_buffer(random: &mut Random, kind: Kind) -> Buffer {
         let first = step + random.below(u64::from(end - step)) as u32;
         let gap_end = first + random.below(u64::from(end - first) + 1) as u32;
         let low = random.below(buffer.size.0 + 1);
-        let window = Window { low: Bytes(low), high: Bytes(low + random.below(buffer.size.0 - low + 1)) };
+        let window = ByteWindow { low: Bytes(low), high: Bytes(low + random.below(buffer.size.0 - low + 1)) };
         let window = (kind.gaps == Gaps::Windows && random.below(2) == 0).then_some(window);
         buffer.gaps.push(Gap { lifetime: Lifetime { first, end: gap_end }, window });
         step = gap_end;

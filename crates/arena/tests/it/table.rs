@@ -1,7 +1,7 @@
 //! Problems as text.
 
 use prestow_arena::csv::{Table, parse, write};
-use prestow_arena::{Buffer, Gap, Lifetime, Window};
+use prestow_arena::{Buffer, ByteWindow, Gap, Lifetime};
 use types::{Bytes, Random};
 
 use crate::random::{Fixed, Gaps, Kind, random_problem};
@@ -17,7 +17,7 @@ fn all_columns_are_read() {
     let text = "id,lower,upper,size,alignment,offset,gaps\nx,0,9,64,16,32,2-4 5-7@0:8\ny,1,3,32,1,,\n";
     let gaps = vec![
         Gap { lifetime: Lifetime { first: 2, end: 4 }, window: None },
-        Gap { lifetime: Lifetime { first: 5, end: 7 }, window: Some(Window { low: Bytes(0), high: Bytes(8) }) },
+        Gap { lifetime: Lifetime { first: 5, end: 7 }, window: Some(ByteWindow { low: Bytes(0), high: Bytes(8) }) },
     ];
     let x = Buffer { alignment: Bytes(16), fixed: Some(Bytes(32)), gaps, ..buffer(0, 9, 64) };
     let table = parse(text).unwrap();

@@ -42,9 +42,8 @@ impl Handle {
         let handle = Handle { library, raw, gpu: gpu.clone() };
         let library = &handle.library;
         // SAFETY: handle and stream are alive. cuDNN's streams are the driver's.
-        library
-            .check(unsafe { (library.set_stream)(raw, gpu.stream().cast()) })
-            .map_err(failed("accepting a stream"))?;
+        let status = unsafe { (library.set_stream)(raw, gpu.stream().cast()) };
+        library.check(status).map_err(failed("accepting a stream"))?;
         Ok(Arc::new(handle))
     }
 

@@ -7,9 +7,9 @@ use ir::{Graph, evaluate};
 use load::onnx;
 use prestow_export::{ExportError, onnx as write};
 use types::{DType, Random, Scope, Shape, Tensor, pointwise};
-use zoo::{Options, Seeded};
+use zoo::{NetworkOptions, Seeded};
 
-fn built(name: &str, options: &Options) -> Graph {
+fn built(name: &str, options: &NetworkOptions) -> Graph {
     zoo::build(name, 1, &mut Seeded(1), options).unwrap_or_else(|error| panic!("{name}: {error}")).graph
 }
 
@@ -33,15 +33,15 @@ fn input(graph: &Graph) -> Vec<Tensor> {
 /// Small sides, because the definitions are slow.
 #[test]
 fn networks_round_trip() {
-    let sized = |shape: &[usize]| Options {
+    let sized = |shape: &[usize]| NetworkOptions {
         shapes: BTreeMap::from([("input".to_string(), shape.into())]),
-        ..Options::default()
+        ..NetworkOptions::default()
     };
     for (name, options) in [
-        ("lenet", Options::default()),
+        ("lenet", NetworkOptions::default()),
         ("mobilenet_v2", sized(&[1, 3, 32, 32])),
         ("gluon/resnet18_v2", sized(&[1, 3, 32, 32])),
-        ("dlbs/sensor_net", Options::default()),
+        ("dlbs/sensor_net", NetworkOptions::default()),
     ] {
         let graph = built(name, &options);
         let again = reloaded(&graph);
@@ -59,7 +59,7 @@ fn networks_round_trip() {
 #[test]
 fn families_round_trip_with_the_same_work() {
     for spec in zoo::list().iter().filter(|spec| spec.parameters < 15_000_000) {
-        let graph = built(spec.name, &Options::default());
+        let graph = built(spec.name, &NetworkOptions::default());
         let again = reloaded(&graph);
         // Nodes of constants are evaluated when the file is read.
         let (was, is) = (graph.flops(), again.flops());

@@ -51,7 +51,7 @@ pub struct Effort {
 
 /// How much may be done to find an order. Counted in work and not in time, so that the answer is the same everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct OrderLimits {
     /// States of the search.
     pub states: usize,
     /// Words of memory for the states' sets.
@@ -64,11 +64,11 @@ pub struct Limits {
     pub bound_work: u64,
 }
 
-impl Limits {
+impl OrderLimits {
     /// Limits that grow in proportion to the number of tasks, so that the time of large problems does.
-    pub fn for_tasks(count: usize) -> Limits {
+    pub fn for_tasks(count: usize) -> OrderLimits {
         let each = |work: u64, least: u64, most: u64| (work * count as u64).clamp(least, most);
-        Limits {
+        OrderLimits {
             states: 1 << 15,
             words: 1 << 23,
             search_work: 10_000_000,
@@ -78,15 +78,15 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for OrderLimits {
     /// Those of a thousand tasks.
-    fn default() -> Limits {
-        Limits::for_tasks(1000)
+    fn default() -> OrderLimits {
+        OrderLimits::for_tasks(1000)
     }
 }
 
 /// Finds the order with the least peak; the given order if it is equally good.
-pub fn least_peak(tasks: &Tasks, limits: Limits) -> Order {
+pub fn least_peak(tasks: &Tasks, limits: OrderLimits) -> Order {
     let instance = Instance::new(tasks);
     let mut best = Best { order: (0..instance.len()).collect(), peak: 0 };
     best.peak = instance.peak(&best.order);
@@ -129,7 +129,7 @@ pub fn least_peak(tasks: &Tasks, limits: Limits) -> Order {
 }
 
 /// A bound on the peak of every order, alone. It is the less sharp the less may be done.
-pub fn lower_bound(tasks: &Tasks, limits: Limits) -> Bytes {
+pub fn lower_bound(tasks: &Tasks, limits: OrderLimits) -> Bytes {
     let instance = Instance::new(tasks);
     let given: Vec<Position> = (0..instance.len()).collect();
     let mut cut = Cut::new(limits.bound_work);

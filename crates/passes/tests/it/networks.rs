@@ -1,11 +1,11 @@
 //! Networks: what is proved about their orders, and that it stays within the work allowed.
 
 use crate::nets::{Net, inception, list_scheduled, nasnet, random_dag, randwire, resnet};
-use crate::passes::order::{Limits, Order, Tasks, least_peak};
+use crate::passes::order::{Order, OrderLimits, Tasks, least_peak};
 use types::Proof;
 
 fn order(tasks: &Tasks) -> Order {
-    let found = least_peak(tasks, Limits::default());
+    let found = least_peak(tasks, OrderLimits::default());
     assert_eq!(tasks.peak(&found.order), Some(found.certificate.value));
     found
 }
@@ -66,7 +66,7 @@ fn kept_gradients_may_leave_a_gap_but_no_untruth() {
     net.keeps_gradients = true;
     let tasks = net.training();
     let given = tasks.peak(&tasks.given_order()).expect("it is an order");
-    let found = least_peak(&tasks, Limits { search_work: 1_000_000, ..Limits::default() });
+    let found = least_peak(&tasks, OrderLimits { search_work: 1_000_000, ..OrderLimits::default() });
     assert_eq!(tasks.peak(&found.order), Some(found.certificate.value));
     assert!(found.certificate.lower_bound <= found.certificate.value && found.certificate.value <= given);
 }
@@ -82,7 +82,7 @@ fn table_of_random_dags() {
             let tasks = random_dag(count, window, 1);
             let given = tasks.peak(&tasks.given_order()).expect("it is an order").0;
             let start = cpu_seconds();
-            let certificate = least_peak(&tasks, Limits::for_tasks(tasks.tasks().len())).certificate;
+            let certificate = least_peak(&tasks, OrderLimits::for_tasks(tasks.tasks().len())).certificate;
             let seconds = cpu_seconds() - start;
             let peer = list_scheduled(&tasks, 12).0;
             println!(

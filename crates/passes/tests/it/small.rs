@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use types::{Bytes, Proof};
 
 use crate::nets::Random;
-use crate::passes::order::{Limits, TaskId, Tasks, least_peak, lower_bound, peak};
+use crate::passes::order::{OrderLimits, TaskId, Tasks, least_peak, lower_bound, peak};
 
 /// Up to 8 tasks with workspaces, several results, results that nobody reads, places to take, given and kept blocks.
 fn random_tasks(seed: u64) -> Tasks {
@@ -76,13 +76,13 @@ fn no_order_of_a_small_problem_is_better() {
     for seed in 0..1500 {
         let tasks = random_tasks(seed);
         let least = least_of_all(&tasks, &mut Vec::new());
-        let found = least_peak(&tasks, Limits::default());
+        let found = least_peak(&tasks, OrderLimits::default());
         let certificate = found.certificate;
         assert_eq!(tasks.peak(&found.order), Some(certificate.value), "seed {seed}");
         assert_eq!(peak(&tasks, &found.order), certificate.value, "seed {seed}");
         assert_eq!(certificate.value, least, "seed {seed}");
         assert!(certificate.lower_bound <= least, "seed {seed}");
-        assert!(lower_bound(&tasks, Limits::default()) <= least, "seed {seed}");
+        assert!(lower_bound(&tasks, OrderLimits::default()) <= least, "seed {seed}");
         let met_here = certificate.lower_bound == least;
         let state = if met_here { Proof::Bound } else { Proof::Search };
         assert_eq!(certificate.proof(), state, "seed {seed}");
@@ -94,13 +94,13 @@ fn no_order_of_a_small_problem_is_better() {
 
 #[test]
 fn an_order_without_search_says_that_a_gap_may_remain() {
-    let none = Limits { states: 0, words: 0, search_work: 0, window_work: 0, bound_work: 0 };
+    let none = OrderLimits { states: 0, words: 0, search_work: 0, window_work: 0, bound_work: 0 };
     for seed in 0..300 {
         let tasks = random_tasks(seed);
         let found = least_peak(&tasks, none);
         let certificate = found.certificate;
         assert_eq!(tasks.peak(&found.order), Some(certificate.value), "seed {seed}");
-        let least = least_peak(&tasks, Limits::default()).certificate.value;
+        let least = least_peak(&tasks, OrderLimits::default()).certificate.value;
         assert!(certificate.lower_bound <= least && least <= certificate.value, "seed {seed}");
         let met = certificate.lower_bound == certificate.value;
         assert_eq!(certificate.proof() == Proof::Bound, met, "seed {seed}");
@@ -115,7 +115,7 @@ fn an_order_that_is_best_stays() {
     let b = tasks.add1(&[x], Bytes(4));
     let y = tasks.add1(&[a, b], Bytes(4));
     tasks.keep(y);
-    let found = least_peak(&tasks, Limits::default());
+    let found = least_peak(&tasks, OrderLimits::default());
     assert_eq!(found.order, tasks.given_order());
     assert_eq!(found.certificate.proof(), Proof::Bound);
 }
@@ -130,7 +130,7 @@ fn in_place_counts_once_where_the_operand_dies() {
     let other = tasks.add(&[x], &[Bytes(0)]);
     assert_eq!(tasks.peak(&tasks.given_order()), Some(Bytes(16)), "another task still reads it");
     assert_eq!(tasks.peak(&[other, sum]), Some(Bytes(8)));
-    assert_eq!(least_peak(&tasks, Limits::default()).order, [other, sum]);
+    assert_eq!(least_peak(&tasks, OrderLimits::default()).order, [other, sum]);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::model::spans;
-use crate::view::{Bars, Diff, Flame, LAYER_COLORS, Measure, Options, STYLES, WhatIf};
+use crate::view::{Bars, Diff, Flame, LAYER_COLORS, Measure, STYLES, ViewOptions, WhatIf};
 use crate::{Report, StepsReport};
 
 const HTML: &str = include_str!("page.html");
@@ -26,8 +26,8 @@ const SCRIPTS: [&str; 7] = [
 pub struct Page<'a> {
     /// The report.
     pub report: &'a Report,
-    /// Options of the bars and flame graphs.
-    pub options: &'a Options,
+    /// ViewOptions of the bars and flame graphs.
+    pub options: &'a ViewOptions,
     /// Time by step.
     pub steps: Option<&'a StepsReport>,
     /// Differences to another report.
@@ -78,7 +78,7 @@ fn roles(report: &Report) -> Vec<(usize, u32, u32, u64, u64, &str)> {
 
 impl<'a> Page<'a> {
     /// A page of a report alone.
-    pub fn new(report: &'a Report, options: &'a Options) -> Page<'a> {
+    pub fn new(report: &'a Report, options: &'a ViewOptions) -> Page<'a> {
         Page { report, options, steps: None, diff: None, what_if: None }
     }
 

@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use types::Bytes;
 
-use super::Options;
+use super::ViewOptions;
 use super::terminal::{fit, wrap};
 use crate::Report;
 use crate::model::{BufferRow, UnavailableItem, Verdict};
 
 /// Buffers whose verdict is not `equal` in full, a count of the others, then the process item by item.
-pub(crate) fn text(report: &Report, options: &Options) -> String {
+pub(crate) fn text(report: &Report, options: &ViewOptions) -> String {
     let Some(measured) = &report.measured else {
         return "actual       not measured; --actual runs the plan under observation\n".into();
     };

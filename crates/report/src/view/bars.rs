@@ -11,7 +11,7 @@ use super::groups::{OTHERS, UNTRACKABLE, first_match};
 use super::palette::rank;
 use super::svg::{Amount, Svg};
 use super::terminal::{bar, fit, fit_all, pad, percent};
-use super::{Groups, Options};
+use super::{Groups, ViewOptions};
 use crate::Report;
 use crate::export::{mxnet, two_column};
 use crate::model::{Item, ItemKind, Origin, items};
@@ -54,7 +54,7 @@ pub struct Bar {
 
 impl Bars {
     /// The bars at the peak of a report.
-    pub fn new(report: &Report, options: &Options) -> Bars {
+    pub fn new(report: &Report, options: &ViewOptions) -> Bars {
         let items = items(report);
         let groups = options.groups.as_ref();
         let depth = depth(&items, options);
@@ -82,7 +82,7 @@ impl Bars {
     }
 
     /// Name of the segment that contains an item.
-    pub(crate) fn name_of(&self, item: &Item, options: &Options, is_layer: bool) -> String {
+    pub(crate) fn name_of(&self, item: &Item, options: &ViewOptions, is_layer: bool) -> String {
         category_of(item, options, self.depth, is_layer).0
     }
 
@@ -175,7 +175,7 @@ fn special(bar: &Bar) -> usize {
 }
 
 /// Number of scope parts that identify a layer.
-fn depth(items: &[Item], options: &Options) -> usize {
+fn depth(items: &[Item], options: &ViewOptions) -> usize {
     match options.depth {
         Depth::Parts(parts) => parts.max(1),
         Depth::Auto => auto_depth(items),
@@ -183,7 +183,7 @@ fn depth(items: &[Item], options: &Options) -> usize {
 }
 
 /// Name and style of the segment that contains an item.
-fn category_of(item: &Item, options: &Options, depth: usize, is_layer: bool) -> (String, String) {
+fn category_of(item: &Item, options: &ViewOptions, depth: usize, is_layer: bool) -> (String, String) {
     let none = Groups::default();
     let Groups { layer, data_structure } = options.groups.as_ref().unwrap_or(&none);
     let groups = if is_layer { layer } else { data_structure };

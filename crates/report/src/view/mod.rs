@@ -95,9 +95,9 @@ impl View {
     }
 }
 
-/// Options of the views.
+/// ViewOptions of the views.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ViewOptions {
     /// Columns of the terminal.
     pub width: usize,
     /// Rows of a table.
@@ -112,20 +112,27 @@ pub struct Options {
     pub measure: Measure,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { width: 80, rows: 10, depth: Depth::Auto, groups: None, expected: None, measure: Measure::PeakBytes }
+impl Default for ViewOptions {
+    fn default() -> ViewOptions {
+        ViewOptions {
+            width: 80,
+            rows: 10,
+            depth: Depth::Auto,
+            groups: None,
+            expected: None,
+            measure: Measure::PeakBytes,
+        }
     }
 }
 
 impl Report {
     /// The sum and the largest entries of each category.
-    pub fn entries(&self, options: &Options) -> String {
+    pub fn entries(&self, options: &ViewOptions) -> String {
         pprint::text(self, options)
     }
 
     /// A view as text for a terminal.
-    pub fn text(&self, view: View, options: &Options) -> String {
+    pub fn text(&self, view: View, options: &ViewOptions) -> String {
         match view {
             View::Headline => headline::text(self),
             View::Bars => Bars::new(self, options).text(options.width),
@@ -140,7 +147,7 @@ impl Report {
     }
 
     /// A view as an SVG file; `None` if it has no picture.
-    pub fn svg(&self, view: View, options: &Options) -> Option<String> {
+    pub fn svg(&self, view: View, options: &ViewOptions) -> Option<String> {
         match view {
             View::Bars => Some(Bars::new(self, options).svg(&self.model)),
             View::Timeline | View::Map if self.origin != Origin::Plan => None,

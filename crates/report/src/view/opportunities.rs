@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use types::Bytes;
 
-use super::Options;
+use super::ViewOptions;
 use super::terminal::wrap;
 use crate::Report;
 use crate::model::Origin;
 
 /// A row for each opportunity: its largest saving, the reason for the bytes, and the change.
-pub(crate) fn text(report: &Report, options: &Options) -> String {
+pub(crate) fn text(report: &Report, options: &ViewOptions) -> String {
     let rows = &report.planned.opportunities;
     if report.origin != Origin::Plan {
         return "to change    not for an imported profile: it has no steps\n".into();

@@ -8,13 +8,13 @@ use types::Bytes;
 
 use super::bars::{Bars, signed};
 use super::terminal::{fit, percent};
-use super::{Groups, Options};
+use super::{Groups, ViewOptions};
 use crate::Report;
 use crate::export::mxnet;
 use crate::model::{Item, items};
 
 /// Two lists of categories, each with its largest entries.
-pub(crate) fn text(report: &Report, options: &Options) -> String {
+pub(crate) fn text(report: &Report, options: &ViewOptions) -> String {
     let items = items(report);
     let bars = Bars::new(report, options);
     let mut text = String::new();

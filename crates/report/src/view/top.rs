@@ -5,13 +5,13 @@ use std::fmt::Write;
 
 use types::Bytes;
 
-use super::Options;
+use super::ViewOptions;
 use super::terminal::{fit, wrap};
 use crate::Report;
 use crate::model::{BufferRow, ConstantRow, Origin, spans, type_text};
 
 /// A table of at least two lines per entry.
-pub(crate) fn text(report: &Report, options: &Options) -> String {
+pub(crate) fn text(report: &Report, options: &ViewOptions) -> String {
     let planned = &report.planned;
     let step = planned.peak_step;
     let mut text = format!("at the peak  step {step}");
@@ -50,7 +50,7 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
 }
 
 /// The largest constants, which are always resident: packed size and size in the model.
-fn constants(report: &Report, options: &Options, text: &mut String) {
+fn constants(report: &Report, options: &ViewOptions, text: &mut String) {
     let mut rows: Vec<&ConstantRow> = report.planned.constants.iter().collect();
     if rows.is_empty() {
         return;

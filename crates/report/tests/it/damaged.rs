@@ -1,13 +1,13 @@
 //! Damaged files give an error that names the line or the field, and never a panic.
 
-use prestow_report::{Flame, Measure, Options, Page, Report, View, import, read};
+use prestow_report::{Flame, Measure, Page, Report, View, ViewOptions, import, read};
 use types::Random;
 
 use crate::plans::{random, small, small_measured};
 
 /// Calls every function that uses a report.
 fn use_all(report: &Report) {
-    let options = Options::default();
+    let options = ViewOptions::default();
     View::ALL.iter().for_each(|view| {
         report.text(*view, &options);
         report.svg(*view, &options);

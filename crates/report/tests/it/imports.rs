@@ -1,6 +1,6 @@
 //! Other programs' profiles in the views.
 
-use prestow_report::{Analysis, Groups, Options, Origin, Report, View, import};
+use prestow_report::{Analysis, Groups, Origin, Report, View, ViewOptions, import};
 
 use crate::plans::small;
 
@@ -31,7 +31,7 @@ fn imported(name: &str, text: &str) -> Report {
 fn mxnets_csv_in_the_views() {
     let report = imported("bert.csv", MXNET);
     assert_eq!((report.origin, report.residual_bytes()), (Origin::MxnetCsv, Some(286_261_248)));
-    let text = [View::Headline, View::Bars, View::Top].map(|view| report.text(view, &Options::default()));
+    let text = [View::Headline, View::Bars, View::Top].map(|view| report.text(view, &ViewOptions::default()));
     insta::assert_snapshot!(text.join("\n"));
     // Writing the profile again gives the same rows in any order.
     let mut lines: Vec<&str> = MXNET.lines().skip(1).collect();
@@ -45,7 +45,7 @@ fn mxnets_csv_in_the_views() {
 
 #[test]
 fn an_old_analysis_is_repeated() {
-    let mut options = Options { expected: Some(300_000_000), ..Options::default() };
+    let mut options = ViewOptions { expected: Some(300_000_000), ..ViewOptions::default() };
     let groups = "[layer]\nAttention = [\"att\"]\nFFN = [\"ffn\"]\n\n\
         [data_structure]\nParameters = [\"in_arg\", \"arg_grad\", \"optimizer_state\"]\nWorkspace = [\"temp_space\"]\n";
     options.groups = Some(Groups::parse(groups).expect("it is one"));
@@ -56,7 +56,7 @@ fn an_old_analysis_is_repeated() {
 fn tbd_log_is_analyzed_and_viewed() {
     let report = imported("log", TBD);
     assert_eq!(report.planned.arena_bytes, 4096 + 8192 + (2 << 20) + 512);
-    let views = [View::Headline, View::Timeline].map(|view| report.text(view, &Options::default()));
+    let views = [View::Headline, View::Timeline].map(|view| report.text(view, &ViewOptions::default()));
     insta::assert_snapshot!(format!(
         "{}\n{}\n{}",
         Analysis::new(&report).text(),
@@ -69,7 +69,7 @@ fn tbd_log_is_analyzed_and_viewed() {
 fn the_older_csv_in_the_views() {
     let report = imported("old.csv", TWO_COLUMN);
     assert_eq!(report.planned.arena_bytes, 3_932_160);
-    insta::assert_snapshot!(report.text(View::Bars, &Options::default()));
+    insta::assert_snapshot!(report.text(View::Bars, &ViewOptions::default()));
     assert!(report.two_column_csv().contains("in_arg:w,1.5\n"));
 }
 

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use prestow_report::{Diff, Largest, Options, Page, Report, StepReport, StepsReport, Variant, WhatIf};
+use prestow_report::{Diff, Largest, Page, Report, StepReport, StepsReport, Variant, ViewOptions, WhatIf};
 use serde_json::Value;
 
 use crate::plans::{folder, random, skip, small, small_measured};
@@ -57,7 +57,7 @@ fn browse(test: &str, page: &Page, words: &str) -> Option<Value> {
 #[test]
 fn page_of_a_small_plan_is_interactive() {
     let report = small_measured();
-    let options = Options::default();
+    let options = ViewOptions::default();
     let base = Report::new(&small());
     let diff = Diff::new(&base, &Report::new(&random(1, 5, 9)));
     let step = StepReport {
@@ -128,7 +128,7 @@ fn page_of_a_small_plan_is_interactive() {
 fn the_page_of_an_imported_profile_has_no_steps() {
     let report =
         prestow_report::import("old.csv", b"in_arg:w,1.5\ndata_entry:conv_oedge0,0.25\n").expect("it is valid");
-    let options = Options::default();
+    let options = ViewOptions::default();
     let Some(seen) = browse("imported_page", &Page::new(&report, &options), "conv") else { return };
     let sections: Vec<&str> = seen["sections"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     assert!(!sections.contains(&"Timeline") && !sections.contains(&"Packing map"), "{sections:?}");
@@ -139,7 +139,7 @@ fn the_page_of_an_imported_profile_has_no_steps() {
 fn the_page_of_ten_thousand_buffers_stays_fluid() {
     let plan = random(7, 6000, 10_000);
     let report = Report::new(&plan);
-    let options = Options::default();
+    let options = ViewOptions::default();
     let Some(seen) = browse("large_page", &Page::new(&report, &options), "buffer9999") else { return };
     assert_eq!(seen["found"], "1 buffers, 0 constants");
     assert!(seen["card"].as_str().is_some_and(|text| text.ends_with("buffer9999")), "{}", seen["card"]);

@@ -1,7 +1,7 @@
 //! Every view and every export adds up to the plan, byte for byte.
 
 use plan::Plan;
-use prestow_report::{Bars, Depth, Diff, Flame, Measure, Options, Report, View, read};
+use prestow_report::{Bars, Depth, Diff, Flame, Measure, Report, View, ViewOptions, read};
 use serde_json::Value;
 
 use crate::exports::pprof_sums;
@@ -53,18 +53,18 @@ fn both_bars_add_up_for_every_grouping() {
         let report = Report::new(&plan);
         let total = (plan.arena.size() + plan.constants_size).0 as i64;
         for depth in [Depth::Auto, Depth::Parts(1), Depth::Parts(9)] {
-            let bars = Bars::new(&report, &Options { depth, ..Options::default() });
+            let bars = Bars::new(&report, &ViewOptions { depth, ..ViewOptions::default() });
             for bar in [&bars.by_layer, &bars.by_role] {
                 assert_eq!(bar.iter().map(|part| part.bytes).sum::<i64>(), total, "{}", plan.model);
             }
             assert_eq!(bars.total_bytes, total);
         }
-        let options = Options { expected: Some(5), ..Options::default() };
+        let options = ViewOptions { expected: Some(5), ..ViewOptions::default() };
         let bars = Bars::new(&report, &options);
         assert_eq!(bars.by_role.iter().map(|part| part.bytes).sum::<i64>(), 5);
     }
     // Residual memory is a part of both totals.
-    let bars = Bars::new(&small_measured(), &Options::default());
+    let bars = Bars::new(&small_measured(), &ViewOptions::default());
     assert_eq!(bars.total_bytes, 832 + 400 + 8_768);
     assert_eq!(bars.by_layer.iter().map(|part| part.bytes).sum::<i64>(), bars.total_bytes);
 }
@@ -121,7 +121,7 @@ const NEAR: f64 = 0.011;
 fn bars_in_pictures_add_up_in_bytes_and_in_height() {
     for plan in cases() {
         let report = Report::new(&plan);
-        let svg = report.svg(View::Bars, &Options::default()).expect("it has a picture");
+        let svg = report.svg(View::Bars, &ViewOptions::default()).expect("it has a picture");
         let blocks = blocks(&svg, "data-bytes");
         let total = (plan.arena.size() + plan.constants_size).0 as i64;
         for x in [20.0, 400.0] {
@@ -141,7 +141,7 @@ fn bars_in_pictures_add_up_in_bytes_and_in_height() {
 fn the_map_shows_every_byte_in_its_place() {
     for plan in cases() {
         let report = Report::new(&plan);
-        let svg = report.svg(View::Map, &Options::default()).expect("it has a picture");
+        let svg = report.svg(View::Map, &ViewOptions::default()).expect("it has a picture");
         let blocks = blocks(&svg, "data-bytes");
         assert_eq!(blocks.len(), plan.buffers.len());
         assert_eq!(sum(&blocks), plan.buffers.iter().map(|buffer| buffer.size.0 as i64).sum::<i64>());
@@ -173,7 +173,7 @@ fn timelines_and_flame_graphs_in_pictures_add_up() {
     for plan in cases() {
         let report = Report::new(&plan);
         let steps = u64::from(report.step_count());
-        let svg = report.svg(View::Timeline, &Options::default()).expect("it has a picture");
+        let svg = report.svg(View::Timeline, &ViewOptions::default()).expect("it has a picture");
         let areas = svg.split("data-byte-steps=\"").skip(1).map(|rest| rest.split('"').next().expect("a number"));
         let live: u64 = areas.map(|area| area.parse::<u64>().expect("whole")).sum();
         let free: u64 = report.planned.timeline["free"].iter().sum();
@@ -183,7 +183,7 @@ fn timelines_and_flame_graphs_in_pictures_add_up() {
         for (measure, attribute, total) in
             [(Measure::PeakBytes, "data-bytes", total), (Measure::ByteSteps, "data-byte-steps", total * steps)]
         {
-            let options = Options { measure, ..Options::default() };
+            let options = ViewOptions { measure, ..ViewOptions::default() };
             let blocks = blocks(&report.svg(View::Flame, &options).expect("it has a picture"), attribute);
             if total == 0 {
                 continue;
@@ -205,7 +205,7 @@ fn timelines_and_flame_graphs_in_pictures_add_up() {
         }
     }
     // No box is too thin in a small plan: the topmost boxes add up to all bytes.
-    let svg = Report::new(&small()).svg(View::Flame, &Options::default()).expect("it has a picture");
+    let svg = Report::new(&small()).svg(View::Flame, &ViewOptions::default()).expect("it has a picture");
     let blocks = blocks(&svg, "data-bytes");
     let is_leaf = |below: &&Block| {
         let middle = |block: &Block| block.at[0] + block.at[2] / 2.0;

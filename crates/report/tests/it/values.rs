@@ -1,7 +1,7 @@
 //! Bytes belong to the value in them: its role, its layer and its last reader, views included; and the opportunities.
 
 use plan::{Arena, Buffer, Operand, Plan, Sharing};
-use prestow_report::{Bars, Groups, OpportunityKind, Options, Report, View, import};
+use prestow_report::{Bars, Groups, OpportunityKind, Report, View, ViewOptions, import};
 use types::{Bytes, Certificate, DType, Role, Shape};
 
 use crate::plans::{buffer, constant, held, of_buffer, of_constant, port, small, step, tag};
@@ -82,7 +82,7 @@ fn a_value_is_held_until_its_view_is_read() {
     assert_eq!(why("layer1/query:activation"), "last read at step 4 by `layer1/last`");
     assert_eq!(why("layer1/add:output"), "last read at step 3 by `layer1/add`");
     assert_eq!(report.planned.buffers[2].values[0].held_until, 4);
-    let top = report.text(View::Top, &Options::default());
+    let top = report.text(View::Top, &ViewOptions::default());
     assert!(!top.contains("holds nothing"), "{top}");
 }
 
@@ -119,7 +119,7 @@ fn a_result_beside_its_dead_operand_is_an_opportunity() {
     // The step before has 1024 more bytes than one of the two blocks.
     assert_eq!((row.kind, row.saves_bytes), (OpportunityKind::InPlace, 16384 - 1024));
     assert!(row.text.contains("`softmax` (16.00 KiB)") && row.text.contains("`logits` (16.00 KiB)"), "{}", row.text);
-    let text = report.text(View::Opportunities, &Options::default());
+    let text = report.text(View::Opportunities, &ViewOptions::default());
     assert!(text.contains("15.00 KiB") && text.contains("works in place"), "{text}");
 }
 
@@ -151,7 +151,7 @@ const GROUPS: &str = "[data_structure]\nParameters = [\"in_arg\", \"arg_grad\", 
 
 fn grouped(report: &Report) -> Vec<(String, i64)> {
     let groups = Some(Groups::parse(GROUPS).expect("it is valid"));
-    let bars = Bars::new(report, &Options { groups, ..Options::default() });
+    let bars = Bars::new(report, &ViewOptions { groups, ..ViewOptions::default() });
     bars.by_role.into_iter().map(|bar| (bar.name, bar.bytes)).collect()
 }
 

@@ -1,35 +1,35 @@
 //! Golden texts and images of a small plan, and the width of texts.
 
-use prestow_report::{Diff, Fit, Largest, Options, Report, Variant, View, WhatIf};
+use prestow_report::{Diff, Fit, Largest, Report, Variant, View, ViewOptions, WhatIf};
 
 use crate::plans::{random, small, small_measured};
 
 #[test]
 fn text_of_a_small_plan() {
     let report = small_measured();
-    let options = Options::default();
+    let options = ViewOptions::default();
     let texts: Vec<String> = View::ALL.iter().map(|view| report.text(*view, &options)).collect();
     insta::assert_snapshot!(texts.join("\n"));
 }
 
 #[test]
 fn bars_of_a_small_plan_as_svg() {
-    insta::assert_snapshot!(Report::new(&small()).svg(View::Bars, &Options::default()).expect("it has a picture"));
+    insta::assert_snapshot!(Report::new(&small()).svg(View::Bars, &ViewOptions::default()).expect("it has a picture"));
 }
 
 #[test]
 fn timeline_of_a_small_plan_as_svg() {
-    insta::assert_snapshot!(small_measured().svg(View::Timeline, &Options::default()).expect("it has a picture"));
+    insta::assert_snapshot!(small_measured().svg(View::Timeline, &ViewOptions::default()).expect("it has a picture"));
 }
 
 #[test]
 fn map_of_a_small_plan_as_svg() {
-    insta::assert_snapshot!(Report::new(&small()).svg(View::Map, &Options::default()).expect("it has a picture"));
+    insta::assert_snapshot!(Report::new(&small()).svg(View::Map, &ViewOptions::default()).expect("it has a picture"));
 }
 
 #[test]
 fn flame_graph_of_a_small_plan_as_svg() {
-    insta::assert_snapshot!(Report::new(&small()).svg(View::Flame, &Options::default()).expect("it has a picture"));
+    insta::assert_snapshot!(Report::new(&small()).svg(View::Flame, &ViewOptions::default()).expect("it has a picture"));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn texts_keep_to_their_width() {
     for seed in 0..20 {
         let report = Report::new(&random(seed, 1 + 7 * seed as usize, 5 * seed as usize));
         for width in [72, 80, 120] {
-            let options = Options { width, rows: 5, ..Options::default() };
+            let options = ViewOptions { width, rows: 5, ..ViewOptions::default() };
             for view in [View::Bars, View::Top, View::Timeline, View::Map, View::Flame] {
                 for line in report.text(view, &options).lines() {
                     assert!(line.chars().count() <= width, "{view:?} at {width}: {line}");
@@ -53,7 +53,7 @@ fn texts_use_their_width_and_cut_no_tag() {
     let scope = "encoder/block0/attention/self/projections/with/a/long/path/query/heads";
     plan.buffers[2].tag.scope = types::Scope::new(scope);
     let report = Report::new(&plan);
-    let text = |view, width| report.text(view, &Options { width, ..Options::default() });
+    let text = |view, width| report.text(view, &ViewOptions { width, ..ViewOptions::default() });
     let top = text(View::Top, 80);
     assert!(top.contains(scope), "{top}");
     let widest = |view, width| text(view, width).lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -66,14 +66,14 @@ fn texts_use_their_width_and_cut_no_tag() {
 fn views_over_steps_are_left_out_for_imported_profiles() {
     let report =
         prestow_report::import("old.csv", b"in_arg:w,1.5\ndata_entry:conv_oedge0,0.25\n").expect("it is valid");
-    let options = Options::default();
+    let options = ViewOptions::default();
     for view in [View::Timeline, View::Map] {
         assert!(report.text(view, &options).contains("no releases and no addresses"));
         assert_eq!(report.svg(view, &options), None);
     }
     let top = report.text(View::Top, &options);
     assert!(!top.contains("offset") && !top.contains("steps"), "{top}");
-    let printed = prestow_report::Request::default().text(&report);
+    let printed = prestow_report::ReportRequest::default().text(&report);
     assert!(!printed.contains("live bytes") && !printed.contains("timeline"), "{printed}");
 }
 
@@ -82,10 +82,10 @@ fn the_headline_states_each_number_once() {
     let mut plan = small();
     let size = plan.arena.certificate.lower_bound;
     plan.arena.certificate = types::Certificate { value: size, lower_bound: size, least: size };
-    let text = Report::new(&plan).text(View::Headline, &Options::default());
+    let text = Report::new(&plan).text(View::Headline, &ViewOptions::default());
     assert_eq!(text.matches(&size.to_string()).count(), 1, "{text}");
     assert!(!text.contains("bounds"), "{text}");
-    let text = Report::new(&small()).text(View::Headline, &Options::default());
+    let text = Report::new(&small()).text(View::Headline, &ViewOptions::default());
     assert!(text.contains("bounds       768 B live at step 3, the least for this order"), "{text}");
 }
 

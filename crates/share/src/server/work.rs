@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::core::{ModelId, ModelKey};
-use crate::load::{LoadFailure, Pool, Resident};
+use crate::load::{LoadFailure, Resident, ResidentPool};
 use crate::trace::{Recorder, now};
 
 /// Work.
@@ -29,7 +29,7 @@ pub(super) fn worker(
     queue: &Mutex<Receiver<Job>>,
     done: &Sender<Finished>,
     wake: &OwnedFd,
-    pool: &Pool,
+    pool: &ResidentPool,
     recorder: Option<&Recorder>,
 ) {
     loop {

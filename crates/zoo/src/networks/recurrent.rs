@@ -126,7 +126,7 @@ pub(crate) fn fused(
     let weights: usize = widths.iter().map(|width| 2 * rows * (width + units)).sum();
     let flat =
         b.take(&format!("{name}parameters"), [weights + layers * 4 * rows], Init::Weight { fan_in: 2 * units })?;
-    let flat: &[f32] = flat.as_slice().expect("`Weights::take` gives f32");
+    let flat: &[f32] = flat.as_slice().expect("`ParameterSource::take` gives f32");
     let (mut weights, mut biases) = flat.split_at(weights);
     let mut x = x;
     for (ix, width) in widths.into_iter().enumerate() {
@@ -156,7 +156,7 @@ fn gates_in_order(
 ) -> Vec<f32> {
     let mut out = Vec::new();
     for direction in directions {
-        let items: &[f32] = part(direction).as_slice().expect("`Weights::take` gives f32");
+        let items: &[f32] = part(direction).as_slice().expect("`ParameterSource::take` gives f32");
         let gate = items.len() / layer.order.len();
         layer.order.iter().for_each(|&from| out.extend_from_slice(&items[from * gate..(from + 1) * gate]));
     }

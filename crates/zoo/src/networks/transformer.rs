@@ -49,7 +49,8 @@ pub(crate) fn projections(
     weight: &Tensor,
     bias: &Tensor,
 ) -> Result<[ValueId; 3], ZooError> {
-    let [weight, bias] = [weight, bias].map(|tensor| tensor.as_slice::<f32>().expect("`Weights::take` gives f32"));
+    let [weight, bias] =
+        [weight, bias].map(|tensor| tensor.as_slice::<f32>().expect("`ParameterSource::take` gives f32"));
     let width = bias.len() / 3;
     let mut one = |part: usize, letter: &str| {
         let name = format!("{name}.{letter}");

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use prestow_zoo::{
-    Head, Init, Model, Named, Names, Options, Seeded, Spec, Weights, ZooError, build, find, labels, list, pretrained,
+    Head, Init, Named, Names, Network, NetworkOptions, ParameterSource, Seeded, Spec, ZooError, build, find, labels,
+    list, pretrained,
 };
 use types::{ChannelOrder, Random, Shape, Tensor};
 
 /// Zeros, allocated lazily.
 struct Zeros;
 
-impl Weights for Zeros {
+impl ParameterSource for Zeros {
     fn take(&mut self, _name: &str, shape: &Shape, _init: Init) -> Result<Tensor, ZooError> {
         Ok(Tensor::full(shape.clone(), 0.0f32))
     }
@@ -20,7 +21,7 @@ impl Weights for Zeros {
 #[derive(Default)]
 struct Recorded(BTreeMap<String, Shape>);
 
-impl Weights for Recorded {
+impl ParameterSource for Recorded {
     fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError> {
         let before = self.0.insert(name.to_string(), shape.clone());
         assert_eq!(before, None, "`{name}` is asked for twice");
@@ -30,13 +31,14 @@ impl Weights for Recorded {
 
 fn names_and_shapes(name: &str) -> BTreeMap<String, Shape> {
     let mut recorded = Recorded::default();
-    build(name, 1, &mut recorded, &Options::default()).unwrap();
+    build(name, 1, &mut recorded, &NetworkOptions::default()).unwrap();
     recorded.0
 }
 
 fn check_build(name: &str, batch: usize) {
     let spec = find(name).unwrap();
-    let model = build(name, batch, &mut Zeros, &Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let model =
+        build(name, batch, &mut Zeros, &NetworkOptions::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
     let graph = &model.graph;
     assert_eq!(ir::verify(graph), Ok(()), "{name}");
     assert_eq!(graph.parameters(), spec.parameters, "{name}");
@@ -81,7 +83,7 @@ fn networks_have_their_published_size() {
 #[test]
 fn statistics_are_constants() {
     let check = |name: &str, want: usize| {
-        let graph = build(name, 1, &mut Zeros, &Options::default()).unwrap().graph;
+        let graph = build(name, 1, &mut Zeros, &NetworkOptions::default()).unwrap().graph;
         let statistics =
             graph.values().values().filter(|value| value.name.contains("moving_") || value.name.contains("running_"));
         assert_eq!(statistics.map(|value| value.ty.shape.elements()).sum::<usize>(), want, "{name}");
@@ -157,7 +159,7 @@ fn weights_convert_between_collections() {
     }
     let theirs = Names::parse(squeezenet).unwrap().apply(seeded("gluon/squeezenet1.1")).unwrap();
     let mut named = Named::new(theirs);
-    build("squeezenet1_1", 1, &mut named, &Options::default()).unwrap();
+    build("squeezenet1_1", 1, &mut named, &NetworkOptions::default()).unwrap();
     assert_eq!(named.unused().count(), 0);
 }
 
@@ -173,7 +175,7 @@ fn names_ignore_case_and_separators() {
 
 #[test]
 fn unknown_name_lists_similar_ones() {
-    let message = |name: &str| build(name, 1, &mut Zeros, &Options::default()).unwrap_err().to_string();
+    let message = |name: &str| build(name, 1, &mut Zeros, &NetworkOptions::default()).unwrap_err().to_string();
     let near = message("resnet51");
     assert!(near.starts_with("no network is called `resnet51`; similar names are `resnet50`, "), "{near}");
     assert_eq!(message("transformer-xl"), "no network is called `transformer-xl`");
@@ -181,7 +183,7 @@ fn unknown_name_lists_similar_ones() {
 
 #[test]
 fn seed_builds_a_graph() {
-    let graph = |seed: u64| build("resnet18", 1, &mut Seeded(seed), &Options::default()).unwrap().graph;
+    let graph = |seed: u64| build("resnet18", 1, &mut Seeded(seed), &NetworkOptions::default()).unwrap().graph;
     let first = graph(1);
     assert!(first == graph(1));
     assert!(first != graph(2));
@@ -191,7 +193,7 @@ fn seed_builds_a_graph() {
 fn missing_tensor_is_named() {
     let mut tensors = seeded("lenet");
     tensors.remove("conv2.bias");
-    let error = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap_err();
+    let error = build("lenet", 1, &mut Named::new(tensors), &NetworkOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), "the weights have no tensor `conv2.bias` of shape [16]");
 }
 
@@ -199,12 +201,12 @@ fn missing_tensor_is_named() {
 fn tensor_of_wrong_shape_is_named() {
     let mut tensors = seeded("lenet");
     tensors.insert("fc2.weight".into(), Tensor::full(Shape::from([120, 84]), 0.0f32));
-    let error = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap_err();
+    let error = build("lenet", 1, &mut Named::new(tensors), &NetworkOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), "tensor `fc2.weight` must have shape [84,120], got [120,84]");
 
     let mut tensors = seeded("lenet");
     tensors.insert("fc2.bias".into(), Tensor::full(Shape::from([84]), 0i64));
-    let error = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap_err();
+    let error = build("lenet", 1, &mut Named::new(tensors), &NetworkOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), "tensor `fc2.bias` must have a float dtype, got i64");
 }
 
@@ -214,8 +216,8 @@ fn unused_tensors_are_returned() {
     tensors.insert("aux.weight".into(), Tensor::scalar(0.0f32));
     tensors.insert("bn.num_batches_tracked".into(), Tensor::scalar(7i64));
     let mut named = Named::new(tensors);
-    let model = build("lenet", 1, &mut named, &Options::default()).unwrap();
-    assert!(model == build("lenet", 1, &mut Seeded(3), &Options::default()).unwrap());
+    let model = build("lenet", 1, &mut named, &NetworkOptions::default()).unwrap();
+    assert!(model == build("lenet", 1, &mut Seeded(3), &NetworkOptions::default()).unwrap());
     assert_eq!(named.unused().collect::<Vec<_>>(), ["aux.weight"]);
 }
 
@@ -229,11 +231,12 @@ fn input_too_small_is_refused_with_its_scope() {
     check("inception_v3", 32, "`Mixed_6a/branch3x3/conv`: ");
     check("vgg11", 100, "vgg11: `avgpool` pools to 7x7, which does not divide 3x3");
     check("resnet18", 0, "the input `input` has the shape [batch, 3, any, any], not [1,3,0,0] with a batch of 1");
-    let asked = |name: &str, shape: &[usize]| Options {
+    let asked = |name: &str, shape: &[usize]| NetworkOptions {
         shapes: [(name.to_string(), shape.into())].into(),
-        ..Options::default()
+        ..NetworkOptions::default()
     };
-    let error = |network: &str, options: Options| build(network, 1, &mut Zeros, &options).unwrap_err().to_string();
+    let error =
+        |network: &str, options: NetworkOptions| build(network, 1, &mut Zeros, &options).unwrap_err().to_string();
     assert_eq!(error("lenet", asked("data", &[1, 1, 28, 28])), "lenet: there is no input `data`, but `input`");
     assert_eq!(
         error("bert_base", asked("input_ids", &[1, 64])),
@@ -244,14 +247,14 @@ fn input_too_small_is_refused_with_its_scope() {
         error("vit_b_16", asked("input", &[1, 3, 224, 225])),
         "vit_b_16: patches of 16x16 do not divide a picture of 224x225"
     );
-    assert!(build("resnet18", 0, &mut Zeros, &Options::default()).is_err());
+    assert!(build("resnet18", 0, &mut Zeros, &NetworkOptions::default()).is_err());
 }
 
 #[test]
 fn linear_layer_multiplies_by_the_transposed_weight() {
     let tensors = seeded("lenet");
     let weight = tensors["fc3.weight"].to_f64();
-    let model = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap();
+    let model = build("lenet", 1, &mut Named::new(tensors), &NetworkOptions::default()).unwrap();
     let value = model.graph.values().values().find(|value| value.name == "fc3.weight").unwrap();
     assert_eq!(value.ty.shape, Shape::from([84, 10]));
     let items = value.tensor().unwrap().to_f64();
@@ -274,7 +277,7 @@ fn seeded_activations_keep_their_scale() {
 
 #[test]
 fn head_returns_probabilities() {
-    let options = Options { head: Head::Probabilities, ..Options::default() };
+    let options = NetworkOptions { head: Head::Probabilities, ..NetworkOptions::default() };
     let model = build("lenet", 2, &mut Seeded(1), &options).unwrap();
     assert_eq!(model.graph.outputs()[0].name, "probabilities");
     let sum: f64 = logits(&model, 1).iter().sum();
@@ -340,7 +343,7 @@ fn minilm_builds_from_transformers_names() {
     assert_eq!(shape("last_hidden_state"), Shape::from([2, 20, 384]));
     assert_eq!(shape("sentence_embedding"), Shape::from([2, 384]));
     let mut named = Named::new(theirs);
-    build("all_minilm_l6_v2", 1, &mut named, &Options::default()).unwrap();
+    build("all_minilm_l6_v2", 1, &mut named, &NetworkOptions::default()).unwrap();
     assert_eq!(named.unused().count(), 0);
 }
 
@@ -367,14 +370,17 @@ fn labels_are_read() {
 }
 
 /// An image of another size.
-fn sized(side: usize) -> Options {
-    Options { shapes: [("input".to_string(), Shape::from([1, 3, side, side]))].into(), ..Options::default() }
+fn sized(side: usize) -> NetworkOptions {
+    NetworkOptions {
+        shapes: [("input".to_string(), Shape::from([1, 3, side, side]))].into(),
+        ..NetworkOptions::default()
+    }
 }
 
 /// The parameters of a network from seed 3, by name.
 fn seeded(name: &str) -> BTreeMap<String, Tensor> {
     struct Kept(BTreeMap<String, Tensor>);
-    impl Weights for Kept {
+    impl ParameterSource for Kept {
         fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError> {
             let tensor = Seeded(3).take(name, shape, init)?;
             self.0.insert(name.to_string(), tensor.clone());
@@ -382,11 +388,11 @@ fn seeded(name: &str) -> BTreeMap<String, Tensor> {
         }
     }
     let mut kept = Kept(BTreeMap::new());
-    build(name, 1, &mut kept, &Options::default()).unwrap();
+    build(name, 1, &mut kept, &NetworkOptions::default()).unwrap();
     kept.0
 }
 
-fn logits(model: &Model, seed: u64) -> Vec<f64> {
+fn logits(model: &Network, seed: u64) -> Vec<f64> {
     let mut random = Random::new(seed);
     let shape = &model.graph.ty(model.graph.inputs()[0]).shape;
     let input = Tensor::from_fn(shape.clone(), |_| random.uniform(-1.7, 1.7));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use compiler::gpu::{self, GpuCompiler, Precision, TuneOptions, library_paths};
-use compiler::{Compiled, Fit, Program, Region, TuneOutcome, source};
+use compiler::{BudgetChanges, Compiled, Program, Region, TuneOutcome, source};
 use cpu::Level;
 use lower::Target;
 use lower::cpu::CpuTarget;
@@ -212,7 +212,7 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     if let Some(dump) = dump {
         dump.finish()?;
     }
-    let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
+    let fits: Vec<Option<BudgetChanges>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
     let program = Program::join(compiled);
     let cudnn = gpu.as_ref().and_then(GpuCompiler::cudnn_version);
     if let Some(note) = facts.and_then(|(file, facts)| device::version_mismatch(file, facts, cudnn.as_deref())) {
@@ -300,7 +300,7 @@ fn output_path(args: &Args, request: &source::Request, is_training: bool) -> Res
 
 fn as_json(
     program: &Program,
-    fits: &[Option<Fit>],
+    fits: &[Option<BudgetChanges>],
     tuning: Option<&TuneOutcome>,
     output: &Path,
     seconds: f64,
@@ -325,7 +325,7 @@ fn as_json(
     report
 }
 
-fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
+fn plan_json(plan: &Plan, fit: Option<&BudgetChanges>) -> serde_json::Value {
     let region = |region: &Region| json!({ "first": region.first, "last": region.last, "axis": region.axis, "stripes": region.stripes });
     json!({
         "model": plan.model,
@@ -353,7 +353,7 @@ fn wrote(output: &Path, seconds: f64) -> String {
     format!("wrote {} in {seconds:.2} s; run it\n", output.display())
 }
 
-fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&TuneOutcome>, device: &str) -> String {
+fn as_text(program: &Program, fits: &[Option<BudgetChanges>], tuning: Option<&TuneOutcome>, device: &str) -> String {
     let mut text = String::new();
     for (plan, fit) in program.plans.iter().zip(fits) {
         let what = match &plan.phase {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use report::{Analysis, Options, Page, Report, Request};
+use report::{Analysis, Page, Report, ReportRequest, ViewOptions};
 use runtime::ImageFile;
 use serde_json::json;
 
@@ -81,8 +81,8 @@ pub(crate) fn run(action: &Action) -> Result<Answer, String> {
         }
         _ if shared.json => format!("{:#}\n", request.json(report)),
         Action::Import(_) => request.text(report),
-        Action::Entries(_) if request.options.rows == Options::default().rows => {
-            report.entries(&Options { rows: ENTRIES, ..request.options.clone() })
+        Action::Entries(_) if request.options.rows == ViewOptions::default().rows => {
+            report.entries(&ViewOptions { rows: ENTRIES, ..request.options.clone() })
         }
         Action::Entries(_) => report.entries(&request.options),
     };
@@ -90,7 +90,7 @@ pub(crate) fn run(action: &Action) -> Result<Answer, String> {
 }
 
 /// The request, with the groups of its file.
-fn request(shared: &Shared) -> Result<Request, String> {
+fn request(shared: &Shared) -> Result<ReportRequest, String> {
     let mut request = shared.report.request.clone();
     if let Some(path) = request.groups.clone() {
         let text = files::read_text(&path, report::GROUPS_MAX).map_err(message)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use compiler::source::{Request, Weights};
+use compiler::source::{Request, WeightSpec};
 use types::{Bytes, Shape};
 
 use super::repeated;
@@ -30,7 +30,7 @@ pub(crate) struct ModelFlags {
     fixed: Vec<(String, f64)>,
     /// Weights of a network of the zoo: a safetensors, npz, pth, params or pickle file, or random ones (default seed:1).
     #[arg(long, value_name = "FILE|seed:N", value_parser = parse_weights, conflicts_with = "pretrained")]
-    weights: Option<Weights>,
+    weights: Option<WeightSpec>,
     /// Names of the tensors in the file of weights, one `THEIRS.* OURS.*` per line.
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
@@ -124,10 +124,10 @@ fn parse_fixed(given: &str) -> Result<(String, f64), String> {
     Ok((name.to_string(), value.parse().map_err(|_| error())?))
 }
 
-fn parse_weights(given: &str) -> Result<Weights, String> {
+fn parse_weights(given: &str) -> Result<WeightSpec, String> {
     match given.strip_prefix("seed:") {
-        Some(seed) => seed.parse().map(Weights::Seed).map_err(|_| "expected FILE or seed:N, as seed:1".into()),
-        None => Ok(Weights::File(given.into())),
+        Some(seed) => seed.parse().map(WeightSpec::Seed).map_err(|_| "expected FILE or seed:N, as seed:1".into()),
+        None => Ok(WeightSpec::File(given.into())),
     }
 }
 
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn weights_are_a_seed_or_a_file() {
-        assert_eq!(parse_weights("seed:7"), Ok(Weights::Seed(7)));
-        assert_eq!(parse_weights("a.npz"), Ok(Weights::File("a.npz".into())));
+        assert_eq!(parse_weights("seed:7"), Ok(WeightSpec::Seed(7)));
+        assert_eq!(parse_weights("a.npz"), Ok(WeightSpec::File("a.npz".into())));
         assert!(parse_weights("seed:x").is_err());
     }
 }

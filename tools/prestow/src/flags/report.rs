@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
-use report::{Flag, Request};
+use report::{Flag, ReportRequest};
 
 /// A choice of the table's flags.
 pub(crate) trait Subset {
@@ -58,12 +58,12 @@ impl Subset for WhatIfReport {
 
 /// The request that the flags of a subset make.
 pub(crate) struct ReportFlags<S> {
-    pub(crate) request: Request,
+    pub(crate) request: ReportRequest,
     subset: PhantomData<S>,
 }
 
 fn flags<S: Subset>() -> impl Iterator<Item = &'static Flag> {
-    Request::FLAGS.iter().filter(|flag| S::has(flag.name))
+    ReportRequest::FLAGS.iter().filter(|flag| S::has(flag.name))
 }
 
 /// A description with an upper-case first letter, as clap's own have.
@@ -88,7 +88,7 @@ impl<S: Subset> Args for ReportFlags<S> {
 
 impl<S: Subset> FromArgMatches for ReportFlags<S> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let mut request = Request::default();
+        let mut request = ReportRequest::default();
         for flag in flags::<S>() {
             for value in matches.get_many::<OsString>(flag.name).into_iter().flatten() {
                 request
