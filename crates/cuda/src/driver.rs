@@ -8,7 +8,7 @@ use cudarc::driver::{result, sys};
 
 use crate::{
     DescriptionSource, DeviceDescription, DeviceProperties, ExternalStream, Launch, LibraryPaths, MeasuredMemory,
-    cublas, cudnn, nvml,
+    cublas, cudnn, nvml, shared_memory::Range,
 };
 
 /// The oldest supported driver, in the driver's notation: CUDA 13.0.
@@ -167,24 +167,7 @@ impl Gpu {
     /// # Errors
     /// There is no driver or no such GPU, the driver is too old, or it fails.
     pub fn open(ordinal: usize) -> Result<Arc<Gpu>, DriverError> {
-        // SAFETY: the call only queries the system's loader.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(DriverError::NoDriver);
-        }
-        let mut version = 0;
-        // SAFETY: the pointer is valid. Every driver has this function.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("reading its version"))?;
-        if version < VERSION_MIN {
-            return Err(DriverError::TooOld(version));
-        }
-        result::init().map_err(|error| match failed("initialization")(error) {
-            DriverError::Failed { why, .. } => DriverError::Start(why),
-            other => other,
-        })?;
-        let count = result::device::get_count().map_err(failed("counting devices"))?;
-        let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
-        let number = number.ok_or(DriverError::NoDevice { ordinal, count })?;
-        let device = result::device::get(number).map_err(failed("opening a device"))?;
+        let (device, version) = find(ordinal)?;
         let name = result::device::get_name(device).map_err(failed("reading its name"))?;
         let attribute = |attribute| {
             // SAFETY: the driver returned the device.
@@ -202,6 +185,19 @@ impl Gpu {
         gpu.stream =
             result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed("making a stream"))?;
         Ok(Arc::new(gpu))
+    }
+
+    /// The device, for calls that take it.
+    pub(crate) fn device(&self) -> sys::CUdevice {
+        self.device
+    }
+
+    /// The UUID, as `nvidia-smi -L` prints it. It does not depend on CUDA_VISIBLE_DEVICES.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn uuid(&self) -> Result<String, DriverError> {
+        uuid(self.device)
     }
 
     /// Makes the context current for this thread.
@@ -326,6 +322,56 @@ impl Gpu {
     }
 }
 
+/// Initializes the driver; returns the GPU of an ordinal and the driver's version. Makes no context.
+fn find(ordinal: usize) -> Result<(sys::CUdevice, i32), DriverError> {
+    // SAFETY: the call only queries the system's loader.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(DriverError::NoDriver);
+    }
+    let mut version = 0;
+    // SAFETY: the pointer is valid. Every driver has this function.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("reading its version"))?;
+    if version < VERSION_MIN {
+        return Err(DriverError::TooOld(version));
+    }
+    result::init().map_err(|error| match failed("initialization")(error) {
+        DriverError::Failed { why, .. } => DriverError::Start(why),
+        other => other,
+    })?;
+    let count = result::device::get_count().map_err(failed("counting devices"))?;
+    let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
+    let number = number.ok_or(DriverError::NoDevice { ordinal, count })?;
+    let device = result::device::get(number).map_err(failed("opening a device"))?;
+    Ok((device, version))
+}
+
+/// The number of GPUs.
+///
+/// # Errors
+/// There is no driver, it is too old, or it fails.
+pub fn count() -> Result<usize, DriverError> {
+    find(0)?;
+    let count = result::device::get_count().map_err(failed("counting devices"))?;
+    Ok(usize::try_from(count).unwrap_or_default())
+}
+
+/// The UUID of a GPU by its ordinal. Makes no context.
+///
+/// # Errors
+/// As [`Gpu::open`].
+pub fn uuid_of(ordinal: usize) -> Result<String, DriverError> {
+    uuid(find(ordinal)?.0)
+}
+
+fn uuid(device: sys::CUdevice) -> Result<String, DriverError> {
+    let mut id = sys::CUuuid { bytes: [0; 16] };
+    // SAFETY: the pointer is valid, and the driver returned the device.
+    unsafe { sys::cuDeviceGetUuid_v2(&mut id, device) }.result().map_err(failed("reading its UUID"))?;
+    let hex: String = id.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+    let part = |range: std::ops::Range<usize>| &hex[range];
+    Ok(format!("GPU-{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)))
+}
+
 impl Drop for Gpu {
     fn drop(&mut self) {
         // A failure has no remedy.
@@ -343,6 +389,8 @@ pub struct DeviceMemory {
     gpu: Arc<Gpu>,
     start: sys::CUdeviceptr,
     size: usize,
+    /// The range of addresses that is mapped, if the block is not one allocation.
+    range: Option<Range>,
 }
 
 impl DeviceMemory {
@@ -369,7 +417,12 @@ impl DeviceMemory {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => full(gpu.memory().map_or(free, |(free, _)| free)),
             _ => failed("allocating memory")(error),
         })?;
-        Ok(DeviceMemory { gpu: gpu.clone(), start, size })
+        Ok(DeviceMemory { gpu: gpu.clone(), start, size, range: None })
+    }
+
+    /// A block of a range of mapped addresses.
+    pub(crate) fn of_range(gpu: &Arc<Gpu>, range: Range, size: usize) -> DeviceMemory {
+        DeviceMemory { gpu: gpu.clone(), start: range.start(), size, range: Some(range) }
     }
 
     /// Its size in bytes.
@@ -437,7 +490,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.gpu.enter().is_ok() {
+        if self.range.is_none() && self.gpu.enter().is_ok() {
             // SAFETY: `self` owns the block.
             let _ = unsafe { result::free_sync(self.start) };
         }

@@ -25,6 +25,7 @@ mod external;
 mod library;
 pub mod nvml;
 pub mod nvrtc;
+mod shared_memory;
 mod staging;
 
 use serde::{Deserialize, Serialize};

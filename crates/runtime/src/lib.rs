@@ -70,4 +70,4 @@ pub use file::{ImageFile, OpenError};
 pub use plan::{Plan, Port};
 pub use probe::FlopsProbe;
 pub use session::{RunError, Session, check_input, open, open_all};
-pub use weight_source::WeightSource;
+pub use weight_source::{DevicePart, WeightSource};

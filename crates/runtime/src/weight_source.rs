@@ -27,15 +27,23 @@ pub enum WeightSource {
         /// The size of the section.
         size: u64,
     },
-    /// In memory of a device, by a handle that its driver exported. No device imports one yet.
+    /// In memory of the device that opens the plans, by descriptors that its driver exported. They are mapped read-only, one
+    /// after the other. A processor has no such memory.
     Device {
-        /// The handle.
-        handle: Arc<OwnedFd>,
-        /// The first byte of the section.
-        offset: u64,
+        /// The parts of the section.
+        parts: Arc<[DevicePart]>,
         /// The size of the section.
         size: u64,
     },
+}
+
+/// Exported memory of a device.
+#[derive(Debug)]
+pub struct DevicePart {
+    /// The descriptor.
+    pub handle: OwnedFd,
+    /// Its size; rounded up to the device's unit of shared memory, it is that of the allocation.
+    pub size: u64,
 }
 
 impl From<Vec<u8>> for WeightSource {
@@ -59,7 +67,7 @@ impl WeightSource {
         }
     }
 
-    /// The bytes in memory of this process; a file is mapped.
+    /// The bytes in memory of this process; a file is mapped. Memory of a device is refused.
     pub(crate) fn to_host(&self, plans: &[Arc<Plan>]) -> Result<HostBytes, RunError> {
         match self {
             WeightSource::Host(bytes) => Ok(bytes.clone()),

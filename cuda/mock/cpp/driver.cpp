@@ -11,9 +11,13 @@
 //   PRESTOW_MOCK_DEVICES=2        the number of GPUs, which share everything except their contexts; the trace then has each
 //                                 change of a thread's current context
 //   PRESTOW_MOCK_MEMORY=BYTES     the GPU's memory (default 1 GiB)
+//   PRESTOW_MOCK_UUID=8           the last byte of the first GPU's UUID (default 1); the others follow
 //   PRESTOW_MOCK_EARLY=1          waits for events return at once, as if the caller had forgotten them
 //
 // After a failure that corrupts the context (of a kernel, of memory, of the bus), all its calls return that error.
+//
+// Memory that processes share is a memfd: an exported handle is its descriptor, and a mapping has the kernel's protection, so a
+// write to memory that was mapped read-only is a fault, of this process alone.
 //
 // The clock of events advances by a quarter of a millisecond with each kernel and each library call.
 //
@@ -31,6 +35,9 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace {
@@ -122,6 +129,8 @@ struct Driver {
     std::map<std::string, int> calls;
     std::map<uint64_t, size_t> allocations;
     std::map<std::string, int> alive;
+    /// Mappings in reserved ranges: start, and the size and descriptor of the memory. 0: the access is not set yet.
+    std::map<uint64_t, std::pair<size_t, int>> mappings;
     std::deque<Function> functions;
     size_t used = 0;
     float clock_ms = 0;
@@ -425,6 +434,105 @@ int cuMemFree_v2(uint64_t address) {
     driver().alive["memory"]--;
     std::free(reinterpret_cast<void*>(address));
     return SUCCESS;
+}
+int cuDeviceGetUuid_v2(char* uuid, int device) {
+    ENTER("cuDeviceGetUuid_v2");
+    const char* first = variable("PRESTOW_MOCK_UUID");
+    std::memset(uuid, 0, 16);
+    uuid[15] = char((first ? std::atoi(first) : 1) + device);
+    return SUCCESS;
+}
+// As `CUmemAllocationProp` and `CUmemAccessDesc` begin: the kind, the type of handle, and the location's kind and number.
+struct MockProperties {
+    int kind, handle, location, device;
+};
+struct MockAccess {
+    int location, device, flags;
+};
+int cuMemGetAllocationGranularity(size_t* unit, const MockProperties*, int) {
+    ENTER("cuMemGetAllocationGranularity");
+    return *unit = 2 << 20, SUCCESS;
+}
+int cuMemCreate(uint64_t* handle, size_t size, const MockProperties* properties, unsigned long long) {
+    ENTER("cuMemCreate");
+    if (!size || size % (2 << 20) || properties->handle != 1 || properties->location != 1) return INVALID_VALUE;
+    if (driver().memory() - driver().used < size) return OUT_OF_MEMORY;
+    const int file = memfd_create("mock-device-memory", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, size)) return OUT_OF_MEMORY;
+    driver().alive["physical"]++;
+    driver().say("create %zu", size);
+    return *handle = 1 + file, SUCCESS;
+}
+int cuMemRelease(uint64_t handle) {
+    driver().alive["physical"]--;
+    return close(int(handle) - 1) ? INVALID_VALUE : SUCCESS;
+}
+int cuMemExportToShareableHandle(void* out, uint64_t handle, int type, unsigned long long) {
+    ENTER("cuMemExportToShareableHandle");
+    const int file = type == 1 ? fcntl(int(handle) - 1, F_DUPFD_CLOEXEC, 0) : -1;
+    if (file < 0) return INVALID_VALUE;
+    driver().say("export");
+    return std::memcpy(out, &file, sizeof file), SUCCESS;
+}
+int cuMemImportFromShareableHandle(uint64_t* handle, void* bits, int type) {
+    ENTER("cuMemImportFromShareableHandle");
+    // Only memory of the mock, not any descriptor.
+    char link[64], target[64] = {};
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", int(reinterpret_cast<intptr_t>(bits)));
+    const bool is_ours = 0 < readlink(link, target, sizeof target - 1) && std::strstr(target, "memfd:mock-device-memory");
+    const int file = is_ours && type == 1 ? fcntl(int(reinterpret_cast<intptr_t>(bits)), F_DUPFD_CLOEXEC, 0) : -1;
+    if (file < 0) return INVALID_VALUE;
+    driver().alive["physical"]++;
+    driver().say("import");
+    return *handle = 1 + file, SUCCESS;
+}
+int cuMemAddressReserve(uint64_t* address, size_t size, size_t, uint64_t, unsigned long long) {
+    ENTER("cuMemAddressReserve");
+    // The start is a multiple of the unit: the rest, before and behind it, stays reserved until the process ends.
+    const size_t unit = 2 << 20;
+    void* start = size % unit ? MAP_FAILED : mmap(nullptr, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) return INVALID_VALUE;
+    *address = (reinterpret_cast<uint64_t>(start) + unit - 1) / unit * unit;
+    driver().allocations[*address] = size;
+    driver().alive["range"]++;
+    driver().say("reserve %zu", size);
+    return SUCCESS;
+}
+int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, unsigned long long) {
+    ENTER("cuMemMap");
+    struct stat status;
+    if (driver().allocation(address, size) == driver().allocations.end() || offset || fstat(int(handle) - 1, &status)) return INVALID_VALUE;
+    if (size_t(status.st_size) != size) return INVALID_VALUE;
+    // Memory of another process is in use once, not by each of its users.
+    driver().mappings[address] = {size, fcntl(int(handle) - 1, F_DUPFD_CLOEXEC, 0)};
+    driver().alive["mapping"]++;
+    return SUCCESS;
+}
+int cuMemSetAccess(uint64_t address, size_t size, const MockAccess* access, size_t count) {
+    ENTER("cuMemSetAccess");
+    auto found = driver().mappings.find(address);
+    if (found == driver().mappings.end() || found->second.first != size || count != 1) return INVALID_VALUE;
+    const int protection = access->flags == 3 ? PROT_READ | PROT_WRITE : access->flags == 1 ? PROT_READ : PROT_NONE;
+    void* at = mmap(reinterpret_cast<void*>(address), size, protection, MAP_SHARED | MAP_FIXED, found->second.second, 0);
+    driver().say("map %zu at %llu %s", size, static_cast<unsigned long long>(address - driver().allocation(address, size)->first),
+                 access->flags == 3 ? "to write" : "to read");
+    return at == MAP_FAILED ? INVALID_VALUE : SUCCESS;
+}
+int cuMemUnmap(uint64_t address, size_t size) {
+    auto found = driver().mappings.find(address);
+    if (found == driver().mappings.end() || found->second.first != size) return INVALID_VALUE;
+    close(found->second.second);
+    driver().mappings.erase(found);
+    driver().alive["mapping"]--;
+    mmap(reinterpret_cast<void*>(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return SUCCESS;
+}
+int cuMemAddressFree(uint64_t address, size_t size) {
+    auto found = driver().allocations.find(address);
+    if (found == driver().allocations.end() || found->second != size) return INVALID_VALUE;
+    driver().allocations.erase(found);
+    driver().alive["range"]--;
+    return munmap(reinterpret_cast<void*>(address), size), SUCCESS;
 }
 int cuMemHostAlloc(void** memory, size_t size, unsigned) {
     ENTER("cuMemHostAlloc");

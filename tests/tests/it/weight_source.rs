@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use compiler::Compiled;
-use runtime::{Host, RunError, WeightSource};
+use runtime::{DevicePart, Host, RunError, WeightSource};
 use types::Tensor;
 
 use crate::executables::folder;
@@ -84,8 +84,8 @@ fn another_size_and_device_memory_are_refused() {
     let compiled = model();
     let want = compiled.constants.len() as u64;
     assert_eq!(run(&compiled, vec![0; 1]), Err(RunError::Constants { want, got: 1 }));
-    let handle = Arc::new(OwnedFd::from(file_of(&compiled).try_clone().expect("descriptors are left")));
-    let error =
-        run(&compiled, WeightSource::Device { handle, offset: 0, size: want }).expect_err("a CPU cannot import it");
+    let handle = OwnedFd::from(file_of(&compiled).try_clone().expect("descriptors are left"));
+    let parts = Arc::new([DevicePart { handle, size: want }]);
+    let error = run(&compiled, WeightSource::Device { parts, size: want }).expect_err("a CPU cannot import it");
     assert!(error.to_string().contains("give host bytes or a file descriptor"), "{error}");
 }

@@ -1,8 +1,9 @@
 //! [`CudaDevice`]: plans for `cuda` targets, on an NVIDIA GPU.
 //!
-//! One block of device memory holds the arena, then the constants. Every step is a launch, or a call of a library, with
+//! One block of device memory holds the arena, then the constants, which may be imported from another process. Every step is a launch, or a call of a library, with
 //! addresses that are fixed when the plan is opened. The calls of a plan are captured as one CUDA graph: a run is one call.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use cuda::cublas::{self, CublasError};
@@ -15,7 +16,7 @@ use types::Bytes;
 
 use super::{Backend, Device};
 use crate::process::{DeviceUsage, MemoryItem, Unavailable};
-use crate::{RunError, WeightSource};
+use crate::{DevicePart, RunError, WeightSource};
 
 /// A GPU of this machine. Its primary context stays current for a thread that opened or ran a session on it;
 /// [`StreamSession`](super::StreamSession) gives a caller's back.
@@ -45,6 +46,16 @@ impl From<CublasError> for RunError {
     }
 }
 
+impl CudaDevice {
+    /// The GPU's UUID, by which a daemon finds it. Makes no context.
+    ///
+    /// # Errors
+    /// There is no driver or no such GPU.
+    pub fn uuid(&self) -> Result<String, RunError> {
+        Ok(driver::uuid_of(self.ordinal)?)
+    }
+}
+
 impl Device for CudaDevice {
     fn open(&self, plans: &[Arc<Plan>], weights: &WeightSource) -> Result<Box<dyn Backend>, RunError> {
         Ok(Box::new(CudaBackend::open(self, plans, weights)?))
@@ -65,12 +76,18 @@ impl CudaBackend {
         let arena = plans.iter().map(|plan| plan.arena.size()).max().unwrap_or_default();
         let alignment = plans.iter().map(|plan| plan.arena.alignment).max().unwrap_or(Bytes(1));
         let constants_at = arena.align_up(alignment);
-        let weights = weights.to_host(plans)?;
-        let constants: &[u8] = (*weights).as_ref();
-        let size = constants_at + Bytes(constants.len() as u64);
-        let too_large = || RunError::Arena { bytes: size.0, error: "it is larger than the address space".into() };
-        let memory = Arc::new(DeviceMemory::new(&gpu, size.index().ok_or_else(too_large)?)?);
-        memory.upload(constants_at.0 as usize, constants)?;
+        let (memory, constants_at) = match weights {
+            WeightSource::Device { parts, .. } => imported(&gpu, constants_at, parts)?,
+            WeightSource::Host(_) | WeightSource::File { .. } => {
+                let weights = weights.to_host(plans)?;
+                let constants: &[u8] = (*weights).as_ref();
+                let size = index(constants_at + Bytes(constants.len() as u64))?;
+                let memory = DeviceMemory::new(&gpu, size)?;
+                memory.upload(constants_at.0 as usize, constants)?;
+                (memory, constants_at)
+            }
+        };
+        let memory = Arc::new(memory);
         stages.end("arena and constants")?;
         let mut works = Vec::with_capacity(plans.len());
         for plan in plans {
@@ -120,6 +137,19 @@ impl CudaBackend {
         }
         Ok(())
     }
+}
+
+/// The arena, and imported constants behind it, in one block.
+fn imported(gpu: &Arc<driver::Gpu>, arena: Bytes, parts: &[DevicePart]) -> Result<(DeviceMemory, Bytes), RunError> {
+    let sizes: Result<Vec<usize>, RunError> = parts.iter().map(|part| index(Bytes(part.size))).collect();
+    let parts: Vec<_> = parts.iter().map(|part| part.handle.as_fd()).zip(sizes?).collect();
+    let (memory, constants_at) = DeviceMemory::with_imported(gpu, index(arena)?, &parts)?;
+    Ok((memory, Bytes(constants_at as u64)))
+}
+
+fn index(bytes: Bytes) -> Result<usize, RunError> {
+    let too_large = || RunError::Arena { bytes: bytes.0, error: "it is larger than the address space".into() };
+    bytes.index().ok_or_else(too_large)
 }
 
 pub(super) struct CudaBackend {
