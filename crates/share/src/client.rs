@@ -78,6 +78,15 @@ pub enum AttachedWeights {
         /// Its size.
         size: u64,
     },
+    /// Memory of the device that was requested, as descriptors of its driver that are not mapped yet.
+    Device {
+        /// The descriptors with their sizes, to be mapped one after the other.
+        parts: Vec<(OwnedFd, u64)>,
+        /// The place of each tensor, for granularity `layer`.
+        manifest: Option<Manifest>,
+        /// The size of the section or of the range.
+        size: u64,
+    },
     /// Tensors, mapped into one range.
     Tensors {
         /// The range.
@@ -179,7 +188,24 @@ impl Client {
         let descriptors: Vec<BorrowedFd> = file.iter().map(|file| file.as_fd()).collect();
         let patience = PATIENCE + Duration::from_secs(key.size / BYTES_PER_SECOND_MIN);
         let (reply, descriptors) = self.call(&ask, &descriptors, patience)?;
-        attached(reply, descriptors)
+        attached(reply, descriptors, false)
+    }
+
+    /// Leases a model in memory of a device, by its UUID; `file` is read by the daemon if no tier has the model.
+    ///
+    /// # Errors
+    /// As [`Client::open`]; a daemon without that device refuses.
+    pub fn open_device(
+        &mut self,
+        key: &ModelKey,
+        file: &File,
+        internal: u64,
+        device: &str,
+    ) -> Result<Attached, ClientError> {
+        let ask = Ask::OpenDevice { key: *key, internal, device: device.into() };
+        let patience = PATIENCE + Duration::from_secs(key.size / BYTES_PER_SECOND_MIN);
+        let (reply, descriptors) = self.call(&ask, &[file.as_fd()], patience)?;
+        attached(reply, descriptors, true)
     }
 
     /// Leases the model that was published under a name.
@@ -190,7 +216,7 @@ impl Client {
         let ask = Ask::OpenName { name: name.into() };
         // The size is not known before the reply.
         let (reply, descriptors) = self.call(&ask, &[], Duration::from_secs(600))?;
-        attached(reply, descriptors)
+        attached(reply, descriptors, false)
     }
 
     /// Ends a lease. The weights must be unmapped first, so it takes them.
@@ -233,7 +259,7 @@ fn unexpected(reply: Reply) -> ClientError {
     }
 }
 
-fn attached(reply: Reply, descriptors: Vec<OwnedFd>) -> Result<Attached, ClientError> {
+fn attached(reply: Reply, descriptors: Vec<OwnedFd>, is_on_device: bool) -> Result<Attached, ClientError> {
     let Reply::Opened { lease, model, generation, granularity, size, tier, load_us } = reply else {
         return Err(unexpected(reply));
     };
@@ -241,6 +267,9 @@ fn attached(reply: Reply, descriptors: Vec<OwnedFd>) -> Result<Attached, ClientE
     let mut descriptors = descriptors.into_iter();
     let first = descriptors.next().ok_or_else(missing)?;
     let weights = match granularity {
+        Granularity::Model if is_on_device => {
+            AttachedWeights::Device { parts: vec![(first, size)], manifest: None, size }
+        }
         Granularity::Model => {
             if check_sealed(&first)? != size {
                 return Err(ClientError::Reply("the memory has another size than the section".into()));
@@ -257,6 +286,16 @@ fn attached(reply: Reply, descriptors: Vec<OwnedFd>) -> Result<Attached, ClientE
             let manifest =
                 Manifest::decode(&bytes).ok_or_else(|| ClientError::Reply("the manifest is invalid".into()))?;
             let extents: Vec<OwnedFd> = descriptors.collect();
+            if is_on_device {
+                let parts: Vec<(OwnedFd, u64)> =
+                    extents.into_iter().zip(manifest.segments.iter().map(|segment| segment.length)).collect();
+                let is_whole = parts.iter().map(|(_, size)| size).sum::<u64>() == manifest.length;
+                if !is_whole || parts.len() != manifest.segments.len() {
+                    return Err(missing());
+                }
+                let weights = AttachedWeights::Device { parts, size: manifest.length, manifest: Some(manifest) };
+                return Ok(Attached { lease, model, generation, tier, load_us, weights });
+            }
             let mapped = Mapped::new(&extents, &manifest.segments, manifest.length)?;
             AttachedWeights::Tensors { mapped, manifest }
         }

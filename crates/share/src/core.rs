@@ -331,6 +331,11 @@ impl Core {
         }
     }
 
+    /// The machine with numbers of models and leases from `first` on, so that those of several machines differ.
+    pub fn numbered_from(self, first: u64) -> Core {
+        Core { next: first, ..self }
+    }
+
     /// A request for the model of a key. `need` is the estimate in bytes that a load must have room for. A model of
     /// [`EVERYONE`] with the same bytes serves a request as well.
     pub fn open(&mut self, key: ModelKey, waiter: Waiter, need: u64, load: bool) -> Decision {

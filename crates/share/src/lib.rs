@@ -4,6 +4,7 @@
 //! - [`wire`]: the packets. No deserializer that can run code; every size is bounded.
 //! - [`core`]: models, leases, budget and eviction as a state machine without I/O.
 //! - [`memory`]: sealed memfds. The daemon maps no weights; a client maps them read-only.
+//! - [`device`]: devices that export their memory.
 //! - [`load`]: files to sealed memory: constants of executables, and files of tensors.
 //! - [`Server`], [`Client`]: the two ends of the socket.
 //! - [`system`]: signals, descriptors from systemd, notifications to it.
@@ -20,6 +21,7 @@
 
 pub mod client;
 pub mod core;
+pub mod device;
 pub mod load;
 pub mod manifest;
 pub mod memory;

@@ -7,12 +7,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use plan::image::{ImageError, Trailer};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::core::{ExtentId, Granularity, ModelKey, SourceKind};
+use crate::device::DeviceFailure;
 use crate::manifest::{Manifest, TensorPlace};
 use crate::memory::{Extent, Filling, TENSOR_ALIGNMENT};
 use crate::wire::{Code, DESCRIPTORS_MAX};
@@ -43,6 +45,8 @@ pub enum LoadFailure {
     Tensors(String),
     #[error("cannot read the file or make shared memory: {0}")]
     System(#[from] io::Error),
+    #[error("the device does not take the weights: {0}")]
+    Device(#[from] DeviceFailure),
     #[error("the load panicked")]
     Panic,
 }
@@ -60,7 +64,8 @@ impl LoadFailure {
                 Some(12 | 23 | 24 | 27 | 28) => Code::Exhausted,
                 _ => Code::System,
             },
-            LoadFailure::Panic => Code::System,
+            LoadFailure::Device(failure) if failure.is_full => Code::Exhausted,
+            LoadFailure::Device(_) | LoadFailure::Panic => Code::System,
         }
     }
 }
@@ -179,7 +184,7 @@ impl ResidentPool {
         }
     }
 
-    fn number(&self) -> ExtentId {
+    pub(crate) fn number(&self) -> ExtentId {
         ExtentId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -452,18 +457,57 @@ fn each_chunk(size: u64, mut each: impl FnMut(u64, &mut [u8]) -> io::Result<()>)
     Ok(())
 }
 
-/// Copies a part of a file and returns XXH3-64 of the bytes.
+/// Bytes that the system is told to read ahead.
+const AHEAD: u64 = 16 << 20;
+/// Chunks between the thread that reads and the thread that writes.
+const CHUNKS_AHEAD: usize = 8;
+
+/// Copies a part of a file and returns XXH3-64 of the bytes. A second thread writes, since new memory is slower than most
+/// disks: the daemon's first load must not be slower than a private one.
 fn copy(file: &File, from: u64, to: &Filling, size: u64) -> io::Result<u64> {
-    // A hint: the system reads ahead twice as far.
-    let length = std::num::NonZeroU64::new(size);
-    let _ = rustix::fs::fadvise(file, from, length, rustix::fs::Advice::Sequential);
+    let read_ahead = |at: u64| {
+        let length = std::num::NonZeroU64::new(AHEAD.min(size.saturating_sub(at)));
+        if length.is_some() {
+            // A hint only.
+            let _ = rustix::fs::fadvise(file, from + at, length, rustix::fs::Advice::WillNeed);
+        }
+    };
     let mut hash = Xxh3Default::new();
-    each_chunk(size, |at, bytes| {
-        file.read_exact_at(bytes, from + at)?;
-        hash.update(bytes);
-        to.write(bytes, at)
-    })?;
-    Ok(hash.digest())
+    if size <= 4 * CHUNK as u64 {
+        each_chunk(size, |at, bytes| {
+            file.read_exact_at(bytes, from + at)?;
+            hash.update(bytes);
+            to.write(bytes, at)
+        })?;
+        return Ok(hash.digest());
+    }
+    read_ahead(0);
+    std::thread::scope(|scope| {
+        let (full, to_write) = sync_channel::<(u64, Vec<u8>)>(CHUNKS_AHEAD);
+        let (empty, to_fill) = channel::<Vec<u8>>();
+        let writer = scope.spawn(move || -> io::Result<()> {
+            for (at, bytes) in to_write {
+                to.write(&bytes, at)?;
+                // The reader may have ended.
+                let _ = empty.send(bytes);
+            }
+            Ok(())
+        });
+        let read = (0..size).step_by(CHUNK).try_for_each(|at| -> io::Result<()> {
+            if at % (AHEAD / 2) == 0 {
+                read_ahead(at + AHEAD / 2);
+            }
+            let mut bytes = to_fill.try_recv().unwrap_or_default();
+            bytes.resize(CHUNK.min((size - at) as usize), 0);
+            file.read_exact_at(&mut bytes, from + at)?;
+            hash.update(&bytes);
+            // A writer that failed has closed the channel; its error is reported below.
+            full.send((at, bytes)).map_err(|_| io::Error::other("the writer ended"))
+        });
+        drop(full);
+        let written = writer.join().map_err(|_| io::Error::other("the writer panicked"))?;
+        written.and(read).map(|()| hash.digest())
+    })
 }
 
 fn digest(read: impl Fn(&mut [u8], u64) -> io::Result<()>, from: u64, size: u64) -> io::Result<u128> {

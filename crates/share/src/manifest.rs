@@ -1,7 +1,9 @@
 //! [`Manifest`]: where the tensors of a model are. The daemon keeps it in sealed memory and hands it out first when the
 //! granularity is `layer`.
 
-use crate::memory::{PAGE, Segment};
+use std::collections::BTreeMap;
+
+use crate::memory::{HUGE_PAGE, PAGE, Segment};
 
 const MAGIC: [u8; 4] = *b"uprm";
 const VERSION: u32 = 1;
@@ -45,6 +47,10 @@ impl Manifest {
         let mut order: Vec<usize> = (0..places.len()).collect();
         order.sort_unstable_by_key(|&ix| places[ix]);
         let (mut segments, mut at, mut length) = (Vec::<Segment>::new(), vec![0; places.len()], 0);
+        let mut sizes = BTreeMap::<u32, u64>::new();
+        for (extent, _, size) in places {
+            *sizes.entry(*extent).or_default() += size;
+        }
         for ix in order {
             let (extent, offset, size) = places[ix];
             let (start, end) = (offset / PAGE * PAGE, (offset + size).next_multiple_of(PAGE));
@@ -52,7 +58,13 @@ impl Manifest {
                 Some(last) if last.extent == extent && start <= last.from + last.length + gap => {
                     last.length = last.length.max(end - last.from);
                 }
-                _ => segments.push(Segment { extent, from: start, to: length, length: end - start }),
+                _ => {
+                    // Large segments are as far from a huge page's start as in the extent.
+                    if HUGE_PAGE <= end - start || HUGE_PAGE <= sizes.get(&extent).copied().unwrap_or(0) {
+                        length += (start.wrapping_sub(length)) % HUGE_PAGE;
+                    }
+                    segments.push(Segment { extent, from: start, to: length, length: end - start });
+                }
             }
             let last = segments.last().expect("one was pushed");
             at[ix] = last.to + (offset - last.from);

@@ -6,14 +6,18 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::core::ExtentId;
 
 /// Mappings start at multiples of this many bytes.
 pub const PAGE: u64 = 4096;
+
+/// A huge page. A mapping that is as far from a multiple of it in memory as in the descriptor can have huge pages.
+pub const HUGE_PAGE: u64 = 2 << 20;
 
 /// Tensors in an extent start at multiples of this many bytes: four cache lines, enough for every kernel and for CUDA.
 pub const TENSOR_ALIGNMENT: u64 = 256;
@@ -36,6 +40,9 @@ impl Filling {
         let made = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create(name, flags))?;
         let file = File::from(made);
         file.set_len(size)?;
+        if HUGE_PAGE <= size && is_advised() {
+            advise(&file, size);
+        }
         Ok(Filling(file))
     }
 
@@ -63,6 +70,32 @@ impl Filling {
         fcntl_add_seals(&self.0, SEALS)?;
         let bytes = self.0.metadata()?.len();
         Ok(Extent { id, file: self.0, bytes })
+    }
+}
+
+/// Whether the system gives shared memory huge pages to those who request them. With `always` and `within_size`, a write
+/// suffices; with `never` there are none.
+fn is_advised() -> bool {
+    static ADVISED: OnceLock<bool> = OnceLock::new();
+    *ADVISED.get_or_init(|| {
+        let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+        setting.is_ok_and(|setting| setting.contains("[advise]"))
+    })
+}
+
+/// Requests huge pages for a fresh memfd, by a mapping that ends here. Failures are left to the writes that follow.
+fn advise(file: &File, size: u64) {
+    let Ok(length) = usize::try_from(size) else { return };
+    let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: a fresh mapping at an address that the kernel chooses, which nothing else refers to. No byte of it is accessed
+    // by this process: the kernel populates it, and reports memory that is exhausted as an error, not as a signal.
+    #[expect(unsafe_code, reason = "advice needs a mapping")]
+    unsafe {
+        let Ok(start) = mmap(std::ptr::null_mut(), length, flags.0, flags.1, file, 0) else { return };
+        if madvise(start, length, Advice::LinuxHugepage).is_ok() {
+            let _ = madvise(start, length, Advice::LinuxPopulateWrite);
+        }
+        let _ = munmap(start, length);
     }
 }
 
@@ -141,13 +174,28 @@ impl Mapped {
                 return Err(invalid("a segment is outside its descriptor or outside the range"));
             }
         }
+        // One more huge page of addresses, so that the range can begin at a multiple of one.
+        let spare = if HUGE_PAGE as usize <= reserved { HUGE_PAGE as usize } else { 0 };
+        let addresses = reserved.checked_add(spare).ok_or_else(|| invalid("the range is too large"))?;
         // SAFETY: a fresh range at an address that the kernel chooses; nothing else refers to it.
         #[expect(unsafe_code, reason = "a reservation has no safe constructor")]
-        let start = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::NORESERVE)?
+        let first = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), addresses, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::NORESERVE)?
         };
-        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| invalid("the range is at address zero"))?;
+        let first = NonNull::new(first.cast::<u8>()).ok_or_else(|| invalid("the range is at address zero"))?;
+        let before = if spare == 0 { 0 } else { first.as_ptr().align_offset(spare) };
+        // SAFETY: `before` is less than `spare`, so the pointer stays inside of the reservation.
+        #[expect(unsafe_code, reason = "an address in the reservation")]
+        let start = unsafe { first.add(before) };
         let mapped = Mapped { start, reserved, length: length as usize };
+        for (at, size) in [(first, before), (first_after(&mapped), spare - before)] {
+            if 0 < size {
+                // SAFETY: the pages are of the reservation and outside of `mapped`; nothing refers to them.
+                #[expect(unsafe_code, reason = "the spare addresses are given back")]
+                let done = unsafe { munmap(at.as_ptr().cast(), size) };
+                debug_assert!(done.is_ok(), "the addresses were reserved");
+            }
+        }
         for segment in segments {
             let length = segment.length.next_multiple_of(PAGE) as usize;
             // SAFETY: `to + length <= reserved` was checked above, so the pointer stays inside the range of `mapped`, which
@@ -170,6 +218,15 @@ impl Mapped {
     pub fn whole(descriptor: OwnedFd, length: u64) -> io::Result<Mapped> {
         let segments: &[Segment] = &[Segment { extent: 0, from: 0, to: 0, length }];
         Mapped::new(&[descriptor], if length == 0 { &[] } else { segments }, length)
+    }
+}
+
+/// The first address behind a range.
+fn first_after(mapped: &Mapped) -> NonNull<u8> {
+    // SAFETY: the reservation has at least `reserved` bytes from `start` on, so this is at most its end.
+    #[expect(unsafe_code, reason = "an address in the reservation")]
+    unsafe {
+        mapped.start.add(mapped.reserved)
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`Metrics`]: the daemon's figures as atomics. Reading them takes no lock and does not wait for the server's loop.
 
 use std::fmt::Write;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Upper bounds of the histograms in seconds.
@@ -62,6 +63,7 @@ pub struct Metrics {
     pub ready: AtomicBool,
     pub hits_host: Figure,
     pub hits_disk: Figure,
+    pub hits_device: Figure,
     pub refusals: Figure,
     pub loads: Figure,
     pub load_failures: Figure,
@@ -78,9 +80,32 @@ pub struct Metrics {
     pub clients: Figure,
     pub opens: Histogram,
     pub load_times: Histogram,
+    devices: OnceLock<Vec<DeviceFigures>>,
+}
+
+/// The figures of a device.
+#[derive(Debug, Default)]
+#[expect(missing_docs, reason = "the texts of `render` describe them")]
+pub struct DeviceFigures {
+    labels: String,
+    pub limit_bytes: Figure,
+    pub resident_bytes: Figure,
+    pub reserved_bytes: Figure,
 }
 
 impl Metrics {
+    /// Names the devices, once.
+    pub fn set_devices<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        let labels = |name: &str| format!("{{tier=\"device\",device=\"{name}\"}}");
+        let figures = names.map(|name| DeviceFigures { labels: labels(name), ..DeviceFigures::default() });
+        self.devices.get_or_init(|| figures.collect());
+    }
+
+    /// The figures of the devices, in their order.
+    pub fn devices(&self) -> &[DeviceFigures] {
+        self.devices.get().map_or(&[], Vec::as_slice)
+    }
+
     /// Prometheus' text form.
     pub fn render(&self) -> String {
         let mut to = String::with_capacity(4096);
@@ -94,7 +119,11 @@ impl Metrics {
             "opens_total",
             "counter",
             "leases granted, by the tier that had the bytes",
-            &[("{tier=\"host\"}", &self.hits_host), ("{tier=\"disk\"}", &self.hits_disk)],
+            &[
+                ("{tier=\"device\"}", &self.hits_device),
+                ("{tier=\"host\"}", &self.hits_host),
+                ("{tier=\"disk\"}", &self.hits_disk),
+            ],
         );
         row("refusals_total", "counter", "requests refused", &[("", &self.refusals)]);
         row("loads_total", "counter", "loads that succeeded", &[("", &self.loads)]);
@@ -102,9 +131,14 @@ impl Metrics {
         row("evictions_total", "counter", "models whose bytes were dropped", &[("", &self.evictions)]);
         row("strangers_total", "counter", "connections of users that are not allowed", &[("", &self.strangers)]);
         row("protocol_errors_total", "counter", "malformed packets", &[("", &self.protocol_errors)]);
-        row("limit_bytes", "gauge", "the budget of the host tier", &[("{tier=\"host\"}", &self.limit_bytes)]);
-        row("resident_bytes", "gauge", "sealed memory", &[("{tier=\"host\"}", &self.resident_bytes)]);
-        row("reserved_bytes", "gauge", "budget reserved by loads", &[("{tier=\"host\"}", &self.reserved_bytes)]);
+        let mut tiers = |name: &str, help: &str, host: &Figure, of: fn(&DeviceFigures) -> &Figure| {
+            let mut rows = vec![("{tier=\"host\"}", host)];
+            rows.extend(self.devices().iter().map(|own| (own.labels.as_str(), of(own))));
+            row(name, "gauge", help, &rows);
+        };
+        tiers("limit_bytes", "the budget of the tier", &self.limit_bytes, |own| &own.limit_bytes);
+        tiers("resident_bytes", "bytes of models", &self.resident_bytes, |own| &own.resident_bytes);
+        tiers("reserved_bytes", "budget reserved by loads", &self.reserved_bytes, |own| &own.reserved_bytes);
         row("shared_bytes", "gauge", "bytes that models share and hold once", &[("", &self.shared_bytes)]);
         row("models", "gauge", "resident models", &[("", &self.models)]);
         row("extents", "gauge", "blocks of sealed memory", &[("", &self.extents)]);

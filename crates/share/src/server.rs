@@ -2,6 +2,7 @@
 //! no weights. Replies never wait: a client that does not read is not read from.
 
 mod bind;
+mod device;
 mod work;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +20,9 @@ use rustix::net::{SocketFlags, accept_with};
 use serde_json::{Value, json};
 
 pub use bind::{Binding, ServeError};
+pub use device::DeviceOptions;
 
+use self::device::{DEVICES_MAX, DeviceTier, OnDevice, client_of, device_of};
 use self::work::{Finished, Job, worker};
 use crate::core::{
     ClientId, Core, CoreEvent, Decision, Denial, EVERYONE, EvictionPolicy, ExtentId, Grant, Granularity, LeaseId,
@@ -55,6 +58,10 @@ pub struct ServerOptions {
     pub leases_max: usize,
     /// Whether spans are recorded.
     pub record: bool,
+    /// Devices with memory of their own, at most 15.
+    pub devices: Vec<DeviceOptions>,
+    /// Whether the host's copy of a model stays when a device has it.
+    pub persist_host: bool,
     /// Models to load at the start: file, its path, and the granularity. They are published under their names and pinned.
     pub preload: Vec<(PathBuf, String, Granularity)>,
 }
@@ -73,6 +80,8 @@ impl ServerOptions {
             clients_max: 4096,
             leases_max: 1024,
             record: false,
+            devices: Vec::new(),
+            persist_host: true,
             preload: Vec::new(),
         }
     }
@@ -115,6 +124,7 @@ pub struct Server {
     /// Opened to be closed when descriptors run out, so that a connection can be accepted and refused.
     spare: Option<File>,
     core: Core,
+    devices: Vec<DeviceTier>,
     pool: Arc<ResidentPool>,
     jobs: Option<Sender<Job>>,
     finished: Receiver<Finished>,
@@ -163,8 +173,16 @@ impl Server {
             })
             .collect();
         metrics.limit_bytes.set(options.limit);
+        metrics.set_devices(options.devices.iter().map(|own| own.memory.uuid()));
         Ok(Server {
             core: Core::new(options.limit, options.policy),
+            devices: options
+                .devices
+                .iter()
+                .take(DEVICES_MAX)
+                .enumerate()
+                .map(|(ix, own)| DeviceTier::new(ix, own))
+                .collect(),
             spare: File::open("/dev/null").ok(),
             threads: threads?,
             jobs: Some(jobs),
@@ -239,7 +257,7 @@ impl Server {
     }
 
     fn is_over(&self) -> bool {
-        self.core.is_drained()
+        self.core.is_drained() && self.devices.iter().all(|device| device.core.is_drained())
     }
 
     /// Handles a signal; returns whether to end at once.
@@ -257,6 +275,7 @@ impl Server {
 
     fn begin_drain(&mut self) {
         self.core.drain();
+        self.devices.iter_mut().for_each(|device| device.core.drain());
         self.metrics.ready.store(false, Ordering::Relaxed);
         (self.binding.notify)("STOPPING=1\nSTATUS=draining");
     }
@@ -345,7 +364,8 @@ impl Server {
     fn free_descriptors(&self) -> u64 {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let reserve = OWN_DESCRIPTORS + (limit / 4).min(2 * DESCRIPTORS_MAX as u64);
-        let used = self.clients.len() + self.extents.len() + self.sources.len() + self.loading.len();
+        let on_devices: usize = self.devices.iter().map(|own| own.blocks.len() + own.residents.len()).sum();
+        let used = self.clients.len() + self.extents.len() + self.sources.len() + self.loading.len() + on_devices;
         limit.saturating_sub(reserve + used as u64)
     }
 
@@ -416,6 +436,7 @@ impl Server {
         if let Some(client) = self.clients.remove(&id) {
             let _ = epoll::delete(&self.poll, &client.socket);
             self.core.gone(id);
+            self.devices.iter_mut().for_each(|device| device.core.gone(id));
             self.drains.retain(|(client, _)| *client != id);
         }
     }
@@ -432,16 +453,17 @@ impl Server {
     }
 
     fn answer(&mut self, client: ClientId, request: u32, ask: Ask, descriptors: Vec<OwnedFd>, start: u64) {
-        let for_operators = !matches!(ask, Ask::Open { .. } | Ask::OpenName { .. } | Ask::Close { .. });
+        let for_operators =
+            !matches!(ask, Ask::Open { .. } | Ask::OpenDevice { .. } | Ask::OpenName { .. } | Ask::Close { .. });
         if for_operators && !self.is_operator(client) {
             let text = "only root and the daemon's own user may do this";
             return self.refuse(client, request, Code::Permission, text);
         }
         let user = self.user_of(client);
         match ask {
-            Ask::Open { .. } | Ask::OpenName { .. } | Ask::Preload { .. } => {
+            Ask::Open { .. } | Ask::OpenDevice { .. } | Ask::OpenName { .. } | Ask::Preload { .. } => {
                 let waiting = self.clients.get(&client).map_or(0, |client| client.waiting);
-                if WAITING_MAX <= waiting || self.options.leases_max <= self.core.leases_of(client).count() {
+                if WAITING_MAX <= waiting || self.options.leases_max <= self.leases_of(client) {
                     let text =
                         format!("a connection has at most {} leases and {WAITING_MAX} loads", self.options.leases_max);
                     return self.refuse(client, request, Code::Exhausted, &text);
@@ -449,7 +471,10 @@ impl Server {
                 self.answer_open(client, request, ask, descriptors, user, start);
             }
             Ask::Close { lease } => {
-                self.core.close(client, LeaseId(lease));
+                let lease = LeaseId(lease);
+                if !self.core.close(client, lease) {
+                    self.devices.iter_mut().any(|device| device.core.close(client, lease));
+                }
                 self.reply(client, request, &Reply::Done, Vec::new());
             }
             Ask::Pin { model } => self.change(client, request, user, &model, |core, id| core.pin(id, true)),
@@ -474,7 +499,8 @@ impl Server {
                 }
             }
             Ask::List { from } => {
-                let rows = self.core.models_from(from).map(|(id, _)| (id.0, self.row(id)));
+                let on_devices = self.devices.iter().flat_map(|device| device.core.models_from(from));
+                let rows = self.core.models_from(from).chain(on_devices).map(|(id, _)| (id.0, self.row(id)));
                 let (rows, next) = page(rows);
                 self.text(client, request, rows, next);
             }
@@ -509,6 +535,13 @@ impl Server {
                 }
                 let waiter = waiter(true, false, name.clone());
                 self.open(ModelKey { user, ..key }, waiter, internal, file.filter(|_| load), &name)
+            }
+            Ask::OpenDevice { key, internal, device } => {
+                let Some(file) = file else {
+                    return self.refuse(client, request, Code::Protocol, "a load needs the descriptor of a file");
+                };
+                let waiter = waiter(true, false, String::new());
+                self.open_device(ModelKey { user, ..key }, waiter, internal, file, &device)
             }
             Ask::Preload { key, name, pin } => {
                 let Some(file) = file else {
@@ -584,12 +617,16 @@ impl Server {
     }
 
     fn grant(&mut self, grant: &Grant, tier: Tier) {
+        if let Some(ix) = device_of(grant.client) {
+            return self.upload(ix, grant, tier);
+        }
         let Some(lease) = grant.lease else {
             return self.reply(grant.client, grant.request, &Reply::Done, Vec::new());
         };
         match tier {
             Tier::Host => self.metrics.hits_host.add(),
             Tier::Disk => self.metrics.hits_disk.add(),
+            Tier::Device => self.metrics.hits_device.add(),
         }
         let (resident, load_us) = &self.residents[&grant.model];
         let (granularity, size) = match resident.manifest {
@@ -609,6 +646,120 @@ impl Server {
         self.reply(grant.client, grant.request, &reply, memory);
     }
 
+    /// Requests a model in memory of a device; returns whether it was resident there.
+    fn open_device(&mut self, key: ModelKey, waiter: Waiter, internal: u64, file: File, device: &str) -> bool {
+        let (client, request) = (waiter.client, waiter.request);
+        let Some(ix) = self.devices.iter().position(|own| own.memory.uuid() == device) else {
+            let known: Vec<&str> = self.devices.iter().map(|own| own.memory.uuid()).collect();
+            let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+            let text = format!("the daemon has no tier for device {device}; its devices are: {known}");
+            self.refuse(client, request, Code::Unsupported, &text);
+            return false;
+        };
+        let estimate = (key.size as f64 * self.options.estimation_rate).ceil() as u64;
+        let need = estimate + if self.options.with_internal { internal } else { 0 };
+        match self.devices[ix].core.open(key, waiter, need, true) {
+            Decision::Hit(grant) => {
+                self.grant_device(ix, &grant, Tier::Device);
+                return true;
+            }
+            Decision::Wait(_) => self.wait(client),
+            Decision::Load(model) => {
+                self.wait(client);
+                let number = self.devices[ix].begin(model, now());
+                let own =
+                    Waiter { client: client_of(ix), request: number, lease: true, pin: false, name: String::new() };
+                self.open(key, own, 0, Some(file), "");
+            }
+            Decision::Denied(denial) => self.deny(client, request, &denial),
+        }
+        false
+    }
+
+    /// The host tier has the bytes for a device: they are copied.
+    fn upload(&mut self, ix: usize, grant: &Grant, tier: Tier) {
+        let lease = grant.lease.expect("requests for devices have leases");
+        let resident = self.residents[&grant.model].0.clone();
+        let device = &mut self.devices[ix];
+        let known = device.known(&resident);
+        let upload = device.uploads.get_mut(&grant.request).expect("it was begun");
+        (upload.host, upload.from) = (Some((lease, grant.model)), tier);
+        let job = Job::Upload { ix, request: grant.request, memory: device.memory.clone(), resident, known };
+        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        debug_assert!(matches!(sent, Some(Ok(()))), "workers live as long as the server");
+    }
+
+    fn uploaded(&mut self, ix: usize, request: u32, outcome: Result<OnDevice, crate::load::LoadFailure>) {
+        let upload = self.devices[ix].uploads.remove(&request).expect("it was begun");
+        if let Some((lease, model)) = upload.host {
+            self.core.close(client_of(ix), lease);
+            if !self.options.persist_host {
+                // Others may lease or pin the host's copy.
+                let _ = self.core.evict(model, false);
+            }
+        }
+        let mut on_device = match outcome {
+            Ok(on_device) => on_device,
+            Err(failure) => return self.not_uploaded(ix, upload.model, failure.code(), &failure.to_string()),
+        };
+        let nanoseconds = now() - upload.start;
+        self.metrics.loads.add();
+        self.metrics.load_times.add(nanoseconds);
+        let device = &mut self.devices[ix];
+        device.adopt(&mut on_device);
+        let blocks: Vec<(ExtentId, u64)> =
+            on_device.blocks.iter().map(|block| (block.extent.id, block.extent.bytes)).collect();
+        let referenced = on_device.referenced;
+        device.residents.insert(upload.model, (on_device, nanoseconds / 1000));
+        for grant in device.core.loaded(upload.model, &blocks, referenced) {
+            self.waited(grant.client);
+            self.grant_device(ix, &grant, upload.from);
+        }
+    }
+
+    fn not_uploaded(&mut self, ix: usize, model: ModelId, code: Code, text: &str) {
+        self.metrics.load_failures.add();
+        for waiter in self.devices[ix].core.failed(model) {
+            self.waited(waiter.client);
+            self.refuse(waiter.client, waiter.request, code, text);
+        }
+    }
+
+    fn grant_device(&mut self, ix: usize, grant: &Grant, tier: Tier) {
+        match tier {
+            Tier::Host => self.metrics.hits_host.add(),
+            Tier::Disk => self.metrics.hits_disk.add(),
+            Tier::Device => self.metrics.hits_device.add(),
+        }
+        let (on_device, load_us) = &self.devices[ix].residents[&grant.model];
+        let blocks = on_device.blocks.iter().map(|block| &block.extent);
+        let memory = on_device.manifest.iter().chain(blocks).cloned().collect();
+        let reply = Reply::Opened {
+            lease: grant.lease.map_or(0, |lease| lease.0),
+            model: grant.model.0,
+            generation: grant.generation,
+            granularity: if on_device.manifest.is_some() { Granularity::Layer } else { Granularity::Model },
+            size: on_device.size,
+            tier,
+            load_us: if tier == Tier::Device { 0 } else { *load_us },
+        };
+        self.reply(grant.client, grant.request, &reply, memory);
+    }
+
+    fn leases_of(&self, client: ClientId) -> usize {
+        let on_devices = self.devices.iter().map(|device| device.core.leases_of(client).count()).sum::<usize>();
+        self.core.leases_of(client).count() + on_devices
+    }
+
+    /// The machine that has a model.
+    fn core_of(&mut self, id: ModelId) -> &mut Core {
+        let on_device = self.devices.iter().position(|device| device.core.get(id).is_some());
+        match on_device {
+            Some(ix) => &mut self.devices[ix].core,
+            None => &mut self.core,
+        }
+    }
+
     /// Takes the results of workers.
     fn collect(&mut self) {
         let mut count = [0u8; 8];
@@ -617,6 +768,7 @@ impl Server {
             match finished {
                 Finished::Loaded { model, outcome, nanoseconds } => self.loaded(model, outcome, nanoseconds),
                 Finished::Verified { model, outcome } => self.verified(model, outcome),
+                Finished::Uploaded { ix, request, outcome } => self.uploaded(ix, request, outcome),
             }
         }
     }
@@ -667,13 +819,17 @@ impl Server {
 
     fn verify(&mut self, client: ClientId, request: u32, user: u32, model: &str) {
         let Some(id) = self.select(user, model) else { return self.deny(client, request, &Denial::NotFound) };
-        let Some((resident, _)) = self.residents.get(&id) else {
+        let on_device = self.devices.iter().find_map(|device| {
+            let (on_device, _) = device.residents.get(&id)?;
+            Some(Job::VerifyDevice { model: id, memory: device.memory.clone(), on_device: on_device.clone() })
+        });
+        let on_host = || self.residents.get(&id).map(|own| Job::Verify { model: id, resident: own.0.clone() });
+        let Some(job) = on_device.or_else(on_host) else {
             return self.deny(client, request, &Denial::NotFound);
         };
         let waiters = self.verifying.entry(id).or_default();
         waiters.push((client, request));
         if waiters.len() == 1 {
-            let job = Job::Verify { model: id, resident: resident.clone() };
             let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
             debug_assert!(matches!(sent, Some(Ok(()))), "workers live as long as the server");
         }
@@ -682,7 +838,7 @@ impl Server {
     fn verified(&mut self, model: ModelId, outcome: io::Result<bool>) {
         let waiters = self.verifying.remove(&model).unwrap_or_default();
         if let Ok(false) = outcome {
-            self.core.condemn(model);
+            self.core_of(model).condemn(model);
         }
         for (client, request) in waiters {
             match &outcome {
@@ -699,7 +855,10 @@ impl Server {
     /// The model of a name or number.
     fn select(&self, user: u32, model: &str) -> Option<ModelId> {
         let named = || self.core.names().find(|(name, _)| *name == model).map(|(_, id)| id);
-        let numbered = || model.parse().ok().map(ModelId).filter(|id| self.core.get(*id).is_some());
+        let is_known = |id: &ModelId| {
+            self.core.get(*id).is_some() || self.devices.iter().any(|device| device.core.get(*id).is_some())
+        };
+        let numbered = || model.parse().ok().map(ModelId).filter(is_known);
         self.core.named(user, model).or_else(named).or_else(numbered)
     }
 
@@ -712,7 +871,7 @@ impl Server {
         change: impl FnOnce(&mut Core, ModelId) -> Result<(), Denial>,
     ) {
         let changed = match self.select(user, model) {
-            Some(id) => change(&mut self.core, id),
+            Some(id) => change(self.core_of(id), id),
             None => Err(Denial::NotFound),
         };
         match changed {
@@ -735,6 +894,13 @@ impl Server {
     }
 
     fn refuse(&mut self, client: ClientId, request: u32, code: Code, message: &str) {
+        if let Some(ix) = device_of(client) {
+            // The host tier refuses the bytes for a device.
+            if let Some(upload) = self.devices[ix].uploads.remove(&request) {
+                self.not_uploaded(ix, upload.model, code, message);
+            }
+            return;
+        }
         self.metrics.refusals.add();
         self.reply(client, request, &Reply::refused(code, message), Vec::new());
     }
@@ -790,6 +956,22 @@ impl Server {
 
     /// Drops memory that the core released, and updates history and figures.
     fn settle(&mut self) {
+        for ix in 0..self.devices.len() {
+            for event in self.devices[ix].core.take_events() {
+                let device = &mut self.devices[ix];
+                let is_resident =
+                    device.core.get(event.model).is_some_and(|model| model.state == ModelState::Committed);
+                if event.kind == "evict" {
+                    self.metrics.evictions.add();
+                    if !is_resident {
+                        device.residents.remove(&event.model);
+                    }
+                }
+                self.remember(event);
+            }
+            self.devices[ix].sweep();
+            debug_assert_eq!(self.devices[ix].core.check(), Ok(()));
+        }
         for event in self.core.take_events() {
             match event.kind {
                 "evict" => {
@@ -810,11 +992,7 @@ impl Server {
                 let name = if event.kind == "evict" { "deleting_model" } else { "make_shared" };
                 self.span(name, if event.kind == "evict" { "destroy" } else { "share" }, now(), Vec::new);
             }
-            self.events += 1;
-            if HISTORY_MAX <= self.history.len() {
-                self.history.pop_front();
-            }
-            self.history.push_back((self.events, now(), event));
+            self.remember(event);
         }
         for extent in self.core.take_freed() {
             self.extents.remove(&extent);
@@ -826,9 +1004,24 @@ impl Server {
         self.metrics.reserved_bytes.set(reserved);
         self.metrics.models.set(self.residents.len() as u64);
         self.metrics.extents.set(self.extents.len() as u64);
-        self.metrics.leases.set(self.core.lease_count() as u64);
+        let on_devices: usize = self.devices.iter().map(|device| device.core.lease_count()).sum();
+        self.metrics.leases.set((self.core.lease_count() + on_devices) as u64);
+        for (figures, device) in self.metrics.devices().iter().zip(&self.devices) {
+            let (limit, used, reserved) = device.core.budget();
+            figures.limit_bytes.set(limit);
+            figures.resident_bytes.set(used);
+            figures.reserved_bytes.set(reserved);
+        }
         self.metrics.clients.set(self.clients.len() as u64);
         debug_assert_eq!(self.core.check(), Ok(()));
+    }
+
+    fn remember(&mut self, event: CoreEvent) {
+        self.events += 1;
+        if HISTORY_MAX <= self.history.len() {
+            self.history.pop_front();
+        }
+        self.history.push_back((self.events, now(), event));
     }
 
     fn span(
@@ -875,21 +1068,21 @@ impl Server {
                     "tensor_bytes": tensors, "saved_bytes": (tensors + manifests).saturating_sub(used),
                     "policy": self.core.policy().name(),
                 },
-                "device": "not supported by this build: weights are uploaded by each process",
+                "devices": self.devices.iter().map(DeviceTier::status).collect::<Vec<_>>(),
             },
             "models": states,
-            "leases": self.core.lease_count(),
+            "leases": metrics.leases.value(),
             "clients": self.clients.len(),
             "extents": self.extents.len(),
             "descriptors": open_descriptors(),
-            "opens": { "host": metrics.hits_host.value(), "disk": metrics.hits_disk.value() },
+            "opens": { "device": metrics.hits_device.value(), "host": metrics.hits_host.value(), "disk": metrics.hits_disk.value() },
             "loads": metrics.loads.value(), "load_failures": metrics.load_failures.value(),
             "evictions": metrics.evictions.value(), "refusals": metrics.refusals.value(),
             "strangers": metrics.strangers.value(), "protocol_errors": metrics.protocol_errors.value(),
             "loading": loads,
             "client_list": self.clients.iter().take(100).map(|(id, client)| json!({
                 "client": id.0, "process": client.process, "user": client.user,
-                "leases": self.core.leases_of(*id).count(), "unread": client.unsent.len(),
+                "leases": self.leases_of(*id), "unread": client.unsent.len(),
             })).collect::<Vec<_>>(),
         })
     }
@@ -911,12 +1104,14 @@ impl Server {
     }
 
     fn row(&self, id: ModelId) -> Value {
-        let model = self.core.get(id).expect("the caller lists models");
+        let on_device = self.devices.iter().find_map(|device| Some((device, device.core.get(id)?)));
+        let tier = on_device.map_or("host", |(device, _)| device.memory.uuid());
+        let model = on_device.map(|(_, model)| model).or_else(|| self.core.get(id)).expect("the caller lists models");
         let names: Vec<&str> = self.core.names_of(id).map(|(_, name)| name).collect();
         let shared = self.residents.get(&id).map_or(0, |(resident, _)| resident.shared);
         let tensors = self.residents.get(&id).map_or(0, |(resident, _)| resident.tensors.tensors.len());
         json!({
-            "model": id.0, "names": names, "state": model.state_name(), "generation": model.generation,
+            "model": id.0, "tier": tier, "names": names, "state": model.state_name(), "generation": model.generation,
             "user": if model.key.user == EVERYONE { json!("everyone") } else { json!(model.key.user) },
             "digest": format!("xxh3:{:016x}", model.key.checksum), "bytes": model.key.size,
             "granularity": model.key.granularity.name(), "referenced_bytes": model.referenced,

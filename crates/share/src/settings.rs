@@ -32,9 +32,13 @@ pub const VARIABLES: [(&str, &str, &str); 28] = [
     ("UPR_SHARING_GRANULARITY", "model", "`model` or `layer`"),
     ("UPRD_EVICTION_POLICY", "lru", "lru, fifo, lcu, never, flush (or all), eager, lfu, size-aware, random; any case"),
     ("UPRD_ESTIMATION_RATE", "1.0", "factor on a model's bytes before it is loaded"),
-    ("UPRD_MEMORY_PERCENTAGE", "0.8", "budget as a fraction (not a percentage) of the memory of the machine or cgroup"),
-    ("UPRD_PERSIST_CPU", "true", "keep the host copy of models on a device; without a device tier no effect"),
-    ("UPRD_PERSIST_ONLY_CPU", "false", "drop device copies that are not in use; without a device tier no effect"),
+    (
+        "UPRD_MEMORY_PERCENTAGE",
+        "0.8",
+        "budget as a fraction (not a percentage) of the memory of the machine or cgroup, and of each device",
+    ),
+    ("UPRD_PERSIST_CPU", "true", "keep the host's copy of models that a device has"),
+    ("UPRD_PERSIST_ONLY_CPU", "false", "drop a device's copy with its last lease"),
     ("UPRD_WRITE_PROFILE", "false", "the daemon writes a trace when it ends"),
     ("UPRD_ESTIMATE_WITH_INTERNAL_MEMORY", "true", "the estimate includes the arena of the plan that is loaded for"),
 ];

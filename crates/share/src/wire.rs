@@ -51,6 +51,15 @@ pub enum Ask {
         /// Whether the file may be loaded.
         load: bool,
     },
+    /// A lease of a model in memory of a device. One descriptor comes along: the file to load from.
+    OpenDevice {
+        /// The model's identity.
+        key: ModelKey,
+        /// Bytes of the device's memory that the client needs besides the weights.
+        internal: u64,
+        /// The UUID of the device.
+        device: String,
+    },
     /// A lease of the model that was published under a name.
     OpenName {
         /// The name.
@@ -124,6 +133,8 @@ pub enum Tier {
     Host,
     /// Read from the file for this request, or for another one that was waited for.
     Disk,
+    /// Resident in memory of the device that the request names.
+    Device,
 }
 
 impl Tier {
@@ -132,6 +143,7 @@ impl Tier {
         match self {
             Tier::Host => "host",
             Tier::Disk => "disk",
+            Tier::Device => "device",
         }
     }
 }
@@ -368,10 +380,12 @@ impl Ask {
             Ask::List { .. } => 12,
             Ask::History { .. } => 13,
             Ask::Configure { .. } => 14,
+            Ask::OpenDevice { .. } => 15,
         };
         let mut to = Writer::new(kind, id);
         match self {
             Ask::Open { key, internal, name, load } => to.key(key).number(*internal).byte((*load).into()).text(name),
+            Ask::OpenDevice { key, internal, device } => to.key(key).number(*internal).text(device),
             Ask::Preload { key, name, pin } => to.key(key).byte((*pin).into()).text(name),
             Ask::OpenName { name } => to.text(name),
             Ask::Close { lease } => to.number(*lease),
@@ -424,6 +438,13 @@ impl Ask {
                 }
                 Ask::Configure { limit, policy: from.name("policy")? }
             }
+            15 => {
+                let (key, internal) = (from.key()?, from.number()?);
+                if (1 << 50) < internal {
+                    return Err(WireError::Field("internal"));
+                }
+                Ask::OpenDevice { key, internal, device: from.name("device")? }
+            }
             other => return Err(WireError::Kind(other)),
         };
         from.end()?;
@@ -451,6 +472,7 @@ impl Reply {
                 .byte(match tier {
                     Tier::Host => 0,
                     Tier::Disk => 1,
+                    Tier::Device => 2,
                 })
                 .number(*load_us),
             Reply::Done => &mut to,
@@ -480,6 +502,7 @@ impl Reply {
                 tier: match from.byte()? {
                     0 => Tier::Host,
                     1 => Tier::Disk,
+                    2 => Tier::Device,
                     _ => return Err(WireError::Field("tier")),
                 },
                 load_us: from.number()?,
@@ -517,6 +540,7 @@ mod tests {
         vec![
             Ask::Open { key, internal: 5, name: "résumé".into(), load: true },
             Ask::OpenName { name: "x".into() },
+            Ask::OpenDevice { key, internal: 6, device: "GPU-1".into() },
             Ask::Close { lease: u64::MAX },
             Ask::Preload { key, name: String::new(), pin: true },
             Ask::Pin { model: "1".into() },
@@ -542,7 +566,7 @@ mod tests {
             tier,
             load_us: 5,
         };
-        let mut all = vec![opened(Tier::Host), opened(Tier::Disk), Reply::Done];
+        let mut all = vec![opened(Tier::Host), opened(Tier::Disk), opened(Tier::Device), Reply::Done];
         all.push(Reply::Text { text: "{}".repeat(20_000), next: 9 });
         all.extend(CODES.map(|(code, name)| Reply::refused(code, name)));
         all

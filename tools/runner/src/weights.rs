@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plan::Plan;
-use runtime::{ImageFile, Session, WeightSource};
+use runtime::{CudaDevice, DevicePart, ImageFile, LibraryPaths, Session, WeightSource};
 use serde_json::{Value, json};
 use share::Client;
 use share::client::{Attached, AttachedWeights, ClientError};
 use share::load::identify;
+use share::manifest::Manifest;
 use share::settings::ClientSettings;
 use share::trace::{Recorder, now};
+use share::wire::Code;
 use types::Bytes;
 
 use crate::arguments::{Run, WeightsFrom};
@@ -28,7 +30,19 @@ pub(crate) struct Attachment {
     path: PathBuf,
     /// The lease ends with the connection.
     client: Option<Client>,
-    early: Option<Result<(Client, Attached, u64), Reason>>,
+    early: Option<Result<Found, Reason>>,
+    /// The GPU of the run, for plans that need one.
+    gpu: Option<CudaDevice>,
+}
+
+/// A lease.
+struct Found {
+    client: Client,
+    attached: Attached,
+    /// When the request began.
+    start: u64,
+    /// Why the weights of a plan for a GPU are in host memory.
+    not_on_device: Option<String>,
 }
 
 /// Reason why weights are private.
@@ -56,7 +70,7 @@ impl Attachment {
             true => std::thread::scope(|scope| {
                 let early = scope.spawn(|| {
                     let file = File::open(&path).map_err(|error| Reason::Failed(error.to_string()))?;
-                    attach(&settings, &path, &file, 0)
+                    attach(&settings, &path, &file, 0, None)
                 });
                 let image = open()?;
                 Ok::<_, String>((image, early.join().ok()))
@@ -66,8 +80,14 @@ impl Attachment {
             true => recorder.restart(),
             false => recorder.add("load_symbol", "create", 0, start, Vec::new()),
         }
+        let gpu = image.plans.iter().any(|plan| plan.target.starts_with("cuda:")).then(|| CudaDevice {
+            ordinal: run.common.device.unwrap_or(0),
+            places: LibraryPaths::of(|name| std::env::var_os(name)),
+        });
+        // A lease that was requested before the plan was known is of host memory.
+        let early = early.filter(|_| gpu.is_none());
         let from = run.weights_from;
-        Ok(Attachment { image, settings, recorder, origin: Value::Null, from, path, client: None, early })
+        Ok(Attachment { image, settings, recorder, origin: Value::Null, from, path, client: None, early, gpu })
     }
 
     /// Compares `UPR_INPUT_CHANNELS`, `UPR_INPUT_HEIGHT` and `UPR_INPUT_WIDTH`, where set, with the plan's input.
@@ -92,11 +112,12 @@ impl Attachment {
             (_, Some(outcome)) => outcome,
             (_, None) => {
                 let arenas = self.image.plans.iter().map(|plan| plan.arena.size().0);
-                attach(&self.settings, &self.path, self.image.file(), arenas.max().unwrap_or_default())
+                let arena = arenas.max().unwrap_or_default();
+                attach(&self.settings, &self.path, self.image.file(), arena, self.gpu.as_ref())
             }
         };
         let reason = match outcome {
-            Ok((client, attached, start)) => return self.shared(client, attached, start),
+            Ok(found) => return self.shared(found),
             Err(reason) => reason,
         };
         let (text, is_noted) = match reason {
@@ -119,7 +140,8 @@ impl Attachment {
     }
 
     /// Weights of the daemon. For granularity `layer` the plans' constants get the offsets of the mapped range.
-    fn shared(&mut self, client: Client, attached: Attached, start: u64) -> Result<WeightSource, String> {
+    fn shared(&mut self, found: Found) -> Result<WeightSource, String> {
+        let Found { client, attached, start, not_on_device } = found;
         let Attached { model, generation, tier, load_us, weights, .. } = attached;
         let bytes = Bytes(self.image.trailer().constants.end - self.image.trailer().constants.start);
         self.client = Some(client);
@@ -129,18 +151,25 @@ impl Attachment {
                 (WeightSource::File { file: Arc::new(file), offset: 0, size }, "model", 1)
             }
             AttachedWeights::Tensors { mapped, manifest } => {
-                for plan in &mut self.image.plans {
-                    let plan = Arc::make_mut(plan);
-                    for constant in plan.constants.iter_mut().filter(|constant| 0 < constant.size.0) {
-                        let at = manifest.find(constant.offset.0, constant.size.0);
-                        let missing = || format!("the daemon's manifest lacks the constant at {}", constant.offset.0);
-                        constant.offset = Bytes(at.ok_or_else(missing)?);
-                    }
-                    plan.constants_size = Bytes(manifest.length);
-                }
+                self.place(&manifest)?;
                 (WeightSource::from(Arc::new(mapped)), "layer", manifest.tensors.len())
             }
+            AttachedWeights::Device { parts, manifest, size } => {
+                let parts = parts.into_iter().map(|(handle, size)| DevicePart { handle, size }).collect();
+                let source = WeightSource::Device { parts, size };
+                match manifest {
+                    None => (source, "model", 1),
+                    Some(manifest) => {
+                        self.place(&manifest)?;
+                        (source, "layer", manifest.tensors.len())
+                    }
+                }
+            }
         };
+        let is_on_device = matches!(source, WeightSource::Device { .. });
+        if let Some(text) = &not_on_device {
+            say::note(&format!("weights are copied from host memory: {text}"));
+        }
         let arguments = || {
             vec![
                 ("model_id", model.to_string()),
@@ -162,8 +191,23 @@ impl Attachment {
         self.origin = json!({
             "from": "uprd", "tier": tier, "granularity": granularity, "model": model, "generation": generation,
             "bytes": bytes.0, "attach_us": attach_us, "load_us": load_us,
+            "memory": if is_on_device { "device" } else { "host" }, "not_on_device": not_on_device,
         });
         Ok(source)
+    }
+
+    /// Gives the plans' constants their offsets in a range of shared tensors.
+    fn place(&mut self, manifest: &Manifest) -> Result<(), String> {
+        for plan in &mut self.image.plans {
+            let plan = Arc::make_mut(plan);
+            for constant in plan.constants.iter_mut().filter(|constant| 0 < constant.size.0) {
+                let at = manifest.find(constant.offset.0, constant.size.0);
+                let missing = || format!("the daemon's manifest lacks the constant at {}", constant.offset.0);
+                constant.offset = Bytes(at.ok_or_else(missing)?);
+            }
+            plan.constants_size = Bytes(manifest.length);
+        }
+        Ok(())
     }
 
     /// Ends the run: memory first, then the lease, then the trace.
@@ -190,13 +234,14 @@ impl Attachment {
     }
 }
 
-/// Requests the weights of an executable. Returns the connection, the lease and the time when it began.
+/// Requests the weights of an executable: in memory of its GPU if the daemon has a tier for it, else in host memory.
 fn attach(
     settings: &ClientSettings,
     path: &Path,
     file: &File,
     internal: u64,
-) -> Result<(Client, Attached, u64), Reason> {
+    gpu: Option<&CudaDevice>,
+) -> Result<Found, Reason> {
     let start = now();
     let Some(socket) = settings.socket() else {
         let places: Vec<String> = settings.sockets.iter().map(|path| format!("`{}`", path.display())).collect();
@@ -206,11 +251,19 @@ fn attach(
         let mut client = Client::connect(socket, settings.socket_is_explicit)?;
         let key = identify(file, path, settings.granularity);
         let key = key.map_err(|failure| ClientError::Reply(failure.to_string()))?;
+        let mut not_on_device = None;
+        if let Some(gpu) = gpu {
+            let uuid = gpu.uuid().map_err(|error| ClientError::Reply(error.to_string()))?;
+            match client.open_device(&key, file, internal, &uuid) {
+                Ok(attached) => return Ok(Found { client, attached, start, not_on_device }),
+                Err(ClientError::Refused { code: Code::Unsupported | Code::Exhausted, message }) => {
+                    not_on_device = Some(message);
+                }
+                Err(error) => return Err(error),
+            }
+        }
         let attached = client.open(&key, Some(file), internal, "")?;
-        Ok((client, attached))
+        Ok(Found { client, attached, start, not_on_device })
     };
-    match open() {
-        Ok((client, attached)) => Ok((client, attached, start)),
-        Err(error) => Err(Reason::Failed(ClientError::to_string(&error))),
-    }
+    open().map_err(|error| Reason::Failed(ClientError::to_string(&error)))
 }

@@ -55,6 +55,15 @@ pub(crate) struct ServeArgs {
     /// The order of eviction: lru, fifo, lcu, never, flush, eager, lfu, size-aware, random (default: UPRD_EVICTION_POLICY)
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     pub(crate) policy: Option<EvictionPolicy>,
+    /// A GPU to hold models on, by its UUID or number, or `all`; repeat for several
+    #[arg(long, value_name = "GPU")]
+    pub(crate) device: Vec<String>,
+    /// Bytes of the tier of each device (default: UPRD_MEMORY_PERCENTAGE of its memory)
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) device_budget: Option<Bytes>,
+    /// The order of eviction on devices (default: that of --policy; eager with UPRD_PERSIST_ONLY_CPU)
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    pub(crate) device_policy: Option<EvictionPolicy>,
     /// A user that may lease models besides root and the daemon's own; repeat for several
     #[arg(long, value_name = "UID")]
     pub(crate) allow: Vec<u32>,
@@ -158,6 +167,9 @@ pub(crate) struct AttachArgs {
     /// model or layer (default: UPR_SHARING_GRANULARITY)
     #[arg(long, value_name = "G", value_parser = granularity)]
     pub(crate) granularity: Option<Granularity>,
+    /// Lease it in memory of this GPU, by its UUID or number
+    #[arg(long, value_name = "GPU")]
+    pub(crate) device: Option<String>,
     /// Attach this often, each time with a connection of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) count: usize,

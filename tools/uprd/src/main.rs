@@ -4,6 +4,7 @@
 
 mod attach;
 mod cli;
+mod gpu;
 mod operate;
 mod serve;
 

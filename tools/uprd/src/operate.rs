@@ -164,13 +164,25 @@ fn status_text(status: &Value) -> String {
         word("/tiers/host/policy")
     );
     let _ = writeln!(text, "shared     {} of tensors, {} saved by sharing", host("tensor_bytes"), host("saved_bytes"));
-    let _ = writeln!(text, "device     {}", word("/tiers/device"));
+    let devices = status["tiers"]["devices"].as_array();
+    for device in devices.into_iter().flatten() {
+        let _ = writeln!(
+            text,
+            "device     {}: {} of {} used, {} reserved by loads, policy {}",
+            device["device"].as_str().unwrap_or("?"),
+            Bytes(number(device, "/resident_bytes")),
+            Bytes(number(device, "/limit_bytes")),
+            Bytes(number(device, "/reserved_bytes")),
+            device["policy"].as_str().unwrap_or("?")
+        );
+    }
     let _ =
         writeln!(text, "models     {}", states.filter(|states| !states.is_empty()).unwrap_or_else(|| "none".into()));
     let _ = writeln!(text, "leases     {} of {} clients", status["leases"], status["clients"]);
     let _ = writeln!(
         text,
-        "opens      {} resident, {} loaded; {} loads, {} failed, {} evictions, {} refusals",
+        "opens      {} on devices, {} resident, {} loaded; {} loads, {} failed, {} evictions, {} refusals",
+        status["opens"]["device"],
         status["opens"]["host"],
         status["opens"]["disk"],
         status["loads"],
@@ -183,8 +195,8 @@ fn status_text(status: &Value) -> String {
 
 fn list_text(rows: &[Value]) -> String {
     let mut text = format!(
-        "{:>6}  {:<10} {:<6} {:>12} {:>6} {:>8}  {:<22} {}\n",
-        "model", "state", "share", "bytes", "leases", "uses", "digest", "names"
+        "{:>6}  {:<10} {:<6} {:>12} {:>6} {:>8}  {:<22} {:<5} {}\n",
+        "model", "state", "share", "bytes", "leases", "uses", "digest", "tier", "names"
     );
     for row in rows {
         let names: Vec<&str> = row["names"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -192,7 +204,7 @@ fn list_text(rows: &[Value]) -> String {
         let pin = if row["pinned"] == true { " (pinned)" } else { "" };
         let _ = writeln!(
             text,
-            "{:>6}  {:<10} {:<6} {:>12} {:>6} {:>8}  {:<22} {}{pin}",
+            "{:>6}  {:<10} {:<6} {:>12} {:>6} {:>8}  {:<22} {:<5} {}{pin}",
             number(row, "/model"),
             word("state"),
             word("granularity"),
@@ -200,6 +212,7 @@ fn list_text(rows: &[Value]) -> String {
             number(row, "/leases"),
             number(row, "/uses"),
             word("digest"),
+            word("tier"),
             names.join(", ")
         );
     }

@@ -18,6 +18,7 @@ use share::settings::DaemonSettings;
 use share::system;
 
 use crate::cli::ServeArgs;
+use crate::gpu;
 use crate::operate::{find, name_of};
 
 /// Serves until the daemon is drained.
@@ -43,6 +44,8 @@ pub(crate) fn run(args: &ServeArgs, socket: Option<PathBuf>, settings: DaemonSet
         clients_max: args.clients_max,
         leases_max: args.leases_max,
         record: settings.write_profile,
+        devices: gpu::tiers(args, &settings)?,
+        persist_host: settings.persist_cpu,
         preload: preloads(args, &settings)?,
         ..ServerOptions::new(limit)
     };

@@ -7,7 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::device::{self, Block, OnDevice};
 use crate::core::{ModelId, ModelKey};
+use crate::device::ExportingDevice;
 use crate::load::{LoadFailure, Resident, ResidentPool};
 use crate::trace::{Recorder, now};
 
@@ -15,12 +17,15 @@ use crate::trace::{Recorder, now};
 pub(super) enum Job {
     Load { model: ModelId, key: ModelKey, file: Arc<File>, name: String },
     Verify { model: ModelId, resident: Resident },
+    Upload { ix: usize, request: u32, memory: Arc<dyn ExportingDevice>, resident: Resident, known: Vec<Option<Block>> },
+    VerifyDevice { model: ModelId, memory: Arc<dyn ExportingDevice>, on_device: OnDevice },
 }
 
 /// Its result.
 pub(super) enum Finished {
     Loaded { model: ModelId, outcome: Result<Resident, LoadFailure>, nanoseconds: u64 },
     Verified { model: ModelId, outcome: io::Result<bool> },
+    Uploaded { ix: usize, request: u32, outcome: Result<OnDevice, LoadFailure> },
 }
 
 /// Works until the queue closes.
@@ -46,6 +51,18 @@ pub(super) fn worker(
                     recorder.add("load_owned", "load", thread, start, arguments);
                 }
                 Finished::Loaded { model, outcome, nanoseconds: now() - start }
+            }
+            Job::Upload { ix, request, memory, resident, known } => {
+                let outcome = catch_unwind(AssertUnwindSafe(|| device::upload(&*memory, &resident, known, pool)));
+                if let Some(recorder) = recorder {
+                    let arguments = vec![("byte_count", resident.size.to_string())];
+                    recorder.add("to_layers_from_cpu_mem", "load", thread, start, arguments);
+                }
+                Finished::Uploaded { ix, request, outcome: outcome.unwrap_or(Err(LoadFailure::Panic)) }
+            }
+            Job::VerifyDevice { model, memory, on_device } => {
+                let outcome = device::verify(&*memory, &on_device).map_err(io::Error::other);
+                Finished::Verified { model, outcome }
             }
             Job::Verify { model, resident } => Finished::Verified { model, outcome: resident.verify() },
         };

@@ -1,6 +1,7 @@
 //! Tests of the state machine in every state, and of a daemon in this process with real sockets.
 
 mod daemon;
+mod devices;
 mod model_check;
 mod sharing;
 mod support;

@@ -149,6 +149,23 @@ pub(crate) fn bytes_of(attached: Attached, ranges: &[(u64, u64)]) -> Vec<Vec<u8>
                 mapped.as_ref()[at as usize..(at + size) as usize].to_vec()
             })
             .collect(),
+        AttachedWeights::Device { parts, manifest, .. } => {
+            // The fake device's memory is files.
+            let all: Vec<u8> = parts
+                .into_iter()
+                .flat_map(|(part, size)| {
+                    let file = File::from(part);
+                    let mut bytes = vec![0; size.min(file.metadata().expect("it is a memfd").len()) as usize];
+                    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).expect("it is a memfd");
+                    bytes
+                })
+                .collect();
+            let place = |at: u64, size: u64| match &manifest {
+                None => at,
+                Some(manifest) => manifest.find(at, size).expect("every tensor has a place"),
+            };
+            ranges.iter().map(|(at, size)| all[place(*at, *size) as usize..][..*size as usize].to_vec()).collect()
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod baselines;
 pub(crate) mod cublas;
 pub(crate) mod cudnn;
 mod cupti;
+mod daemon;
 mod description;
 mod failures;
 mod networks;

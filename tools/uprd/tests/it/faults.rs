@@ -57,6 +57,7 @@ fn map(attached: Attached) -> Mapped {
     match attached.weights {
         AttachedWeights::Section { file, size } => Mapped::whole(file.into(), size).expect("it is sealed"),
         AttachedWeights::Tensors { mapped, .. } => mapped,
+        AttachedWeights::Device { .. } => unreachable!("host memory was requested"),
     }
 }
 
