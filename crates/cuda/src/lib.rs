@@ -38,6 +38,7 @@ pub use device_description::{
 pub use event::Timer;
 pub use external::{ContextGuard, ExternalBuffer, ExternalStream};
 pub use library::{LibraryNotFound, LibraryPaths};
+pub use shared_memory::FillChunk;
 pub use staging::STAGING_CHUNK_BYTES;
 
 /// The code of a step in a plan for a GPU.

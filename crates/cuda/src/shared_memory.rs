@@ -97,6 +97,9 @@ impl Drop for Physical {
     }
 }
 
+/// Fills a chunk at an offset; `None` if that failed.
+pub type FillChunk<'a> = &'a mut dyn FnMut(u64, &mut [u8]) -> Option<()>;
+
 /// A range of device addresses with mappings one after the other.
 pub(crate) struct Range {
     gpu: Arc<Gpu>,
@@ -183,11 +186,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// Too little memory, or a failure of the driver; `None` is a failure of `read`.
-    pub fn export(
-        gpu: &Arc<Gpu>,
-        size: usize,
-        read: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), ()>,
-    ) -> Result<(OwnedFd, usize), Option<DriverError>> {
+    pub fn export(gpu: &Arc<Gpu>, size: usize, read: FillChunk) -> Result<(OwnedFd, usize), Option<DriverError>> {
         let whole = size.max(1).next_multiple_of(gpu.sharing_unit()?);
         let physical = Physical::new(gpu, whole)?;
         let mut range = Range::new(gpu, whole)?;
@@ -196,7 +195,7 @@ impl DeviceMemory {
         let mut buffer = vec![0; CHUNK_BYTES.min(whole)];
         for at in (0..size).step_by(CHUNK_BYTES) {
             let chunk = &mut buffer[..CHUNK_BYTES.min(size - at)];
-            read(at as u64, chunk).map_err(|()| None)?;
+            read(at as u64, chunk).ok_or(None)?;
             memory.upload(at, chunk)?;
         }
         let descriptor = physical.export()?;

@@ -73,11 +73,9 @@ impl share::device::ExportingDevice for Gpu {
     fn export(&self, size: u64, read: ReadChunk) -> Result<(OwnedFd, u64), DeviceFailure> {
         let mut failed = None;
         let mut chunk = |at: u64, bytes: &mut [u8]| {
-            let outcome = read(at, bytes);
-            outcome.map_err(|error| {
-                let message = error.to_string();
-                failed = Some(DeviceFailure { is_full: false, message });
-            })
+            let error = read(at, bytes).err();
+            failed = error.map(|error| DeviceFailure { is_full: false, message: error.to_string() });
+            failed.is_none().then_some(())
         };
         let exported = DeviceMemory::export(&self.gpu, size as usize, &mut chunk);
         match exported {
