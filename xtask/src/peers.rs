@@ -10,6 +10,9 @@ use crate::{cargo, check, root, target};
 /// The peers of `--peers` without names.
 pub(crate) const USUAL: &str = "onnxruntime,openvino";
 
+/// The same of training steps.
+pub(crate) const USUAL_TRAINING: &str = "torch-eager,torch-compile";
+
 /// The origin of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
@@ -24,13 +27,14 @@ enum Source {
 }
 
 /// The name of a peer in `benches/peers/speed.py`, or of its program in `benches/peers/native`, in the order of the help.
-const PEERS: [(&str, Source); 9] = [
+const PEERS: [(&str, Source); 10] = [
     ("onnxruntime", Source::Shared("onnxruntime")),
     ("openvino", Source::Shared("openvino")),
     ("mnn", Source::Shared("mnn")),
     ("torch", Source::Torch),
     ("torch-eager", Source::Torch),
     ("torch-jit", Source::Torch),
+    ("torch-compile", Source::Torch),
     ("mxnet", Source::Mxnet),
     ("tract", Source::Native),
     ("rten", Source::Native),

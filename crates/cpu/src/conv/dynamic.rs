@@ -47,11 +47,14 @@ pub enum WeightOrder {
 /// A convolution by row-major weights. The other operands and the result are those of [`DynamicConv::conv`], except that a
 /// bias has an element for each output channel. All `f32`.
 ///
-/// Refuses: half precision and int8; parameters that [`DynamicConv::conv`] refuses.
+/// Refuses: half precision and int8; parameters that [`DynamicConv::conv`] refuses; groups that it cannot join.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DynamicConv {
     /// The convolution by packed weights.
     pub conv: PackedConv,
+    /// Groups of the given weights: a multiple of those of [`DynamicConv::conv`], which joins neighbors
+    /// ([`joined_groups`]) if it is the sum of products.
+    pub groups: usize,
     /// The order of the given weights.
     pub order: WeightOrder,
 }
@@ -60,8 +63,8 @@ pub struct DynamicConv {
 /// `[in_channels, out_channels / groups, ..kernel]` to `[batch, out_channels, ..window.input]`, both in blocks of sixteen
 /// channels; then the epilogue's functions. All `f32`.
 ///
-/// Refuses: dilation, a bias or residual, a padding so large that taps begin outside of `dy`, and groups whose channels do
-/// not fill blocks.
+/// Refuses: dilation, a bias or residual, and a padding so large that taps begin outside of `dy`. Neighboring groups are
+/// joined ([`joined_groups`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvDataGradient {
     /// Images.
@@ -78,10 +81,26 @@ pub struct ConvDataGradient {
     pub epilogue: Epilogue,
 }
 
+/// The number of groups after joining neighbors until their channels fill blocks: one if none do. A joined group has zeros
+/// for the weights between its groups, whose products are wasted. `groups` must divide the channels.
+pub fn joined_groups(groups: usize, in_channels: usize, out_channels: usize) -> usize {
+    if groups <= 1 {
+        return groups;
+    }
+    let (ins, outs) = (in_channels / groups, out_channels / groups);
+    // The least number is a power of two, at most the size of a block.
+    let fills = |joined: &usize| [ins, outs].iter().all(|channels| (channels % LANES * joined).is_multiple_of(LANES));
+    let joined = (1..=LANES).find(fills).filter(|&joined| groups.is_multiple_of(joined));
+    joined.map_or(1, |joined| groups / joined)
+}
+
 /// Row-major weights and the distances from one to the next, so that one loop packs every order of them.
 #[derive(Clone, Copy)]
 pub(crate) struct WeightView<'a> {
     pub(crate) items: &'a [f32],
+    /// Given groups in a packed one, and the input and output channels of each.
+    pub(crate) joined: usize,
+    pub(crate) channels: [usize; 2],
     /// Elements from one group, output channel and input channel to the next.
     pub(crate) group: usize,
     pub(crate) out: usize,
@@ -93,18 +112,38 @@ pub(crate) struct WeightView<'a> {
 }
 
 impl<'a> WeightView<'a> {
-    /// The weights of a convolution with these input and output channels a group.
-    pub(crate) fn new(items: &'a [f32], order: WeightOrder, [ins, outs]: [usize; 2], kernel: [usize; 2]) -> Self {
-        let taps = kernel[0] * kernel[1];
+    /// The weights of a convolution with these input and output channels a group, several of which are joined.
+    pub(crate) fn new(
+        items: &'a [f32],
+        order: WeightOrder,
+        joined: usize,
+        channels: [usize; 2],
+        kernel: [usize; 2],
+    ) -> Self {
+        let ([ins, outs], taps) = (channels, kernel[0] * kernel[1]);
         let (group, row) = (ins * outs * taps, kernel[1] as isize);
         match order {
             WeightOrder::Forward => {
-                WeightView { items, group, out: ins * taps, channel: taps, first: 0, row, column: 1 }
+                WeightView { items, joined, channels, group, out: ins * taps, channel: taps, first: 0, row, column: 1 }
             }
             WeightOrder::Gradient => {
-                WeightView { items, group, out: taps, channel: outs * taps, first: taps - 1, row: -row, column: -1 }
+                let (out, channel, first) = (taps, outs * taps, taps - 1);
+                WeightView { items, joined, channels, group, out, channel, first, row: -row, column: -1 }
             }
         }
+    }
+
+    /// Where the weights of two channels of a packed group are; `None` for channels of different given groups, whose weights
+    /// are zeros.
+    #[inline(always)]
+    pub(crate) fn pair(&self, group: usize, out: usize, channel: usize) -> Option<usize> {
+        if self.joined == 1 {
+            return Some(group * self.group + out * self.out + channel * self.channel);
+        }
+        let [ins, outs] = self.channels;
+        let group = group * self.joined + out / outs;
+        let at = group * self.group + out % outs * self.out + channel % ins * self.channel;
+        (out / outs == channel / ins).then_some(at)
     }
 
     /// The element of a tap, from which those of other channels follow.
@@ -166,6 +205,15 @@ impl DynamicConv {
     fn bias_elements(&self, sizes: &Sizes) -> u64 {
         if self.conv.epilogue().bias { sizes.inputs[2] / 4 } else { 0 }
     }
+
+    /// Given groups in a packed one, and the input and output channels of each; `None` if groups cannot be joined.
+    fn joined(&self) -> Option<(usize, [usize; 2])> {
+        let (packed, channels) = self.conv.channels()?;
+        let joined = self.groups.checked_div(packed).filter(|&joined| 1 <= joined)?;
+        let joins = joined == 1 || matches!(self.conv, PackedConv::Direct(_));
+        let divides = packed * joined == self.groups && channels.iter().all(|all| all % joined == 0);
+        (joins && divides).then(|| (joined, channels.map(|all| all / joined)))
+    }
 }
 
 impl KernelFn for DynamicConv {
@@ -184,7 +232,9 @@ impl KernelFn for DynamicConv {
         }
         let mut sizes = self.conv.sizes()?;
         let overflow = InvalidKernel("sizes must not overflow");
-        let (groups, [ins, outs]) = self.conv.channels().ok_or(overflow)?;
+        let joined = InvalidKernel("`groups` must be those of the convolution or divide each of them");
+        let (_, [ins, outs]) = self.joined().ok_or(joined)?;
+        let groups = self.groups;
         let kernel = self.conv.window().kernel;
         let bytes = |extents: &[usize]| product(extents)?.checked_mul(4);
         let weights = bytes(&[groups, ins, outs, kernel[0], kernel[1]]).ok_or(overflow)?;
@@ -212,8 +262,8 @@ impl KernelFn for DynamicConv {
         let sizes = self.conv.sizes().expect("`sizes` refused parameters that contradict each other");
         let (packed, rest) = args.workspace.split_at_mut(sizes.inputs[1] as usize);
         let (bias, workspace) = rest.split_at_mut(4 * self.bias_elements(&sizes) as usize);
-        let (_, channels) = self.conv.channels().expect("`sizes` refused no groups");
-        let view = WeightView::new(weights, self.order, channels, self.conv.window().kernel);
+        let (joined, channels) = self.joined().expect("`sizes` refused other groups");
+        let view = WeightView::new(weights, self.order, joined, channels, self.conv.window().kernel);
         let cells: &mut [f32] = elements_mut(packed);
         match &self.conv {
             PackedConv::Direct(conv) => conv.pack_view(view, cells, pool),
@@ -262,13 +312,18 @@ impl ConvDataGradient {
         Some(Phase { start, pixels, tap, taps, pad: pad? })
     }
 
+    /// The number of groups after joining neighbors.
+    fn packed_groups(&self) -> usize {
+        joined_groups(self.groups, self.in_channels, self.out_channels)
+    }
+
     /// The convolution of a phase.
     fn conv(&self, rows: Phase, columns: Phase) -> ConvBlocked {
         ConvBlocked {
             batch: self.batch,
             in_channels: self.in_channels,
             out_channels: self.out_channels,
-            groups: self.groups,
+            groups: self.packed_groups(),
             window: Window {
                 input: self.window.output,
                 output: [rows.pixels, columns.pixels],
@@ -289,7 +344,7 @@ impl ConvDataGradient {
     /// Elements of the packed weights of a phase.
     fn packed(&self, taps: usize) -> Option<usize> {
         let outs = self.out_channels.div_ceil(LANES).checked_mul(LANES)?;
-        product(&[outs, self.in_channels / self.groups, taps])
+        product(&[outs, self.in_channels / self.packed_groups(), taps])
     }
 }
 
@@ -300,6 +355,9 @@ impl KernelFn for ConvDataGradient {
         let ConvDataGradient { batch, in_channels, out_channels, groups, window, epilogue } = self;
         window.check()?;
         epilogue.check_unscaled()?;
+        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
+            return Err(InvalidKernel("`groups` must be >= 1 and divide the channels"));
+        }
         if window.dilation != [1, 1] || epilogue.bias || epilogue.residual {
             return Err(InvalidKernel("dilation must be 1, and the epilogue have functions only"));
         }
@@ -338,7 +396,8 @@ impl KernelFn for ConvDataGradient {
         let channels = [self.in_channels / self.groups, self.out_channels / self.groups];
         let [height, width] = self.window.kernel;
         let [down, right] = self.window.stride;
-        let plain = WeightView::new(weights, WeightOrder::Gradient, channels, self.window.kernel);
+        let joined = self.groups / self.packed_groups();
+        let plain = WeightView::new(weights, WeightOrder::Gradient, joined, channels, self.window.kernel);
         let phase = |axis, start| self.phase(axis, start).expect("`sizes` found it");
         for row in (0..self.phases(0)).map(|start| phase(0, start)) {
             for column in (0..self.phases(1)).map(|start| phase(1, start)) {

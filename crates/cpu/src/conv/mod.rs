@@ -12,7 +12,7 @@ pub(crate) mod winograd;
 
 pub use self::depthwise::DepthwiseBlocked;
 pub use self::direct::{ConvAlgorithm, ConvBlocked, ImageLayout};
-pub use self::dynamic::{ConvDataGradient, DynamicConv, PackedConv, WeightOrder};
+pub use self::dynamic::{ConvDataGradient, DynamicConv, PackedConv, WeightOrder, joined_groups};
 pub use self::geometry::Window;
 pub use self::weight_gradient::{
     ConvWeightGradient, DepthwiseDataGradient, DepthwiseWeightGradient, WeightGradientRows,

@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conv::{ImageLayout, Window};
+use crate::conv::{ImageLayout, Window, joined_groups};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::simd::Isa;
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -43,7 +43,10 @@ const COLUMNS_MAX: usize = SUMS / LANES;
 /// `x: [batch, in_channels, ..window.input]` and blocked `dy: [batch, out_channels, ..window.output]` to row-major
 /// `[out_channels, in_channels / groups, ..kernel]`. All `f32`.
 ///
-/// Refuses: several groups over row-major inputs, or whose channels do not fill blocks of sixteen.
+/// Neighboring groups whose channels do not fill blocks of sixteen are joined ([`joined_groups`]), and the sums between them
+/// are dropped.
+///
+/// Refuses: several groups over row-major inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvWeightGradient {
     /// Images.
@@ -93,9 +96,14 @@ impl ConvWeightGradient {
         if self.is_blocked() { LANES } else { 1 }
     }
 
+    /// Groups that tasks work on.
+    fn packed_groups(&self) -> usize {
+        joined_groups(self.groups, self.in_channels, self.out_channels)
+    }
+
     fn cut(&self) -> Cut {
-        let [height, width] = self.window.kernel;
-        let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
+        let ([height, width], groups) = (self.window.kernel, self.packed_groups());
+        let (ins, outs) = (self.in_channels / groups, self.out_channels / groups);
         let (units, rows) = if self.is_blocked() { (height * width, LANES) } else { (height, width) };
         let mut cut = Cut {
             outs: outs.div_ceil(LANES).max(1),
@@ -106,7 +114,7 @@ impl ConvWeightGradient {
             task_ins: 1,
             task_units: units.min(SUMS / (rows * LANES)),
         };
-        let tasks = |cut: &Cut| self.groups * cut.tasks().iter().product::<usize>();
+        let tasks = |cut: &Cut| groups * cut.tasks().iter().product::<usize>();
         // Larger parts read `x` and `dy` less often, as long as all threads have tasks.
         let ins_max = cut.ins.min(if self.is_blocked() { BLOCKS } else { LANES });
         loop {
@@ -137,9 +145,8 @@ impl KernelFn for ConvWeightGradient {
         if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
             return Err(InvalidKernel("`groups` must be >= 1 and divide the channels"));
         }
-        let fills = (in_channels / groups) % LANES == 0 && (out_channels / groups) % LANES == 0;
-        if 1 < *groups && !(fills && self.is_blocked()) {
-            return Err(InvalidKernel("channels of each group must fill blocks of 16"));
+        if 1 < *groups && !self.is_blocked() {
+            return Err(InvalidKernel("the input of several groups must be blocked"));
         }
         if !self.is_blocked() && COLUMNS_MAX < window.kernel[1] {
             return Err(InvalidKernel("the kernel must have at most 2048 columns"));
@@ -161,7 +168,7 @@ impl KernelFn for ConvWeightGradient {
         let (cut, isa) = (self.cut(), pool.isa());
         let [outs, ins, units] = cut.tasks();
         let job = &Job { kernel: self, cut, x, dy, out: SharedMut::new(out) };
-        pool.run(self.groups * outs * ins * units, &|task| {
+        pool.run(self.packed_groups() * outs * ins * units, &|task| {
             let (rest, unit) = (task / units, task % units);
             let (rest, part_in) = (rest / ins, rest % ins);
             let (group, part_out) = (rest / outs, rest % outs);
@@ -195,19 +202,36 @@ struct Part {
     units: Range<usize>,
 }
 
-/// Terms of a unit: outputs in `lines` rows of `pixels` each. Steps are in elements.
+/// Terms of a unit: outputs in `lines` rows of `pixels` each, of `images`. Steps are in elements.
 #[derive(Clone, Copy)]
 struct Terms {
     x: *const f32,
     dy: *const f32,
+    images: usize,
     lines: usize,
     pixels: usize,
-    /// From one row of sums, output and line to the next, in `x`.
+    /// From one row of sums, output, line and image to the next, in `x`.
     row_step: usize,
     x_step: usize,
     x_line: usize,
-    /// From one line to the next in `dy`.
+    x_image: usize,
+    /// From one line, image and block to the next in `dy`.
     dy_line: usize,
+    dy_image: usize,
+    dy_block: usize,
+    /// From one block of `dy` to the next in the sums.
+    sums_block: usize,
+}
+
+/// What [`accumulate`] adds at a time: images, rows of outputs, and one or two blocks of `dy`.
+struct Band {
+    images: Range<usize>,
+    lines: Range<usize>,
+    /// The first block of `dy`, and their number.
+    own: usize,
+    blocks: usize,
+    /// From one block's sums to those of the next.
+    sums_block: usize,
 }
 
 #[inline(always)]
@@ -220,18 +244,26 @@ fn run_part<V: Vector>(job: &Job<'_>, part: &Part) {
     let [rows, _] = kernel.window.output;
     let line = outs * kernel.window.output[1] * LANES
         + ins * kernel.in_block() * kernel.window.stride[0] * kernel.window.input[1];
+    // Rows of outputs, or all of several small images.
     let band = (BAND / line.max(1)).clamp(1, rows.max(1));
-    for image in 0..kernel.batch {
+    let images = (BAND / (line * rows).max(1)).clamp(1, kernel.batch.max(1));
+    let (block_max, sums_block) = (blocks_max(V::ISA), ins * units * unit_size);
+    for image in (0..kernel.batch).step_by(images) {
         for first in (0..rows).step_by(band) {
-            let lines = first..rows.min(first + band);
             for unit in part.units.clone() {
                 for (ix, block) in part.ins.clone().enumerate() {
-                    for (number, own) in part.outs.clone().enumerate() {
+                    for number in (0..outs).step_by(block_max) {
+                        let band = Band {
+                            images: image..kernel.batch.min(image + images),
+                            lines: first..rows.min(first + band),
+                            own: part.outs.start + number,
+                            blocks: block_max.min(outs - number),
+                            sums_block,
+                        };
                         let at = ((number * ins + ix) * units + unit - part.units.start) * unit_size;
-                        let sums = &mut sums[at..at + unit_size];
                         match kernel.is_blocked() {
-                            true => blocked_unit::<V>(job, part.group, [own, block], unit, image, &lines, sums),
-                            false => row_major_unit::<V>(job, [own, block], unit, image, &lines, sums),
+                            true => blocked_unit::<V>(job, part.group, block, unit, &band, &mut sums[at..]),
+                            false => row_major_unit::<V>(job, block, unit, &band, &mut sums[at..]),
                         }
                     }
                 }
@@ -241,74 +273,69 @@ fn run_part<V: Vector>(job: &Job<'_>, part: &Part) {
     store_part(job, part, sums);
 }
 
-/// Adds a band's terms of a tap of a pair of blocks.
+/// The most blocks of `dy` that a unit has: the registers that keep their sums.
 #[inline(always)]
-fn blocked_unit<V: Vector>(
-    job: &Job<'_>,
-    group: usize,
-    [own, block]: [usize; 2],
-    tap: usize,
-    image: usize,
-    lines: &Range<usize>,
-    sums: &mut [f32],
-) {
+fn blocks_max(isa: Isa) -> usize {
+    if isa == Isa::Avx512 { 2 } else { 1 }
+}
+
+/// Adds a band's terms of a tap of a block of `x` and blocks of `dy`.
+#[inline(always)]
+fn blocked_unit<V: Vector>(job: &Job<'_>, group: usize, block: usize, tap: usize, band: &Band, sums: &mut [f32]) {
     let (kernel, window) = (job.kernel, &job.kernel.window);
     let tap = [tap / window.kernel[1], tap % window.kernel[1]];
     let rows = window.inside(0, tap[0]);
-    let rows = rows.start.max(lines.start)..rows.end.min(lines.end);
+    let rows = rows.start.max(band.lines.start)..rows.end.min(band.lines.end);
     let columns = window.inside(1, tap[1]);
-    if rows.is_empty() || columns.is_empty() {
+    if rows.is_empty() || columns.is_empty() || band.images.is_empty() {
         return;
     }
-    let in_blocks = job.cut.ins * kernel.groups;
-    let out_blocks = job.cut.outs * kernel.groups;
-    let x_plane = (image * in_blocks + group * job.cut.ins + block) * window.input_plane();
-    let dy_plane = (image * out_blocks + group * job.cut.outs + own) * window.output_plane();
+    let in_blocks = kernel.in_channels.div_ceil(LANES);
+    let out_blocks = kernel.out_channels.div_ceil(LANES);
+    let [x_size, dy_size] = [window.input_plane() * LANES, window.output_plane() * LANES];
+    let x_plane = band.images.start * in_blocks + group * job.cut.ins + block;
+    let dy_plane = band.images.start * out_blocks + group * job.cut.outs + band.own;
     let [y, x] = [0, 1].map(|axis| {
         let first = if axis == 0 { rows.start } else { columns.start };
         window.source(axis, first, tap[axis]).expect("`inside` returned outputs whose tap is in the input")
     });
-    let x_at = (x_plane + y * window.input[1] + x) * LANES;
-    let dy_at = (dy_plane + rows.start * window.output[1] + columns.start) * LANES;
+    let x_at = x_plane * x_size + (y * window.input[1] + x) * LANES;
+    let dy_at = dy_plane * dy_size + (rows.start * window.output[1] + columns.start) * LANES;
     let terms = Terms {
         x: job.x[x_at..].as_ptr(),
         dy: job.dy[dy_at..].as_ptr(),
+        images: band.images.len(),
         lines: rows.len(),
         pixels: columns.len(),
         row_step: 1,
         x_step: window.stride[1] * LANES,
         x_line: window.stride[0] * window.input[1] * LANES,
+        x_image: in_blocks * x_size,
         dy_line: window.output[1] * LANES,
+        dy_image: out_blocks * dy_size,
+        dy_block: dy_size,
+        sums_block: band.sums_block,
     };
-    let last = [(rows.len() - 1, columns.len() - 1)]
-        .map(|(line, pixel)| (line * terms.x_line + pixel * terms.x_step, line * terms.dy_line + pixel * LANES));
-    assert!(
-        x_at + last[0].0 + LANES <= job.x.len() && dy_at + last[0].1 + LANES <= job.dy.len(),
-        "terms are in bounds"
-    );
-    // SAFETY: the last pixel of the last line is in bounds (asserted), and all others precede it.
-    unsafe { accumulate_rows::<V>(&terms, sums) };
+    terms.check([job.x.len() - x_at, job.dy.len() - dy_at], LANES - 1, band.blocks);
+    // The last block may have fewer channels.
+    let rows = LANES.min(kernel.in_channels / kernel.packed_groups() - block * LANES);
+    // SAFETY: `check` found the last terms in bounds, and all others precede them.
+    unsafe { accumulate_rows::<V>(&terms, rows, band.blocks, sums) };
 }
 
-/// Adds a band's terms of a row of taps of a channel and a block of `dy`.
+/// Adds a band's terms of a row of taps of a channel and blocks of `dy`.
 #[inline(always)]
-fn row_major_unit<V: Vector>(
-    job: &Job<'_>,
-    [own, channel]: [usize; 2],
-    tap: usize,
-    image: usize,
-    lines: &Range<usize>,
-    sums: &mut [f32],
-) {
+fn row_major_unit<V: Vector>(job: &Job<'_>, channel: usize, tap: usize, band: &Band, sums: &mut [f32]) {
     let (kernel, window) = (job.kernel, &job.kernel.window);
     let rows = window.inside(0, tap);
-    let rows = rows.start.max(lines.start)..rows.end.min(lines.end);
-    if rows.is_empty() {
+    let rows = rows.start.max(band.lines.start)..rows.end.min(band.lines.end);
+    if rows.is_empty() || band.images.is_empty() {
         return;
     }
     let y = window.source(0, rows.start, tap).expect("`inside` returned outputs whose tap is in the input");
+    let image = band.images.start;
     let x_row = ((image * kernel.in_channels + channel) * window.input[0] + y) * window.input[1];
-    let dy_row = ((image * job.cut.outs + own) * window.output[0] + rows.start) * window.output[1];
+    let dy_row = ((image * job.cut.outs + band.own) * window.output[0] + rows.start) * window.output[1];
     let taps = window.kernel[1];
     // Outputs that use the same taps, from left to right.
     let mut column = 0;
@@ -325,74 +352,93 @@ fn row_major_unit<V: Vector>(
             let terms = Terms {
                 x: job.x[x_at..].as_ptr(),
                 dy: job.dy[dy_at..].as_ptr(),
+                images: band.images.len(),
                 lines: rows.len(),
                 pixels: end - column,
                 row_step: window.dilation[1],
                 x_step: window.stride[1],
                 x_line: window.stride[0] * window.input[1],
+                x_image: kernel.in_channels * window.input_plane(),
                 dy_line: window.output[1] * LANES,
+                dy_image: job.cut.outs * window.output_plane() * LANES,
+                dy_block: window.output_plane() * LANES,
+                sums_block: band.sums_block,
             };
-            let x_last =
-                (rows.len() - 1) * terms.x_line + (terms.pixels - 1) * terms.x_step + (used.len() - 1) * terms.row_step;
-            let dy_last = (rows.len() - 1) * terms.dy_line + (terms.pixels - 1) * LANES;
-            assert!(x_at + x_last < job.x.len() && dy_at + dy_last + LANES <= job.dy.len(), "terms are in bounds");
-            // SAFETY: the last tap of the last pixel of the last line is in bounds (asserted), and all others precede it.
-            unsafe { accumulate_rows::<V>(&terms, &mut sums[used.start * LANES..used.end * LANES]) };
+            let reach = (used.len() - 1) * terms.row_step;
+            terms.check([job.x.len() - x_at, job.dy.len() - dy_at], reach, band.blocks);
+            let sums = &mut sums[used.start * LANES..];
+            // SAFETY: `check` found the last terms in bounds, and all others precede them.
+            unsafe { accumulate_rows::<V>(&terms, used.len(), band.blocks, sums) };
         }
         column = end;
     }
 }
 
-/// Adds terms to rows of sums, as many rows at a time as fit the registers.
+impl Terms {
+    /// Asserts that the last terms of these blocks are within as many elements of `x` and `dy`. A term reads `x` up to
+    /// `reach` elements behind its place.
+    fn check(&self, [x, dy]: [usize; 2], reach: usize, blocks: usize) {
+        let [images, lines, pixels] = [self.images, self.lines, self.pixels].map(|count| count - 1);
+        let x_last = images * self.x_image + lines * self.x_line + pixels * self.x_step + reach;
+        let dy_last = (blocks - 1) * self.dy_block + images * self.dy_image + lines * self.dy_line + pixels * LANES;
+        assert!(x_last < x, "terms of `x` are in bounds");
+        assert!(dy_last + LANES <= dy, "terms of `dy` are in bounds");
+    }
+}
+
+/// Adds terms to rows of sums of one or two blocks, as many rows at a time as fit the registers.
 ///
 /// # Safety
-/// As [`accumulate`], for each row of `sums`.
+/// As [`accumulate`], for each of `rows`.
 #[inline(always)]
-unsafe fn accumulate_rows<V: Vector>(terms: &Terms, sums: &mut [f32]) {
-    let (rows, mut row) = (sums.len() / LANES, 0);
+unsafe fn accumulate_rows<V: Vector>(terms: &Terms, rows: usize, blocks: usize, sums: &mut [f32]) {
+    let mut row = 0;
     macro_rules! each {
-        ($($count:literal)*) => {
+        ($blocks:literal: $($count:literal)*) => {
             while row < rows {
                 let sums = &mut sums[row * LANES..];
                 let terms = Terms { x: terms.x.wrapping_add(row * terms.row_step), ..*terms };
                 let rest = rows - row;
                 row += match rest {
                     // SAFETY: the caller's promise.
-                    $(_ if $count <= rest => unsafe { accumulate::<V, $count>(&terms, sums) },)*
+                    $(_ if $count <= rest => unsafe { accumulate::<V, $count, $blocks>(&terms, sums) },)*
                     // SAFETY: as above.
-                    _ => unsafe { accumulate::<V, 1>(&terms, sums) },
+                    _ => unsafe { accumulate::<V, 1, $blocks>(&terms, sums) },
                 };
             }
         };
     }
-    match V::ISA {
-        Isa::Avx512 => each!(16 8 4 2),
-        Isa::Neon | Isa::Avx2 => each!(6 5 4 2),
-        Isa::Portable => each!(4 2),
+    match (V::ISA, blocks) {
+        (Isa::Avx512, 2) => each!(2: 8 7 6 5 4 3 2),
+        (Isa::Avx512, _) => each!(1: 16 8 7 6 5 4 3 2),
+        (Isa::Neon | Isa::Avx2, _) => each!(1: 6 5 4 3 2),
+        (Isa::Portable, _) => each!(1: 4 2),
     }
 }
 
-/// Adds terms to R rows of sums and returns R: `sums[r] += x[r * row_step] * dy` over all outputs.
+/// Adds terms to R rows of sums of B blocks and returns R: `sums[b][r] += x[r * row_step] * dy[b]` over all outputs.
 ///
 /// # Safety
-/// For every line, pixel and row, `x` can be read, and sixteen elements of `dy`.
+/// For every image, line, pixel and row, `x` can be read, and for every block sixteen elements of `dy`.
 #[inline(always)]
-unsafe fn accumulate<V: Vector, const R: usize>(terms: &Terms, sums: &mut [f32]) -> usize {
+unsafe fn accumulate<V: Vector, const R: usize, const B: usize>(terms: &Terms, sums: &mut [f32]) -> usize {
     // Constant distances are part of the instructions.
-    let rows: [V; R] = match terms.row_step {
+    let rows: [[V; R]; B] = match terms.row_step {
         // SAFETY: the caller's promise.
         1 => unsafe { outer_products(terms, 1) },
         // SAFETY: the caller's promise.
         step => unsafe { outer_products(terms, step) },
     };
-    for (row, sums) in rows.into_iter().zip(sums.chunks_exact_mut(LANES)) {
-        row.add(V::read(sums)).write(sums);
+    for (rows, sums) in rows.into_iter().zip(sums.chunks_mut(terms.sums_block)) {
+        for (row, sums) in rows.into_iter().zip(sums.chunks_exact_mut(LANES)) {
+            row.add(V::read(sums)).write(sums);
+        }
     }
     R
 }
 
-/// R rows of sums over all outputs. From zero: the sums of a band are added as a whole, so that rounding errors do not grow
-/// with the number of terms.
+/// R rows of sums of B blocks over all outputs. From zero: the sums of a band are added as a whole, so that rounding errors
+/// do not grow with the number of terms.
 ///
 /// A function and no closure: one that is called twice is not inlined, and its vectors are then in memory.
 ///
@@ -400,30 +446,39 @@ unsafe fn accumulate<V: Vector, const R: usize>(terms: &Terms, sums: &mut [f32])
 /// As [`accumulate`].
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
-unsafe fn outer_products<V: Vector, const R: usize>(terms: &Terms, row_step: usize) -> [V; R] {
-    let mut rows = [V::zero(); R];
-    for line in 0..terms.lines {
-        let mut x = terms.x.wrapping_add(line * terms.x_line);
-        let mut dy = terms.dy.wrapping_add(line * terms.dy_line);
-        for _ in 0..terms.pixels {
-            // SAFETY: the caller's promise.
-            let lanes = unsafe { V::load(dy) };
-            for r in 0..R {
-                // SAFETY: the caller's promise.
-                let item = V::splat(unsafe { *x.add(r * row_step) });
-                rows[r] = item.mul_add(lanes, rows[r]);
+unsafe fn outer_products<V: Vector, const R: usize, const B: usize>(terms: &Terms, row_step: usize) -> [[V; R]; B] {
+    let mut rows = [[V::zero(); R]; B];
+    for image in 0..terms.images {
+        for line in 0..terms.lines {
+            let mut x = terms.x.wrapping_add(image * terms.x_image + line * terms.x_line);
+            let mut dy = terms.dy.wrapping_add(image * terms.dy_image + line * terms.dy_line);
+            for _ in 0..terms.pixels {
+                let mut lanes = [V::zero(); B];
+                for b in 0..B {
+                    // SAFETY: the caller's promise.
+                    lanes[b] = unsafe { V::load(dy.add(b * terms.dy_block)) };
+                }
+                for r in 0..R {
+                    // SAFETY: the caller's promise.
+                    let item = V::splat(unsafe { *x.add(r * row_step) });
+                    for b in 0..B {
+                        rows[b][r] = item.mul_add(lanes[b], rows[b][r]);
+                    }
+                }
+                x = x.wrapping_add(terms.x_step);
+                dy = dy.wrapping_add(LANES);
             }
-            x = x.wrapping_add(terms.x_step);
-            dy = dy.wrapping_add(LANES);
         }
     }
     rows
 }
 
-/// Writes a part's sums to the weights. Channels of padding lanes have none.
+/// Writes a part's sums to the weights. Channels of padding lanes have none, and neither have pairs of channels of different
+/// groups.
 fn store_part(job: &Job<'_>, part: &Part, sums: &[f32]) {
     let (kernel, cut) = (job.kernel, &job.cut);
     let (ins, outs) = (kernel.in_channels / kernel.groups, kernel.out_channels / kernel.groups);
+    let joined = kernel.groups / kernel.packed_groups();
     let (taps, columns, units) = (kernel.window.taps(), kernel.window.kernel[1], part.units.len());
     for (number, own) in part.outs.clone().enumerate() {
         for (ix, block) in part.ins.clone().enumerate() {
@@ -434,11 +489,15 @@ fn store_part(job: &Job<'_>, part: &Part, sums: &[f32]) {
                         true => (block * LANES + row, unit),
                         false => (block, unit * columns + row),
                     };
-                    if ins <= channel {
+                    if ins * joined <= channel {
                         break;
                     }
-                    for (lane, &sum) in lanes.iter().enumerate().take(outs - own * LANES) {
-                        let out = part.group * outs + own * LANES + lane;
+                    for (lane, &sum) in lanes.iter().enumerate().take(outs * joined - own * LANES) {
+                        let out = own * LANES + lane;
+                        if 1 < joined && out / outs != channel / ins {
+                            continue;
+                        }
+                        let (out, channel) = (part.group * joined * outs + out, channel % ins);
                         // SAFETY: tasks differ in output channel, input channel or tap.
                         let cell = unsafe { job.out.part((out * ins + channel) * taps + tap, 1) };
                         cell[0] = sum;
@@ -478,64 +537,133 @@ impl KernelFn for DepthwiseWeightGradient {
         let dy: &[f32] = input(&args, 1);
         let out: &mut [f32] = elements_mut(args.outputs[0]);
         let (out, isa) = (&SharedMut::new(out), pool.isa());
-        let rows = self.window.kernel[0];
-        pool.run(self.channels.div_ceil(LANES) * rows, &|task| {
-            let (block, row) = (task / rows, task % rows);
+        let [rows, columns] = self.window.kernel;
+        let [row_parts, column_parts] = [rows.div_ceil(DEPTHWISE_ROWS), columns.div_ceil(DEPTHWISE_COLUMNS)];
+        pool.run(self.channels.div_ceil(LANES) * row_parts * column_parts, &|task| {
+            let (rest, column) = (task / column_parts, task % column_parts * DEPTHWISE_COLUMNS);
+            let (block, row) = (rest / row_parts, rest % row_parts * DEPTHWISE_ROWS);
             let kernel = self;
-            with_vector!(isa, depthwise_row(
+            let taps = [row..rows.min(row + DEPTHWISE_ROWS), column..columns.min(column + DEPTHWISE_COLUMNS)];
+            let taps = &taps;
+            with_vector!(isa, depthwise_taps(
                 kernel: &DepthwiseWeightGradient,
                 x: &[f32],
                 dy: &[f32],
                 block: usize,
-                row: usize,
+                taps: &[Range<usize>; 2],
                 out: &SharedMut<'_, f32>,
             ));
         });
     }
 }
 
-/// Gradients of a row of taps of sixteen channels.
+/// Rows and columns of taps of a task: all of the usual kernels, so that memory is read once.
+const DEPTHWISE_ROWS: usize = 8;
+const DEPTHWISE_COLUMNS: usize = 8;
+
+/// Gradients of some taps of sixteen channels. The sums of a line of outputs are added as a whole, so that rounding errors
+/// do not grow with the number of terms.
 #[inline(always)]
-fn depthwise_row<V: Vector>(
+fn depthwise_taps<V: Vector>(
     kernel: &DepthwiseWeightGradient,
     x: &[f32],
     dy: &[f32],
     block: usize,
-    row: usize,
+    taps: &[Range<usize>; 2],
     out: &SharedMut<'_, f32>,
 ) {
     let (window, blocks) = (&kernel.window, kernel.channels.div_ceil(LANES));
-    let [x_plane, dy_plane] = [window.input_plane(), window.output_plane()];
-    let lines = window.inside(0, row);
-    for tap in 0..window.kernel[1] {
-        let columns = window.inside(1, tap);
-        let mut sums = [V::zero(); 4];
-        for image in 0..kernel.batch {
-            if columns.is_empty() {
-                break;
-            }
-            for line in lines.clone() {
-                let y = window.source(0, line, row).expect("`inside` returned outputs whose tap is in the input");
-                let start = window.source(1, columns.start, tap).expect("as above");
-                let plane = image * blocks + block;
-                let dy = &dy[(plane * dy_plane + line * window.output[1]) * LANES..][..window.output[1] * LANES];
-                let x = &x[(plane * x_plane + y * window.input[1]) * LANES..][..window.input[1] * LANES];
-                let dy = &dy[columns.start * LANES..columns.end * LANES];
-                let pixels = x[start * LANES..].chunks(window.stride[1] * LANES);
-                for (ix, (dy, x)) in dy.chunks_exact(LANES).zip(pixels).enumerate() {
-                    let sum = &mut sums[ix % 4];
-                    *sum = V::read(dy).mul_add(V::read(x), *sum);
+    let [x_size, dy_size] = [window.input_plane() * LANES, window.output_plane() * LANES];
+    let mut totals = [[0.0f32; LANES]; DEPTHWISE_ROWS * DEPTHWISE_COLUMNS];
+    // Outputs whose taps are all in the input.
+    let [first, last] = [taps[1].start, taps[1].end - 1].map(|tap| window.inside(1, tap));
+    let (start, end) = (first.start.max(last.start), first.end.min(last.end));
+    for image in 0..kernel.batch {
+        let plane = image * blocks + block;
+        let x = &x[plane * x_size..][..x_size];
+        let dy = &dy[plane * dy_size..][..dy_size];
+        for (line, dy) in dy.chunks_exact(window.output[1].max(1) * LANES).enumerate() {
+            for row in taps[0].clone() {
+                let Some(y) = window.source(0, line, row) else { continue };
+                let x = &x[y * window.input[1] * LANES..][..window.input[1] * LANES];
+                let totals = &mut totals[(row - taps[0].start) * DEPTHWISE_COLUMNS..][..taps[1].len()];
+                if start < end {
+                    let from = window.source(1, start, taps[1].start).expect("the first tap is in the input");
+                    let (x, dy) = (&x[from * LANES..], &dy[start * LANES..end * LANES]);
+                    let steps = [window.dilation[1] * LANES, window.stride[1] * LANES];
+                    macro_rules! each {
+                        ($($count:literal)*) => {
+                            match totals.len() {
+                                $($count => line_of_taps::<V, $count>(x, dy, steps, totals),)*
+                                _ => line_of_taps::<V, 8>(x, dy, steps, totals),
+                            }
+                        };
+                    }
+                    each!(1 2 3 4 5 6 7);
+                }
+                let edges = (0..start.min(window.output[1])).chain(end.max(start)..window.output[1]);
+                for column in edges {
+                    let dy = V::read(&dy[column * LANES..]);
+                    for (tap, total) in taps[1].clone().zip(totals.iter_mut()) {
+                        if let Some(at) = window.source(1, column, tap) {
+                            dy.mul_add(V::read(&x[at * LANES..]), V::read(&*total)).write(total);
+                        }
+                    }
                 }
             }
         }
-        let mut lanes = [0.0; LANES];
-        sums[0].add(sums[1]).add(sums[2].add(sums[3])).write(&mut lanes);
-        for (lane, &sum) in lanes.iter().enumerate().take(kernel.channels - block * LANES) {
-            let at = ((block * LANES + lane) * window.kernel[0] + row) * window.kernel[1] + tap;
-            // SAFETY: tasks differ in channels or row of taps.
-            let cell = unsafe { out.part(at, 1) };
-            cell[0] = sum;
+    }
+    for row in taps[0].clone() {
+        for column in taps[1].clone() {
+            let total = &totals[(row - taps[0].start) * DEPTHWISE_COLUMNS + column - taps[1].start];
+            for (lane, &sum) in total.iter().enumerate().take(kernel.channels - block * LANES) {
+                let at = ((block * LANES + lane) * window.kernel[0] + row) * window.kernel[1] + column;
+                // SAFETY: tasks differ in channels or taps.
+                let cell = unsafe { out.part(at, 1) };
+                cell[0] = sum;
+            }
         }
+    }
+}
+
+/// Adds the products of a line of `dy` with `T` taps of a row. `steps` are from tap to tap and from output to output in `x`.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+fn line_of_taps<V: Vector, const T: usize>(
+    x: &[f32],
+    dy: &[f32],
+    [tap_step, step]: [usize; 2],
+    totals: &mut [[f32; LANES]],
+) {
+    let pixels = dy.len() / LANES;
+    let reach = (pixels - 1) * step + (T - 1) * tap_step + LANES;
+    assert!(reach <= x.len(), "the last tap of the last output is in the line");
+    // Two sums for each tap hide the latency of additions.
+    let mut sums = [[V::zero(); T]; 2];
+    let (mut x, mut dy) = (x.as_ptr(), dy.as_ptr());
+    for _ in 0..pixels / 2 {
+        for half in 0..2 {
+            // SAFETY: pairs of pixels are within `dy`.
+            let own = unsafe { V::load(dy.add(half * LANES)) };
+            for tap in 0..T {
+                // SAFETY: the last tap of the last output is in bounds (asserted), and all others precede it.
+                let item = unsafe { V::load(x.add(half * step + tap * tap_step)) };
+                sums[half][tap] = item.mul_add(own, sums[half][tap]);
+            }
+        }
+        (x, dy) = (x.wrapping_add(2 * step), dy.wrapping_add(2 * LANES));
+    }
+    if pixels % 2 == 1 {
+        // SAFETY: one pixel is left.
+        let own = unsafe { V::load(dy) };
+        for tap in 0..T {
+            // SAFETY: as above.
+            let item = unsafe { V::load(x.add(tap * tap_step)) };
+            sums[0][tap] = item.mul_add(own, sums[0][tap]);
+        }
+    }
+    for tap in 0..T {
+        sums[0][tap].add(sums[1][tap]).add(V::read(&totals[tap])).write(&mut totals[tap]);
     }
 }
 

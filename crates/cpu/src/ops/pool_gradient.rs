@@ -82,6 +82,16 @@ impl PoolGradient {
         move |row, column| 1.0 / (counts.counted(0, row) * counts.counted(1, column)) as f32
     }
 
+    /// Whether each pixel is in one window.
+    fn windows_tile(&self) -> bool {
+        let Window { input, output, kernel, stride, dilation, pad } = self.window;
+        (0..2).all(|axis| {
+            let side_by_side =
+                (kernel[axis], pad[axis]) == (stride[axis], 0) && (dilation[axis] == 1 || kernel[axis] == 1);
+            side_by_side && output[axis] * stride[axis] == input[axis]
+        })
+    }
+
     /// Calls `take` for each output with the pixels of its window in order.
     #[inline(always)]
     fn each_window(&self, mut take: impl FnMut([usize; 2], &mut dyn FnMut() -> Option<usize>)) {
@@ -128,8 +138,12 @@ fn mean_plane(kernel: &PoolGradient, dy: &[f32], dx: &mut [f32]) {
 
 #[inline(always)]
 fn max_blocks<V: Vector>(kernel: &PoolGradient, dy: &[f32], x: &[f32], y: &[f32], dx: &mut [f32]) {
-    dx.fill(0.0);
     let window = &kernel.window;
+    // Windows side by side write each element once.
+    let tiles = kernel.windows_tile();
+    if !tiles {
+        dx.fill(0.0);
+    }
     let (columns, zero) = (window.output[1], V::zero());
     for oy in 0..window.output[0] {
         let row_taps = window.taps_inside(0, oy);
@@ -146,7 +160,12 @@ fn max_blocks<V: Vector>(kernel: &PoolGradient, dy: &[f32], x: &[f32], y: &[f32]
                     let item = V::read(&x[pixel..]);
                     // An element that is not less is the maximum: it takes the rest that no element before it took.
                     let cell = &mut dx[pixel..pixel + LANES];
-                    item.if_less(largest, zero, rest).add(V::read(cell)).write(cell);
+                    let own = item.if_less(largest, zero, rest);
+                    if tiles {
+                        own.write(cell)
+                    } else {
+                        own.add(V::read(cell)).write(cell)
+                    }
                     rest = item.if_less(largest, rest, zero);
                     pixel += window.dilation[1] * LANES;
                 }

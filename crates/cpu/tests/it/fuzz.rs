@@ -406,7 +406,12 @@ fn kernel(random: &mut Random) -> Kernel {
                 1 => PackedConv::Winograd(winograd(random)),
                 _ => PackedConv::Depthwise(DepthwiseBlocked { result: stored, ..depthwise(random, stored) }),
             };
-            DynamicConv { conv, order: pick(random, &[WeightOrder::Forward, WeightOrder::Gradient]) }.into()
+            DynamicConv {
+                conv,
+                groups: pick(random, &[0, 1, 1, 2, 4]),
+                order: pick(random, &[WeightOrder::Forward, WeightOrder::Gradient]),
+            }
+            .into()
         }
         KernelKind::ConvWeightGradient => ConvWeightGradient {
             batch: small(random),

@@ -5,6 +5,7 @@ use prestow_cpu::{
     BatchNormGradient, BatchNormTraining, ChannelSum, ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient,
     DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, DynamicConv, Epilogue, ImageLayout, Kernel,
     PackedConv, Planes, Pool2dKind, PoolGradient, StorageType, WeightGradientRows, WeightOrder, Window, Winograd,
+    joined_groups,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -150,7 +151,7 @@ fn convolution_by_run_time_weights_equals_packed_one() {
             PackedConv::Winograd(conv) => conv.into(),
             PackedConv::Depthwise(conv) => conv.into(),
         };
-        let kernel = Kernel::from(DynamicConv { conv, order: WeightOrder::Forward });
+        let kernel = Kernel::from(DynamicConv { conv, groups, order: WeightOrder::Forward });
         let want = run_all(&plain, F32, &constant, epilogue.residual, &pools);
         let got = run_all(&kernel, F32, &given, epilogue.residual, &pools);
         for (got, want) in got.iter().zip(&want) {
@@ -169,7 +170,7 @@ fn data_gradient_matches_its_definition() {
     for round in 0..cases(200) {
         let batch = pick(&mut random, &[1, 1, 2, 5]);
         let (groups, ins, outs) = match random.below(4) {
-            0 => (2, 32, 64),
+            0 => pick(&mut random, &[(2, 32, 64), (8, 16, 32), (4, 48, 16), (3, 9, 12)]),
             _ => (1, pick(&mut random, &[1, 3, 16, 19, 40]), pick(&mut random, &[1, 16, 20, 33, 70])),
         };
         let strided = round % 2 == 0;
@@ -201,9 +202,12 @@ fn data_gradient_matches_its_definition() {
                     result: F32,
                     epilogue: epilogue.clone(),
                 }),
-                false => PackedConv::Direct(direct(batch, [outs, ins], groups, mirrored(), epilogue.clone())),
+                false => {
+                    let joined = joined_groups(groups, outs, ins);
+                    PackedConv::Direct(direct(batch, [outs, ins], joined, mirrored(), epilogue.clone()))
+                }
             };
-            DynamicConv { conv, order: WeightOrder::Gradient }.into()
+            DynamicConv { conv, groups, order: WeightOrder::Gradient }.into()
         };
         if kernel.sizes().is_err() {
             continue;
@@ -241,7 +245,8 @@ fn winograd_data_gradient_matches_its_definition() {
             epilogue: Epilogue::default(),
             workspace_max: Winograd::WORKSPACE_MAX,
         };
-        let kernel = Kernel::from(DynamicConv { conv: PackedConv::Winograd(conv), order: WeightOrder::Gradient });
+        let kernel =
+            Kernel::from(DynamicConv { conv: PackedConv::Winograd(conv), groups: 1, order: WeightOrder::Gradient });
         let [input_plane, plane] = planes(&window);
         let dy = numbers(&mut random, batch * outs * plane, false);
         let weights = numbers(&mut random, outs * ins * 9, false);
@@ -277,7 +282,7 @@ fn weight_gradient_matches_its_definition() {
     for round in 0..cases(200) {
         let batch = pick(&mut random, &[1, 1, 2, 5]);
         let (groups, ins, outs) = match round % 4 {
-            0 => (2, 32, 64),
+            0 => pick(&mut random, &[(2, 32, 64), (8, 32, 16), (4, 48, 32)]),
             1 => (3, 3 * pick(&mut random, &[1, 2, 5]), 3 * pick(&mut random, &[1, 4])),
             _ => (1, pick(&mut random, &[1, 3, 16, 19, 40, 130]), pick(&mut random, &[1, 16, 20, 33, 70, 130])),
         };

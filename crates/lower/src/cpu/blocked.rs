@@ -1,6 +1,6 @@
 //! Kernels for values with channels in blocks of sixteen, and the cost model of layouts.
 
-use cpu::{ConvAlgorithm, ImageLayout, PackedConv, Pool2dKind, StorageType, WeightOrder, Window};
+use cpu::{ConvAlgorithm, ImageLayout, PackedConv, Pool2dKind, StorageType, WeightOrder, Window, joined_groups};
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind, Reduce, ReduceKind};
 use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMITED, ValueId, Work};
 use types::{Bytes, DType, Layout, Shape};
@@ -83,6 +83,10 @@ pub(super) fn conv_kernels(
         kernel => return Ok(vec![kernel]),
     };
     let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
+    if is_dynamic && direct.groups != conv.groups {
+        // Only the sum of products joins groups in a run.
+        return Ok(vec![ConvKernel::Direct(direct)]);
+    }
     Ok(by_algorithm(&direct, is_dynamic, workspace, target))
 }
 
@@ -142,7 +146,7 @@ pub(super) fn data_gradient_kernels(
                         batch,
                         in_channels,
                         out_channels,
-                        groups,
+                        groups: joined_groups(groups, in_channels, out_channels),
                         window,
                         layout: ImageLayout::Blocked,
                         algorithm: ConvAlgorithm::InPlace,
@@ -151,13 +155,14 @@ pub(super) fn data_gradient_kernels(
                         result: stored,
                         epilogue,
                     };
-                    match target.exact {
+                    // Only the sum of products joins groups in a run.
+                    match target.exact || direct.groups != groups {
                         true => vec![ConvKernel::Direct(direct)],
                         false => by_algorithm(&direct, true, workspace, target),
                     }
                 }
             };
-            kernels.into_iter().map(|kernel| kernel.dynamic(WeightOrder::Gradient).into()).collect()
+            kernels.into_iter().map(|kernel| kernel.dynamic(groups, WeightOrder::Gradient).into()).collect()
         }
         _ => {
             let window = forward;
@@ -265,11 +270,7 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     }
     let layout = if reads_blocked(graph, node, 0) { ImageLayout::Blocked } else { ImageLayout::RowMajor };
     let (batch, in_channels, out_channels) = (x[0], x[1], out[1]);
-    // Weights that a run packs stay in their groups.
-    let groups = match has_dynamic_kernel(graph, node, conv) && !will_be_known(graph, node.inputs[1]) {
-        true => conv.groups,
-        false => joined_groups(conv.groups, in_channels, out_channels),
-    };
+    let groups = joined_groups(conv.groups, in_channels, out_channels);
     Ok(ConvKernel::Direct(cpu::ConvBlocked {
         batch,
         in_channels,
@@ -283,18 +284,6 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
         result,
         epilogue,
     }))
-}
-
-/// The number of groups after joining neighbors until their channels fill blocks: all of them if none do. A joined
-/// group has zeros for the weights between its groups ([`joined_weights`]), whose products are wasted.
-fn joined_groups(groups: usize, in_channels: usize, out_channels: usize) -> usize {
-    let fills = |joined: &usize| {
-        let count = groups / joined;
-        groups.is_multiple_of(*joined)
-            && [in_channels, out_channels].iter().all(|all| (all / count).is_multiple_of(BLOCK))
-    };
-    let joined = if groups <= 1 { Some(1) } else { (1..groups).find(fills) };
-    joined.map_or(1, |joined| groups / joined)
 }
 
 /// Weights `[out_channels, channels of a group, ..kernel]` as those of joined groups.
@@ -491,13 +480,13 @@ impl ConvKernel {
     }
 
     /// The kernel for weights that each run packs.
-    fn dynamic(self, order: WeightOrder) -> cpu::DynamicConv {
+    fn dynamic(self, groups: usize, order: WeightOrder) -> cpu::DynamicConv {
         let conv = match self {
             ConvKernel::Depthwise(kernel) => PackedConv::Depthwise(kernel),
             ConvKernel::Direct(kernel) => PackedConv::Direct(kernel),
             ConvKernel::Winograd(kernel) => PackedConv::Winograd(kernel),
         };
-        cpu::DynamicConv { conv, order }
+        cpu::DynamicConv { conv, groups, order }
     }
 }
 
@@ -506,7 +495,7 @@ pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Cal
     if !node.is_constant(1) {
         let label = label(kernel.window(), out, &suffix(&conv.epilogue));
         let inputs = (0..node.node.inputs.len()).map(CallInput::Value).collect();
-        return call(kernel.dynamic(WeightOrder::Forward), label, inputs);
+        return call(kernel.dynamic(conv.groups, WeightOrder::Forward), label, inputs);
     }
     let mut inputs: Vec<CallInput> = (0..node.node.inputs.len()).map(CallInput::Value).collect();
     let vectors = conv.epilogue.operands() - usize::from(conv.epilogue.residual);
@@ -757,10 +746,10 @@ fn blocked_work(graph: &Graph, node: &Node, flops: u64, target: &CpuTarget) -> O
             cpu::Kernel::DynamicConv(kernel) => Some(match kernel.conv {
                 PackedConv::Depthwise(_) => flops / (FLOPS_BLOCKED / 4),
                 PackedConv::Winograd(_) => flops / (2 * FLOPS_BLOCKED),
-                PackedConv::Direct(_) => flops / FLOPS_BLOCKED,
+                PackedConv::Direct(_) => flops.saturating_mul(wasted(graph, node, conv.groups)) / FLOPS_BLOCKED,
             }),
             cpu::Kernel::DepthwiseDataGradient(_) => Some(flops / (FLOPS_BLOCKED / 4)),
-            _ => Some(flops / FLOPS_BLOCKED),
+            _ => Some(flops.saturating_mul(wasted(graph, node, conv.groups)) / FLOPS_BLOCKED),
         };
     }
     if let Op::Pool(pool) = &node.op {
@@ -770,7 +759,7 @@ fn blocked_work(graph: &Graph, node: &Node, flops: u64, target: &CpuTarget) -> O
     if let Op::ConvWeightGradient(op) = &node.op {
         return match weight_gradient_kernel(graph, node, op, true).ok()? {
             cpu::Kernel::DepthwiseWeightGradient(_) => Some(flops / (FLOPS_BLOCKED / 4)),
-            _ => Some(flops / FLOPS_BLOCKED),
+            _ => Some(flops.saturating_mul(wasted(graph, node, op.groups)) / FLOPS_BLOCKED),
         };
     }
     if let Op::PoolGradient(op) = &node.op {
@@ -781,6 +770,14 @@ fn blocked_work(graph: &Graph, node: &Node, flops: u64, target: &CpuTarget) -> O
         return Some(0);
     }
     graph.blocked_op(node, BLOCK as u16).map(|_| 0)
+}
+
+/// How many products of a gradient are computed for each that is used, because groups are joined. Its operands are images.
+fn wasted(graph: &Graph, node: &Node, groups: usize) -> u64 {
+    let channels = |value: ValueId| graph.ty(value).shape[1];
+    // The result of a data gradient has the channels of the convolution's input.
+    let other = if matches!(node.op, Op::ConvTranspose(_)) { node.outputs[0] } else { node.inputs[1] };
+    (groups / joined_groups(groups, channels(node.inputs[0]), channels(other)).max(1)) as u64
 }
 
 /// The modelled time it takes to turn a value from one layout to the other.

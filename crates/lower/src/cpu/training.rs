@@ -32,11 +32,12 @@ pub(super) fn writes_blocked(graph: &Graph, node: &Node, output: usize) -> bool 
     output == 0 && deciding_operand(graph, node).is_none()
 }
 
-/// Whether a reduction sums images and pixels of each channel, as the gradient of a bias.
+/// Whether a reduction sums images and pixels of each channel, as the gradient of a bias. Its result is row-major, whether
+/// summed axes stay or not.
 pub(super) fn is_channel_sum(graph: &Graph, node: &Node, reduce: &Reduce) -> bool {
     let x = graph.ty(node.inputs[0]);
     let others = (0..x.shape.rank()).filter(|&axis| axis != 1);
-    let is_sum = reduce.kind == ReduceKind::Sum && !reduce.keep && x.dtype == DType::F32;
+    let is_sum = reduce.kind == ReduceKind::Sum && x.dtype == DType::F32;
     is_sum && 2 < x.shape.rank() && reduce.axes.iter().copied().eq(others)
 }
 

@@ -78,22 +78,39 @@ impl ConvBlocked {
             if filled < width {
                 cells.fill(0.0);
             }
-            // A row of weights: of a tap and an input channel. Row-major inputs have the taps of a channel together.
-            let row_of = |tap: usize, channel: usize| match order {
-                1 => tap * count + channel,
-                _ => channel * taps + tap,
-            };
-            let from = |tap: usize| weights.tap(group, tap / columns, tap % columns);
-            // Neighbors in memory in the inner loop: taps of one channel, then channels.
-            for lane in 0..filled {
-                let out = (first + lane) * weights.out;
-                for channel in 0..count {
-                    let at = out + (first_in + channel) * weights.channel;
-                    for tap in 0..taps {
-                        cells[row_of(tap, channel) * width + lane] = weights.items[at + from(tap)];
+            // Rows of weights are of a tap and an input channel. Row-major inputs have the taps of a channel together.
+            let [tap_step, channel_step] = if order == 1 { [count * width, width] } else { [width, taps * width] };
+            let copy = |lane: usize, channel: usize| {
+                let mut to = channel * channel_step + lane;
+                let Some(at) = weights.pair(group, first + lane, first_in + channel) else {
+                    for _ in 0..taps {
+                        cells[to] = 0.0;
+                        to += tap_step;
+                    }
+                    return;
+                };
+                for row in 0..rows {
+                    let mut from = at + weights.tap(0, row, 0);
+                    for _ in 0..columns {
+                        cells[to] = weights.items[from];
+                        to += tap_step;
+                        from = from.wrapping_add_signed(weights.column);
                     }
                 }
-            }
+            };
+            copy_pairs([filled, count], weights.out < weights.channel, copy);
         });
+    }
+}
+
+/// Calls `copy(lane, channel)` for all pairs. Neighbors in memory follow each other: lanes, or else channels.
+#[inline(always)]
+fn copy_pairs([lanes, channels]: [usize; 2], lanes_are_neighbors: bool, mut copy: impl FnMut(usize, usize)) {
+    let (outer, inner) = if lanes_are_neighbors { (channels, lanes) } else { (lanes, channels) };
+    for far in 0..outer {
+        for near in 0..inner {
+            let (lane, channel) = if lanes_are_neighbors { (near, far) } else { (far, near) };
+            copy(lane, channel);
+        }
     }
 }
