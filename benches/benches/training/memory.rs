@@ -79,8 +79,8 @@ fn planned(network: &str) -> Result<Own, String> {
     let request = Request { model: network.into(), batch: Some(BATCH), ..Request::default() };
     let model = load_trainable(&request).map_err(|error| error.to_string())?;
     let recipe = Recipe {
-        loss: Some("softmax_cross_entropy".parse().map_err(|error| format!("{error}"))?),
-        optimizer: "sgd:momentum=0.9".parse().map_err(|error| format!("{error}"))?,
+        loss: Some("softmax_cross_entropy".parse().expect("it is a loss")),
+        optimizer: "sgd:momentum=0.9".parse().expect("it is an optimizer"),
         clip_norm: None,
         accumulate: 1,
         freeze: Vec::new(),

@@ -82,8 +82,9 @@ fn row(options: &Options, network: &str) -> Result<String, String> {
     let own_runs = runs(step.visit(2)?);
     let mut random = Random::new(1);
     for _ in 0..options.rounds {
-        let first = random.below(rounds.len());
-        for contestant in (0..rounds.len()).map(|ix| (first + ix) % rounds.len()) {
+        let count = rounds.len();
+        let first = random.below(count as u64) as usize;
+        for contestant in (first..first + count).map(|ix| ix % count) {
             let took = match contestant {
                 0 => Some(step.visit(own_runs)?),
                 _ => peers[contestant - 1].as_mut().map(|peer| peer.visit(own_runs)).transpose()?,
