@@ -1,29 +1,29 @@
 //! The image: the plans of one model and their packed constants, appended to a runner.
 //!
 //! ```text
-//! | runner (an ELF file) | pad | plans | pad | constants | pad | trailer |
-//!                              ^ 4096       ^ 4096            ^ last 80 bytes of the file
+//! | runner (an ELF file) | pad | plans | pad | constants | trailer |
+//!                              ^ 4096       ^ 4096      ^ last 88 bytes of the file
 //! ```
 //!
 //! Sections start at page boundaries, so that constants of a mapped file are page-aligned and need no copy. The trailer
-//! has the range and XXH3-64 checksum of both sections, then its own checksum. All numbers are little-endian. See
-//! `docs/reference/plan-format.md`.
+//! has the range and XXH3-64 checksum of both sections, the checksum of the runner and the padding, then its own: every
+//! byte of the file is under one of them. All numbers are little-endian. See `docs/reference/plan-format.md`.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::ops::Range;
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-use crate::{Phase, Plan, PlanError, StatePort, check};
+use crate::{Phase, Plan, PlanError, StatePort, check, elf};
 
 /// Version of the image and of everything in it. It grows by one with every change; other versions are refused.
-pub const FORMAT_VERSION: u32 = 8;
+pub const FORMAT_VERSION: u32 = 9;
 
 /// Sections start at multiples of this many bytes.
 pub const PAGE: u64 = 4096;
 
 const MAGIC: &[u8; 8] = b"PRESTOW\0";
-const TRAILER: usize = 80;
+const TRAILER: usize = 88;
 
 /// Reason why bytes are not an image that can be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,10 +107,16 @@ pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u
             )));
         }
     }
+    let runner = &*elf::with_headers_last(runner);
     let plan = postcard::to_stdvec(plans).map_err(|error| invalid(error.to_string()))?;
     let plan_at = (runner.len() as u64).next_multiple_of(PAGE);
     let constants_at = (plan_at + plan.len() as u64).next_multiple_of(PAGE);
     let constants_end = constants_at + constants.len() as u64;
+    let zeros = [0; PAGE as usize];
+    let before_plan = &zeros[..(plan_at - runner.len() as u64) as usize];
+    let before_constants = &zeros[..(constants_at - plan_at - plan.len() as u64) as usize];
+    let mut rest = Xxh3Default::new();
+    [runner, before_plan, before_constants].iter().for_each(|part| rest.update(part));
 
     let mut trailer = Vec::with_capacity(TRAILER);
     trailer.extend_from_slice(MAGIC);
@@ -123,21 +129,19 @@ pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u
         constants_at,
         constants.len() as u64,
         xxh3_64(constants),
+        rest.digest(),
         constants_end + TRAILER as u64,
     ];
     numbers.iter().for_each(|number| trailer.extend_from_slice(&number.to_le_bytes()));
     trailer.extend_from_slice(&xxh3_64(&trailer).to_le_bytes());
 
-    let zeros = [0; PAGE as usize];
-    out.write_all(runner)?;
-    out.write_all(&zeros[..(plan_at - runner.len() as u64) as usize])?;
-    out.write_all(&plan)?;
-    out.write_all(&zeros[..(constants_at - plan_at - plan.len() as u64) as usize])?;
-    out.write_all(constants)?;
-    out.write_all(&trailer)
+    for part in [runner, before_plan, &plan, before_constants, constants, &trailer] {
+        out.write_all(part)?;
+    }
+    Ok(())
 }
 
-/// The end of an image: where its sections are, and their checksums.
+/// The end of an image: where its sections are, and the checksums of them and of the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// The range of the plans in the file.
@@ -148,6 +152,8 @@ pub struct Trailer {
     pub constants: Range<u64>,
     /// XXH3-64 of the constants.
     pub constants_checksum: u64,
+    /// XXH3-64 of all bytes before the trailer that are in neither section: the runner and the padding.
+    pub rest_checksum: u64,
 }
 
 impl Trailer {
@@ -157,7 +163,7 @@ impl Trailer {
     /// Reads the last bytes of a file of `length` bytes, at least [`Trailer::SIZE`] of them.
     ///
     /// # Errors
-    /// No trailer, another version, a wrong checksum, sections outside the file.
+    /// No trailer, another version, a wrong checksum, sections outside the file or in another order.
     pub fn read(end: &[u8], length: u64) -> Result<Trailer, ImageError> {
         let damaged = |reason: &str| ImageError::Damaged { reason: reason.to_string() };
         let trailer = &end[end.len().checked_sub(TRAILER).ok_or(ImageError::NoTrailer)?..];
@@ -172,18 +178,48 @@ impl Trailer {
         if xxh3_64(&trailer[..TRAILER - 8]) != number(TRAILER - 8) {
             return Err(damaged("the trailer's checksum is wrong"));
         }
-        if number(64) != length {
+        if number(72) != length {
             return Err(damaged("its length is wrong"));
         }
         let section = |at: usize| -> Option<Range<u64>> {
             let end = number(at).checked_add(number(at + 8))?;
             (end <= length.checked_sub(TRAILER as u64)?).then_some(number(at)..end)
         };
+        let plans = section(16).ok_or_else(|| damaged("the plan is outside the file"))?;
+        let constants = section(40).ok_or_else(|| damaged("the constants are outside the file"))?;
+        if constants.start < plans.end || constants.end != length - TRAILER as u64 {
+            return Err(damaged("its sections are not in order"));
+        }
         Ok(Trailer {
-            plans: section(16).ok_or_else(|| damaged("the plan is outside the file"))?,
+            plans,
             plans_checksum: number(32),
-            constants: section(40).ok_or_else(|| damaged("the constants are outside the file"))?,
+            constants,
             constants_checksum: number(56),
+            rest_checksum: number(64),
+        })
+    }
+
+    /// Checks the runner and the padding: `before_plans` reads the bytes before the plans, `between` those between plans and
+    /// constants. Takes a buffer of 64 KiB, whatever their size.
+    ///
+    /// # Errors
+    /// A wrong checksum; those of the readers.
+    pub fn check_rest(&self, before_plans: impl Read, between: impl Read) -> io::Result<Result<(), ImageError>> {
+        let mut hash = Xxh3Default::new();
+        let mut buffer = vec![0; 64 << 10];
+        let before_plans = before_plans.take(self.plans.start);
+        let mut both = before_plans.chain(between.take(self.constants.start - self.plans.end));
+        loop {
+            match both.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => hash.update(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(match hash.digest() == self.rest_checksum {
+            true => Ok(()),
+            false => Err(ImageError::Damaged { reason: "the checksum of its program is wrong".to_string() }),
         })
     }
 
@@ -232,5 +268,7 @@ pub fn read(file: &[u8]) -> Result<Image, ImageError> {
     let constants = range(&trailer.constants);
     let plans = trailer.plans(&file[range(&trailer.plans)])?;
     trailer.check_constants(&file[constants.clone()])?;
+    let from = |start: u64| &file[start as usize..];
+    trailer.check_rest(from(0), from(trailer.plans.end)).expect("memory is readable")?;
     Ok(Image { plans, constants })
 }

@@ -21,6 +21,7 @@
 
 mod check;
 mod dump;
+mod elf;
 pub mod image;
 mod model;
 

@@ -1,6 +1,8 @@
 //! [`ImageFile`]: an executable's own file, mapped, with the image at its end checked.
 
 use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,7 +59,7 @@ impl ImageFile {
         Ok(image)
     }
 
-    /// Maps a file and checks its plans, without a read of the constants. [`ImageFile::check_constants`] must succeed before
+    /// Maps a file and checks its program and its plans, without a read of the constants. [`ImageFile::check_constants`] must succeed before
     /// the constants of this file are used; weights from elsewhere need no check of them.
     ///
     /// # Errors
@@ -68,6 +70,9 @@ impl ImageFile {
         let file = File::open(path).map_err(io)?;
         let map = map(&file, &MmapOptions::new()).map_err(io)?;
         let trailer = Trailer::read(&map, map.len() as u64).map_err(damaged)?;
+        // From the file, not from the mapping, so that the program's bytes do not become resident.
+        let start = |offset| FileAt { file: &file, offset };
+        trailer.check_rest(start(0), start(trailer.plans.end)).map_err(io)?.map_err(damaged)?;
         let plans = trailer.plans(&map[trailer.plans.start as usize..trailer.plans.end as usize]).map_err(damaged)?;
         let plans = plans.into_iter().map(Arc::new).collect();
         Ok(ImageFile { plans, trailer, file: Arc::new(file), map: Arc::new(map) })
@@ -105,6 +110,20 @@ impl ImageFile {
 impl From<&ImageFile> for WeightSource {
     fn from(image: &ImageFile) -> WeightSource {
         WeightSource::Host(Arc::new(Constants(image.clone())))
+    }
+}
+
+/// Reads a file from an offset on, without the position that all users of a [`File`] share.
+struct FileAt<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for FileAt<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read_at(bytes, self.offset)?;
+        self.offset += count as u64;
+        Ok(count)
     }
 }
 

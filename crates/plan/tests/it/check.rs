@@ -377,3 +377,261 @@ fn image_has_a_step_and_its_evaluation() {
     evaluation.states[0].port.name = "other".into();
     refused(&[step, evaluation], "the evaluation reads the state `other`, which the step does not train");
 }
+
+/// A second state in a buffer of its own behind the first, which may share bytes by its offset in the buffer.
+fn with_second_state(first: (u64, u64), second: (u64, u64)) -> Vec<PlanError> {
+    let mut plan = valid();
+    let state = |name: &str, (offset, size): (u64, u64)| {
+        let operand = Operand { offset: Bytes(offset), size: Bytes(size), ..in_buffer(3) };
+        let shape = Shape::from([size as usize / 4]);
+        StatePort { port: Port { shape, ..port(name, operand) }, initial: Initial::Zeros }
+    };
+    plan.states = vec![state("state", first), state("other", second)];
+    check(&plan).err().unwrap_or_default()
+}
+
+#[test]
+fn states_may_touch_but_not_overlap() {
+    assert_eq!(with_second_state((0, 8), (8, 8)), []);
+    assert_eq!(with_second_state((8, 8), (0, 8)), []);
+    let overlap = PlanError::StatesOverlap { a: "state".into(), b: "other".into() };
+    assert_eq!(with_second_state((0, 12), (8, 8)), [overlap.clone()]);
+    assert_eq!(with_second_state((4, 12), (0, 8)), [overlap]);
+}
+
+#[test]
+fn state_without_an_arena_range_overlaps_nothing() {
+    let errors = errors(|plan| {
+        let other = StatePort { port: port("other", in_buffer(9)), initial: Initial::Zeros };
+        plan.states.push(other);
+    });
+    let missing = |place: &str| PlanError::NoSuchPlace { who: "state `other`".into(), place: place.into() };
+    assert_eq!(errors, [missing("buffer 9"), missing("buffer 9")]);
+}
+
+#[test]
+fn scalar_of_training_has_its_dtype_and_its_rank() {
+    for change in [|port: &mut Port| port.dtype = DType::I32, |port: &mut Port| port.shape = Shape::from([1])] {
+        let mut plan = step_of_training();
+        change(&mut plan.inputs[1]);
+        let messages: Vec<String> = check(&plan).expect_err("it is no f32[]").iter().map(ToString::to_string).collect();
+        assert_eq!(messages, ["a plan for training must have an input `learning_rate` of `f32[]`"]);
+    }
+}
+
+#[test]
+fn evaluation_needs_its_loss() {
+    let mut plan = step_of_training();
+    plan.phase = Phase::Evaluation(plan.phase.training().expect("it is a step").clone());
+    // The loss of an evaluation may be a loss for each sample.
+    plan.outputs[1] = Port { name: Training::LOSS.into(), ..port("y", in_buffer(2)) };
+    assert_eq!(check(&plan), Ok(()));
+    plan.outputs[1].name = "cost".into();
+    let messages: Vec<String> = check(&plan).expect_err("no loss").iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["a plan for training must have an output `loss`"]);
+}
+
+#[test]
+fn operand_whose_end_wraps_is_refused() {
+    let wrapped = Operand { offset: Bytes(u64::MAX), size: Bytes(8), ..in_constant(0) };
+    refused("input 1 of step 0 (`layer`) ends at byte 18446744073709551615 of constant 0, which has 16 B", |plan| {
+        plan.steps[0].inputs[1] = wrapped;
+    });
+}
+
+/// Every part of an image: see `crates/plan/src/image.rs`.
+mod image_file {
+    use prestow_plan::image::{self, ImageError, PAGE, Trailer};
+
+    use super::*;
+
+    fn file() -> Vec<u8> {
+        let mut file = Vec::new();
+        image::write(&mut file, b"runner", &[valid()], &[7; 32]).expect("memory is writable");
+        file
+    }
+
+    /// Writes a number of the trailer and its checksum.
+    fn with_number(at: usize, number: u64) -> Vec<u8> {
+        let mut file = file();
+        let trailer = file.len() - Trailer::SIZE;
+        file[trailer + at..trailer + at + 8].copy_from_slice(&number.to_le_bytes());
+        let sum = xxhash_rust::xxh3::xxh3_64(&file[trailer..file.len() - 8]);
+        let end = file.len() - 8;
+        file[end..].copy_from_slice(&sum.to_le_bytes());
+        file
+    }
+
+    fn reason(file: &[u8]) -> String {
+        image::read(file).expect_err("the file is damaged").to_string()
+    }
+
+    #[test]
+    fn sections_start_at_pages_and_the_file_ends_with_the_trailer() {
+        let file = file();
+        let trailer = Trailer::read(&file, file.len() as u64).expect("it is whole");
+        assert_eq!((trailer.plans.start, trailer.constants.start % PAGE), (PAGE, 0));
+        assert_eq!(trailer.constants, 2 * PAGE..2 * PAGE + 32);
+        assert_eq!(file.len(), 2 * PAGE as usize + 32 + Trailer::SIZE);
+        let read = image::read(&file).expect("it is whole");
+        assert_eq!((read.plans, &file[read.constants]), (vec![valid()], &[7; 32][..]));
+    }
+
+    #[test]
+    fn every_number_of_the_trailer_is_checked() {
+        let whole = file();
+        let trailer = Trailer::read(&whole, whole.len() as u64).expect("it is whole");
+        let length = whole.len() as u64;
+        let damaged =
+            |text: &str| format!("the file is damaged: {text}; copy the file again, or compile the model again");
+        assert_eq!(reason(&with_number(72, length + 1)), damaged("its length is wrong"));
+        assert_eq!(reason(&with_number(16, length)), damaged("the plan is outside the file"));
+        assert_eq!(reason(&with_number(24, u64::MAX)), damaged("the plan is outside the file"));
+        assert_eq!(reason(&with_number(40, length)), damaged("the constants are outside the file"));
+        assert_eq!(reason(&with_number(48, u64::MAX)), damaged("the constants are outside the file"));
+        assert_eq!(reason(&with_number(48, 31)), damaged("its sections are not in order"));
+        let into_constants = trailer.constants.start - trailer.plans.start + 1;
+        assert_eq!(reason(&with_number(24, into_constants)), damaged("its sections are not in order"));
+        assert_eq!(reason(&with_number(32, 0)), damaged("the plan's checksum is wrong"));
+        assert_eq!(reason(&with_number(56, 0)), damaged("the constants' checksum is wrong"));
+        assert_eq!(reason(&with_number(64, 0)), damaged("the checksum of its program is wrong"));
+        let mut sum = whole.clone();
+        let end = sum.len() - 1;
+        sum[end] ^= 1;
+        assert_eq!(reason(&sum), damaged("the trailer's checksum is wrong"));
+        assert_eq!(image::read(&whole[..40]), Err(ImageError::NoTrailer));
+        assert_eq!(image::read(&[]), Err(ImageError::NoTrailer));
+    }
+
+    #[test]
+    fn constants_of_another_size_than_the_plan_says_are_refused() {
+        let error = image::write(&mut Vec::new(), b"runner", &[valid()], &[7; 31]).expect_err("a byte is missing");
+        assert_eq!(error.to_string(), "the plan needs 32 bytes of constants, got 31");
+        // The constants without their first 16 bytes, which are then padding.
+        let mut file = file();
+        let start = 2 * PAGE + 16;
+        let at = file.len() - Trailer::SIZE;
+        file[at + 40..at + 48].copy_from_slice(&start.to_le_bytes());
+        file[at + 48..at + 56].copy_from_slice(&16u64.to_le_bytes());
+        let sum = xxhash_rust::xxh3::xxh3_64(&file[at..file.len() - 8]);
+        let end = file.len() - 8;
+        file[end..].copy_from_slice(&sum.to_le_bytes());
+        assert!(reason(&file).contains("the constants have the wrong size"), "{}", reason(&file));
+    }
+
+    #[test]
+    fn plans_of_one_phase_and_batch_or_of_other_models_are_refused() {
+        let mut plain = valid();
+        plain.states.clear();
+        plain.buffers[3].persistence = Persistence::Run;
+        let written =
+            |plans: &[Plan]| image::write(&mut Vec::new(), b"runner", plans, &[7; 32]).map_err(|e| e.to_string());
+        let mut second = plain.clone();
+        second.batch = 8;
+        assert_eq!(written(&[plain.clone(), second.clone()]), Ok(()));
+        let error = written(&[plain.clone(), plain.clone()]).expect_err("both are for batch 0");
+        assert_eq!(error, "two plans are for batch 0");
+        for change in [|plan: &mut Plan| plan.model = "other".into(), |plan: &mut Plan| plan.target = "other".into()] {
+            let mut other = second.clone();
+            change(&mut other);
+            let error = written(&[plain.clone(), other]).expect_err("they differ");
+            assert!(error.contains("other"), "{error}");
+        }
+        assert_eq!(written(&[]), Err("there is no plan".into()));
+        let evaluation = Plan { phase: Phase::Evaluation(Training::default()), ..second };
+        let error = written(&[plain, evaluation]).expect_err("an evaluation needs its step");
+        assert!(error.contains("must be the first"), "{error}");
+    }
+
+    #[test]
+    fn evaluation_has_states_of_the_step_with_their_types() {
+        let step = step_of_training();
+        let mut evaluation = step.clone();
+        evaluation.phase = Phase::Evaluation(step.phase.training().expect("it is a step").clone());
+        let written =
+            |plans: &[Plan]| image::write(&mut Vec::new(), b"runner", plans, &[7; 32]).map_err(|e| e.to_string());
+        assert_eq!(written(&[step.clone(), evaluation.clone()]), Ok(()));
+        for change in [
+            |port: &mut Port| port.dtype = DType::I32,
+            |port: &mut Port| port.shape = Shape::from([2, 2]),
+            |port: &mut Port| port.name = "other".into(),
+        ] {
+            let mut other = evaluation.clone();
+            change(&mut other.states[0].port);
+            let error = written(&[step.clone(), other]).expect_err("the state is another");
+            assert!(error.contains("which the step does not train"), "{error}");
+        }
+        let error = written(&[step.clone(), evaluation.clone(), evaluation]).expect_err("there are three");
+        assert!(error.contains("two plans") || error.contains("must be the first"), "{error}");
+    }
+}
+
+/// The program headers of a runner.
+mod program_headers {
+    use prestow_plan::image::{self, Trailer};
+
+    use super::*;
+
+    /// A file with a header of headers, and a segment of 0x200 bytes whose memory ends at `memory_end`.
+    fn elf(kind: u16, memory_end: u64) -> Vec<u8> {
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(64, 0);
+        file[16..18].copy_from_slice(&kind.to_le_bytes());
+        file[32..40].copy_from_slice(&64u64.to_le_bytes());
+        file[54..56].copy_from_slice(&56u16.to_le_bytes());
+        file[56..58].copy_from_slice(&2u16.to_le_bytes());
+        for (kind, numbers) in [(6u32, [64, 64, 64, 112, 112, 8]), (1, [0, 0, 0, 0x200, memory_end, 0x1000])] {
+            file.extend(kind.to_le_bytes());
+            file.extend(5u32.to_le_bytes());
+            numbers.iter().for_each(|number: &u64| file.extend(number.to_le_bytes()));
+        }
+        file.resize(0x203, 0xcc);
+        file
+    }
+
+    fn written(runner: &[u8]) -> Vec<u8> {
+        let mut file = Vec::new();
+        image::write(&mut file, runner, &[valid()], &[7; 32]).expect("memory is writable");
+        assert!(image::read(&file).is_ok());
+        file
+    }
+
+    fn number(file: &[u8], at: usize) -> u64 {
+        u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    #[test]
+    fn headers_lie_behind_the_last_segment_in_one_of_their_own() {
+        for (memory_end, at) in [(0x300, 0x10000), (0x10000, 0x10000), (0x10001, 0x20000)] {
+            let file = written(&elf(3, memory_end));
+            assert_eq!(number(&file, 32), at, "the offset of the headers");
+            assert_eq!(u16::from_le_bytes([file[56], file[57]]), 3, "the number of headers");
+            let header = |ix: usize| &file[at as usize + 56 * ix..at as usize + 56 * (ix + 1)];
+            assert_eq!([header(0)[0], header(1)[0], header(2)[0]], [6, 1, 1]);
+            for own in [header(0), header(2)] {
+                let numbers = [8, 16, 24, 32, 40].map(|field| number(own, field));
+                assert_eq!(numbers, [at, at, at, 3 * 56, 3 * 56], "address and offset are the same");
+            }
+            assert_eq!((header(2)[4], number(header(2), 48)), (4, 0x1000), "only read, aligned as the others");
+            assert_eq!(header(1), &elf(3, memory_end)[120..176], "the program's own segment is unchanged");
+            let trailer = Trailer::read(&file, file.len() as u64).expect("it is whole");
+            assert!(at + 3 * 56 <= trailer.plans.start);
+        }
+    }
+
+    #[test]
+    fn headers_of_other_files_stay() {
+        let short = |length: usize| elf(3, 0x300)[..length].to_vec();
+        let mut elsewhere = elf(3, 0x300);
+        elsewhere[32] = 80;
+        let mut narrow = elf(3, 0x300);
+        narrow[54] = 32;
+        // Not at any address; without segments; with a gap in memory that would become zeros of the file.
+        let mut none = elf(3, 0x300);
+        none[120] = 7;
+        let far = elf(3, 1 << 40);
+        for runner in [b"runner".to_vec(), elf(2, 0x300), short(60), short(100), elsewhere, narrow, none, far] {
+            assert_eq!(written(&runner)[..runner.len()], runner[..]);
+        }
+    }
+}
