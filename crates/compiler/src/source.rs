@@ -388,7 +388,7 @@ struct Files {
 
 impl Files {
     fn read(&self, path: &Path) -> Result<Vec<u8>, FileError> {
-        let bytes = files::read(path, self.budget.memory_left())?;
+        let bytes = files::read_regular(path, self.budget.memory_left())?;
         self.budget.take(Bytes(bytes.len() as u64)).expect("no more was read than is left");
         Ok(bytes)
     }

@@ -14,8 +14,20 @@ use crate::protect::{identity, note_input};
 /// # Errors
 /// Those of the file system; more than `limit` bytes.
 pub fn read(path: &Path, limit: Bytes) -> Result<Vec<u8>, FileError> {
+    let file = File::open(path).map_err(|error| FileError::new("read", path, error))?;
+    read_open(path, file, limit)
+}
+
+/// As [`read()`], for a regular file only: to read a FIFO without a writer would wait for one.
+///
+/// # Errors
+/// As [`read()`]; a folder, FIFO, device or socket.
+pub fn read_regular(path: &Path, limit: Bytes) -> Result<Vec<u8>, FileError> {
+    read_open(path, open_regular(path)?, limit)
+}
+
+fn read_open(path: &Path, file: File, limit: Bytes) -> Result<Vec<u8>, FileError> {
     let failed = |error| FileError::new("read", path, error);
-    let file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     note_input(&found);
     let size = found.len();

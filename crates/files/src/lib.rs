@@ -29,7 +29,7 @@ mod names;
 mod output;
 mod protect;
 
-pub use input::{is_same, open_regular, read, read_text};
+pub use input::{is_same, open_regular, read, read_regular, read_text};
 pub use memory::memory_limit;
 pub use names::file_names;
 pub use output::{Kind, write, write_all, write_with};

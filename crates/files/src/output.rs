@@ -157,7 +157,8 @@ impl Temporary {
             // A file system without locks has no owner to protect either: abandoned files then stay.
             let _ = file.try_lock();
             // Between creation and lock another process may have taken the file for an abandoned one.
-            if path.exists() {
+            // An error of the question is no answer: the file counts as there, so that it is removed in the end.
+            if path.try_exists().unwrap_or(true) {
                 return Ok(Temporary { file, path, destination, renamed: false });
             }
         }
