@@ -282,3 +282,6 @@ fn results(session: &Session, plan: &Plan) -> Result<Vec<Vec<u8>>, RunError> {
 fn common(a: &[usize], b: &[usize]) -> Vec<usize> {
     a.iter().copied().filter(|item| b.binary_search(item).is_ok()).collect()
 }
+
+#[cfg(test)]
+mod tests;

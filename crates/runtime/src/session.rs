@@ -94,6 +94,12 @@ pub struct Session {
 }
 
 impl Session {
+    /// A session of one plan on a given device, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_backend(plan: Arc<Plan>, backend: Box<dyn Backend>) -> Session {
+        Session { plans: vec![plan], selected: 0, backend }
+    }
+
     /// The selected plan.
     pub fn plan(&self) -> &Plan {
         &self.plans[self.selected]
