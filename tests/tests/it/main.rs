@@ -7,6 +7,7 @@ mod conformance;
 mod cuda;
 mod damaged_images;
 mod executables;
+mod faults;
 mod gpu;
 mod half_precision;
 mod hostile;

@@ -23,9 +23,11 @@ const SYSTEM: [&str; 10] = [
     "/sys/devices/system/cpu/",
 ];
 
-/// The paths in the system calls of a line of strace, as `openat(AT_FDCWD, "path", ..)`.
+/// The paths in the system calls of a line of strace, as `openat(AT_FDCWD, "path", ..)`. Those of `execve` end with the
+/// program; the arguments follow. A relative path is a path as well: nothing is looked up where the program is started.
 fn paths(line: &str) -> impl Iterator<Item = &str> {
-    line.split('"').skip(1).step_by(2).filter(|path| path.starts_with('/'))
+    let count = if line.contains("execve(") { 1 } else { usize::MAX };
+    line.split('"').skip(1).step_by(2).take(count).filter(|path| !path.is_empty())
 }
 
 #[test]

@@ -1,0 +1,335 @@
+//! Faults at every site: executables that were cut off, system calls that fail, allocations that fail. Each ends in an
+//! error or in the right answer, never in a signal, and leaves no half-written file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use onnx_suite::model::{Dim, Model, info, node};
+use runtime::{Host, ImageFile, heap};
+use types::{DType, Random, Shape, Tensor};
+
+use crate::environment;
+use crate::executables::{compile, folder, output_of, program, text};
+use crate::support::{effort, skip};
+
+/// Linux refuses to start a file whose program headers are cut off.
+const ENOEXEC: i32 = 8;
+
+#[test]
+fn truncated_executable_refuses_with_a_message() {
+    let folder = folder("truncated");
+    let whole = std::fs::read(compile(&folder, &["lenet"])).expect("it was written");
+    let cut = folder.join("cut");
+    let mut random = Random::new(5);
+    let some = (0..60).map(|_| random.below(whole.len() as u64) as usize);
+    let ends = [0, 1, 64, 4096, whole.len() - 1, whole.len() - 88, whole.len() - 89, whole.len() - 4096];
+    for length in ends.into_iter().chain(some) {
+        // A new file: the system refuses to write to one that may still run.
+        let _ = std::fs::remove_file(&cut);
+        std::fs::write(&cut, &whole[..length]).expect("writable");
+        make_executable(&cut);
+        match Command::new(&cut).arg("run").stdin(Stdio::null()).output() {
+            Err(error) => assert_eq!(error.raw_os_error(), Some(ENOEXEC), "length {length}: {error}"),
+            Ok(done) => {
+                assert_eq!(done.status.code(), Some(2), "length {length}: {:?}", done.status);
+                assert!(text(&done.stderr).contains("cannot run"), "length {length}: {}", text(&done.stderr));
+            }
+        }
+    }
+}
+
+fn make_executable(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
+}
+
+#[test]
+fn damaged_program_of_an_executable_is_refused() {
+    let folder = folder("damaged-program");
+    let whole = std::fs::read(compile(&folder, &["lenet"])).expect("it was written");
+    let path = folder.join("damaged");
+    let mut random = Random::new(6);
+    for _ in 0..20 {
+        let mut damaged = whole.clone();
+        let at = random.below(whole.len() as u64 - 88) as usize;
+        damaged[at] ^= 1 << random.below(8);
+        std::fs::write(&path, &damaged).expect("writable");
+        let error = ImageFile::open(&path).err().unwrap_or_else(|| panic!("byte {at} has no checksum"));
+        assert!(error.to_string().contains("is damaged"), "byte {at}: {error}");
+    }
+}
+
+/// System calls that fail in practice, each with an error that it has.
+const CALLS: [(&str, &str); 22] = [
+    ("openat", "EIO"),
+    ("read", "EIO"),
+    ("pread64", "EIO"),
+    ("mmap", "ENOMEM"),
+    ("mprotect", "ENOMEM"),
+    ("munmap", "ENOMEM"),
+    ("fstat", "EIO"),
+    ("newfstatat", "EIO"),
+    ("statx", "EIO"),
+    ("readlink", "EIO"),
+    ("lseek", "EIO"),
+    ("getdents64", "EIO"),
+    ("write", "ENOSPC"),
+    ("mkdir", "EACCES"),
+    ("rename", "EIO"),
+    ("fsync", "EIO"),
+    ("fdatasync", "EIO"),
+    ("flock", "ENOLCK"),
+    ("ftruncate", "EIO"),
+    ("fchmod", "EPERM"),
+    ("clone3", "EAGAIN"),
+    ("sched_getaffinity", "EPERM"),
+];
+
+/// Runs a command once for every system call that it makes in `main`, which begins with a look at the program's own path:
+/// that call fails. `check` inspects the files of the command. Returns the number of runs, `None` if strace cannot trace here.
+fn fail_each_call(test: &str, command: &[&str], log: &Path, mut check: impl FnMut(&str, bool)) -> Option<usize> {
+    let strace = |words: &[&str]| {
+        let mut traced = Command::new("strace");
+        traced.args(["-f", "-qq"]).args(words).args(command).env_remove("UPRD_SOCKET").env_remove("XDG_RUNTIME_DIR");
+        traced.stdin(Stdio::null());
+        traced
+    };
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        skip(test, "strace is missing");
+        return None;
+    }
+    let log_name = log.to_str().expect("UTF-8");
+    let whole = output_of(&mut strace(&["-o", log_name]));
+    if text(&whole.stderr).contains("PTRACE") {
+        skip(test, "this system does not permit ptrace");
+        return None;
+    }
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    check("no fault", true);
+    let calls = std::fs::read_to_string(log).expect("strace wrote its log");
+    // By name: the calls before `main`, which are the loader's and the C library's, and all.
+    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut is_main = false;
+    for line in calls.lines() {
+        let call = line.split_once(' ').map_or("", |(_, call)| call.trim_start());
+        is_main |= call.starts_with("readlink(\"/proc/self/exe\"");
+        let Some((name, _)) = call.split_once('(') else { continue };
+        let count = counts.entry(name).or_default();
+        count.1 += 1;
+        if !is_main {
+            count.0 += 1;
+        }
+    }
+    assert!(is_main, "the program looks at its own path:\n{calls}");
+    let mut runs = 0;
+    for (name, error) in CALLS {
+        let (before, all) = counts.get(name).copied().unwrap_or_default();
+        for number in before + 1..=all {
+            let (trace, inject) = (format!("trace={name}"), format!("inject={name}:error={error}:when={number}"));
+            let done = output_of(&mut strace(&["-o", "/dev/null", "-e", &trace, "-e", &inject]));
+            let fault = format!("{name} {number} fails with {error}");
+            match done.status.code() {
+                Some(0) => assert!(same_answer(&done.stdout, &whole.stdout), "{fault}: {}", text(&done.stdout)),
+                Some(2) => assert!(text(&done.stderr).contains("error: "), "{fault}: {}", text(&done.stderr)),
+                _ => panic!("{fault}: {:?}: {}", done.status, text(&done.stderr)),
+            }
+            check(&fault, done.status.success());
+            runs += 1;
+        }
+    }
+    Some(runs)
+}
+
+/// Whether two outputs are equal but for times, in lines with `ms` and ` s`, and for numbers of threads.
+fn same_answer(got: &[u8], want: &[u8]) -> bool {
+    let plain = |bytes: &[u8]| -> Vec<String> {
+        text(bytes).lines().filter(|line| !line.contains(" ms") && !line.contains(" s")).map(str::to_string).collect()
+    };
+    plain(got) == plain(want)
+}
+
+#[test]
+fn failed_system_call_of_a_run_is_an_error_or_the_right_answer() {
+    let folder = folder("faults-run");
+    let exe = compile(&folder, &["lenet"]);
+    let (input, out) = (folder.join("digit.npy"), folder.join("out"));
+    let digit = Tensor::full(Shape::from([1, 1, 28, 28]), 0.5f32);
+    std::fs::write(&input, weights::npy::write(&digit)).expect("writable");
+    let (exe, given) = (exe.display().to_string(), format!("input={}", input.display()));
+    let out_dir = out.display().to_string();
+    let mut want: Option<Vec<u8>> = None;
+    let check = |fault: &str, is_success: bool| {
+        let got = std::fs::read(out.join("logits.npy")).ok();
+        assert!(!is_success || got.is_some(), "{fault}: the output is missing");
+        if let Some(got) = got {
+            assert_eq!(*want.get_or_insert_with(|| got.clone()), got, "{fault}: another output");
+        }
+        // A temporary file whose removal fails is removed by the next run.
+        let _ = std::fs::remove_dir_all(&out);
+    };
+    let words = [&exe, "run", "--threads", "2", "--input", &given, "--output-dir", &out_dir];
+    let test = "failed_system_call_of_a_run_is_an_error_or_the_right_answer";
+    if let Some(runs) = fail_each_call(test, &words, &folder.join("calls.txt"), check) {
+        assert!(20 < runs, "only {runs} system calls were made");
+    }
+}
+
+#[test]
+fn failed_system_call_of_compile_leaves_a_whole_file_or_none() {
+    let folder = folder("faults-compile");
+    let model = onnx(&folder);
+    let exe = folder.join("exe");
+    let (model, output) = (model.display().to_string(), exe.display().to_string());
+    let mut want: Option<Vec<u8>> = None;
+    let check = |fault: &str, is_success: bool| {
+        let got = std::fs::read(&exe).ok();
+        assert!(!is_success || got.is_some(), "{fault}: the executable is missing");
+        if let Some(got) = got {
+            assert!(*want.get_or_insert_with(|| got.clone()) == got, "{fault}: another executable");
+        }
+        let entries =
+            std::fs::read_dir(&folder).expect("it is there").map(|entry| entry.expect("readable").file_name());
+        let parts = entries.filter(|name| name.to_string_lossy().ends_with(".part"));
+        assert_eq!(parts.count(), 0, "{fault}: a temporary file stays");
+        let _ = std::fs::remove_file(&exe);
+    };
+    let prestow = program("prestow").display().to_string();
+    let words = [&prestow, "compile", &model, "-o", &output];
+    let test = "failed_system_call_of_compile_leaves_a_whole_file_or_none";
+    if let Some(runs) = fail_each_call(test, &words, &folder.join("calls.txt"), check) {
+        assert!(50 < runs, "only {runs} system calls were made");
+    }
+}
+
+/// Writes a small model.
+fn onnx(folder: &Path) -> PathBuf {
+    let x = info("x", DType::F32, &[Dim::Is(1), Dim::Is(3)]);
+    let nodes = vec![node("MatMul", &["x", "w"], &["h"], &[]), node("Relu", &["h"], &["y"], &[])];
+    let model = Model::new(17, vec![x], nodes, "y").with("w", &Tensor::full(Shape::from([3, 5]), 0.25f32));
+    let path = folder.join("m.onnx");
+    std::fs::write(&path, model.write()).expect("writable");
+    path
+}
+
+#[test]
+fn model_that_is_no_regular_file_is_refused() {
+    let folder = folder("fifo");
+    let made = Command::new("mkfifo").arg(folder.join("m.onnx")).status();
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo makes a FIFO");
+    let done =
+        output_of(Command::new(program("prestow")).args(["compile", "m.onnx", "-o", "none"]).current_dir(&folder));
+    assert_eq!(done.status.code(), Some(2));
+    assert!(text(&done.stderr).contains("it is not a regular file"), "{}", text(&done.stderr));
+}
+
+/// The folder, kind and numbers of a child of [`failed_allocation_is_an_error_or_the_right_answer`].
+const CHILD: &str = "PRESTOW_FAULT";
+
+/// Not a test of its own: the process in which allocations fail.
+#[test]
+#[ignore = "run by failed_allocation_is_an_error_or_the_right_answer"]
+fn child_with_failing_allocations() {
+    let Some(asked) = environment(CHILD) else { return };
+    let words: Vec<&str> = asked.split(',').collect();
+    let [kind, from, count, folder] = words[..] else { panic!("four words, got {asked}") };
+    let (from, count): (u64, u64) = (from.parse().expect("a number"), count.parse().expect("a number"));
+    let folder = Path::new(folder);
+    heap::exit_if_exhausted();
+    let start = heap::allocations();
+    heap::fail(start.saturating_add(from)..start.saturating_add(from).saturating_add(count));
+    let answer = match kind {
+        "open" => {
+            let image = ImageFile::open(&folder.join("model")).expect("the file is whole");
+            let mut session =
+                runtime::open_all(image.plans.clone(), &image, &Host { threads: 2 }).expect("the plans are valid");
+            let x = Tensor::full(Shape::from([1, 1, 28, 28]), 0.5f32);
+            session.run_tensors(&[x]).expect("the input fits")[0].to_le_bytes()
+        }
+        _ => {
+            let request = compiler::source::Request {
+                model: folder.join("m.onnx").display().to_string(),
+                ..compiler::source::Request::default()
+            };
+            let model = compiler::source::load(&request).expect("the model is valid");
+            let target = lower::cpu::CpuTarget::new();
+            let compiled = compiler::compile(model, &target, None, |_, _| {}).expect("it compiles");
+            let mut file = Vec::new();
+            plan::image::write(&mut file, b"runner", &[compiled.plan], &compiled.constants)
+                .expect("memory is writable");
+            file
+        }
+    };
+    let end = heap::allocations();
+    heap::fail(u64::MAX..u64::MAX);
+    let answer: String = answer.iter().map(|byte| format!("{byte:02x}")).collect();
+    println!("allocations={}\nanswer={answer}", end - start);
+}
+
+#[test]
+fn failed_allocation_is_an_error_or_the_right_answer() {
+    let folder = folder("faults-memory");
+    compile(&folder, &["lenet"]);
+    onnx(&folder);
+    let own = std::env::current_exe().expect("this test has a file");
+    let child = |kind: &str, from: u64, count: u64| {
+        let mut child = Command::new(&own);
+        child.args(["--exact", "faults::child_with_failing_allocations", "--ignored", "--nocapture"]);
+        let asked = format!("{kind},{from},{count},{}", folder.display());
+        output_of(child.env(CHILD, asked))
+    };
+    let part = |output: &[u8], name: &str| {
+        text(output).lines().find_map(|line| line.split_once(name).map(|(_, rest)| rest.to_string()))
+    };
+    for (kind, sites) in [("open", 120), ("compile", 120)] {
+        let whole = child(kind, u64::MAX, 0);
+        assert!(whole.status.success(), "{}{}", text(&whole.stdout), text(&whole.stderr));
+        let total: u64 = part(&whole.stdout, "allocations=").and_then(|n| n.parse().ok()).expect("it is printed");
+        let want = part(&whole.stdout, "answer=").expect("it is printed");
+        let stride = (total / (sites * effort() as u64)).max(1);
+        for site in (0..total).step_by(stride as usize) {
+            // One allocation that fails, and memory that stays exhausted.
+            for count in [1, u64::MAX] {
+                let done = child(kind, site, count);
+                let fault = format!("{kind}: allocation {site} of {total}, {count} fail");
+                match done.status.code() {
+                    Some(0) => assert_eq!(part(&done.stdout, "answer=").as_ref(), Some(&want), "{fault}"),
+                    Some(2) => assert!(text(&done.stderr).contains("memory is exhausted"), "{fault}"),
+                    _ => panic!("{fault}: {:?}: {}", done.status, text(&done.stderr)),
+                }
+            }
+        }
+    }
+}
+
+/// An image that does not open, again and again: neither descriptors nor memory are lost.
+#[test]
+fn refused_image_leaks_nothing() {
+    let folder = folder("leaks");
+    let whole = std::fs::read(compile(&folder, &["lenet"])).expect("it was written");
+    let plan_start = {
+        let trailer = plan::image::Trailer::read(&whole, whole.len() as u64).expect("it is whole");
+        trailer.plans.start as usize
+    };
+    let path = folder.join("damaged");
+    let is_mapped = || std::fs::read_to_string("/proc/self/maps").expect("Linux").contains("leaks/damaged");
+    let is_open = || {
+        let entries = std::fs::read_dir("/proc/self/fd").expect("Linux").flatten();
+        entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|target| target == path)
+    };
+    for at in [100, plan_start, whole.len() - 200, whole.len() - 40] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        std::fs::write(&path, &damaged).expect("writable");
+        assert!(ImageFile::open(&path).is_err(), "byte {at}");
+        assert!(!is_open() && !is_mapped(), "byte {at}: the file stays open");
+    }
+    std::fs::write(&path, &whole).expect("writable");
+    let image = ImageFile::open(&path).expect("it is whole");
+    assert!(is_mapped());
+    let other = Arc::new(plan::Plan { target: "cpu:none".into(), ..plan::Plan::clone(&image.plans[0]) });
+    assert!(runtime::open(other, &image, &Host { threads: 1 }).is_err());
+    drop(image);
+    assert!(!is_open() && !is_mapped(), "a refused plan keeps its weights");
+}
