@@ -6,6 +6,7 @@ mod aarch64;
 mod bench;
 mod bindgen;
 mod fetch;
+mod fuzz;
 mod new_op;
 mod pack;
 mod peers;
@@ -46,7 +47,12 @@ Data; needs python3 with pip and venv:
 Development:
   test [--cuda-tools]          every test, with counts of passed, failed and skipped; --cuda-tools fetches NVIDIA's libraries
   test --asan                  tests of the kernels under AddressSanitizer
+  test --tsan                  tests of the thread pool under ThreadSanitizer; needs a nightly toolchain with rust-src
+  test --miri                  tests of plans, placements and the thread pool under Miri; needs nightly with miri and rust-src
   test --aarch64               tests of the kernels and some networks for aarch64, in QEMU
+  fuzz [TARGET]... [--minutes N] [--seed N]
+                               fuzz readers and random models, guided by coverage, N minutes each (default 3 seconds)
+  fuzz TARGET FILE             run one input again
   ci                           formatting, lints, tidy, documentation, then every test
   tidy [--bless]               rules that no compiler checks; --bless lowers budgets in xtask/ratchet.txt
   new-op NAME                  write the files and rows of a new operator, list the decisions (docs/add-an-operator.md)
@@ -85,6 +91,7 @@ fn main() -> ExitCode {
         "fetch" => fetch::run(&arguments),
         "new-op" => new_op::run(&arguments),
         "tidy" => tidy::run(&arguments),
+        "fuzz" => fuzz::run(&arguments),
         "bindgen" => bindgen::run(&arguments),
         "bench" => bench::run(&arguments),
         "version" | "--version" | "-V" => {

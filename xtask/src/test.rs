@@ -29,7 +29,38 @@ fn sanitized(words: &[&String]) -> Result<u8, String> {
     Ok(0)
 }
 
+/// Tests of the thread pool under ThreadSanitizer, with a standard library that it sees as well.
+fn race_checked() -> Result<u8, String> {
+    let mut command = cargo();
+    command.args(["test", "--release", "-Zbuild-std", "--target", SANITIZED, "--target-dir"]);
+    command.arg(target().join("tsan")).args(["-p", "prestow-cpu", "--lib", "threads"]);
+    command.env("RUSTUP_TOOLCHAIN", "nightly").env("RUSTFLAGS", "-Zsanitizer=thread");
+    check("the thread pool under ThreadSanitizer", &mut command)?;
+    Ok(0)
+}
+
+/// Tests under Miri, which finds undefined behavior and data races. Tests of many random cases are too slow for it.
+fn interpreted() -> Result<u8, String> {
+    let runs: [(&str, &[&str]); 3] = [
+        ("prestow-plan", &["--test", "it"]),
+        ("prestow-arena", &["--test", "it", "broken", "--", "--skip", "random"]),
+        ("prestow-cpu", &["--lib", "threads"]),
+    ];
+    for (package, words) in runs {
+        let mut command = cargo();
+        command.args(["miri", "test", "--target-dir"]).arg(target().join("miri")).args(["-p", package]).args(words);
+        command.env("RUSTUP_TOOLCHAIN", "nightly").env("MIRIFLAGS", "-Zmiri-disable-isolation");
+        check(&format!("{package} under Miri"), &mut command)?;
+    }
+    Ok(0)
+}
+
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
+    match words {
+        [word] if word == "--tsan" => return race_checked(),
+        [word] if word == "--miri" => return interpreted(),
+        _ => {}
+    }
     if words.iter().any(|word| word == "--asan") {
         return sanitized(&words.iter().filter(|word| *word != "--asan").collect::<Vec<_>>());
     }

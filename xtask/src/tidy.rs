@@ -30,7 +30,7 @@ const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::env", "std::process", "Instant::now", "SystemTime", "std::thread"];
 
 /// Folders with Rust of ours.
-const SOURCES: [&str; 7] = ["crates", "tools", "xtask", "tests", "benches", "interop", "examples"];
+const SOURCES: [&str; 8] = ["crates", "tools", "xtask", "tests", "benches", "interop", "examples", "fuzz"];
 
 /// `tidy` or `tidy --bless`.
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {

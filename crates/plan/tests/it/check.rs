@@ -395,7 +395,7 @@ fn states_may_touch_but_not_overlap() {
     assert_eq!(with_second_state((0, 8), (8, 8)), []);
     assert_eq!(with_second_state((8, 8), (0, 8)), []);
     let overlap = PlanError::StatesOverlap { a: "state".into(), b: "other".into() };
-    assert_eq!(with_second_state((0, 12), (8, 8)), [overlap.clone()]);
+    assert_eq!(with_second_state((0, 12), (8, 8)), std::slice::from_ref(&overlap));
     assert_eq!(with_second_state((4, 12), (0, 8)), [overlap]);
 }
 

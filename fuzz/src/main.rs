@@ -1,0 +1,110 @@
+//! Fuzzing: `prestow-fuzz [TARGET]... [--seconds N] [--seed N]` runs each target on mutated inputs and keeps those that reach
+//! new code.
+//!
+//! `cargo xtask fuzz` builds this program with coverage counters ([`coverage`]). Without them, as in its own tests, inputs
+//! are mutated blindly. A failure is a panic, an input of more than ten seconds, or a signal; its input is written to
+//! `target/fuzz/failures/TARGET-HASH` and then made smaller. `prestow-fuzz TARGET FILE` runs one input again.
+
+mod coverage;
+mod models;
+mod mutate;
+mod run;
+mod seeds;
+mod targets;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use run::{Limit, Outcome, fuzz};
+use targets::{TARGETS, Target};
+
+fn main() -> ExitCode {
+    match asked(std::env::args().skip(1)) {
+        Err(reason) => {
+            eprintln!("error: {reason}");
+            ExitCode::from(2)
+        }
+        Ok(Asked { targets, file: Some(file), .. }) => match std::fs::read(&file) {
+            Ok(bytes) => {
+                (targets[0].run)(&bytes);
+                println!("{}: no failure", targets[0].name);
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: cannot read `{}`: {error}", file.display());
+                ExitCode::from(2)
+            }
+        },
+        Ok(Asked { targets, seconds, seed, file: None }) => {
+            println!("{:<20} {:>10} {:>8} {:>8} {:>8}", "target", "inputs", "seeds", "corpus", "edges");
+            let mut failed = false;
+            for target in targets {
+                let outcome = fuzz(target, Limit::Time(Duration::from_secs(seconds)), seed);
+                let Outcome { executions, seeds, corpus, edges, failures } = &outcome;
+                println!("{:<20} {executions:>10} {seeds:>8} {corpus:>8} {edges:>8}", target.name);
+                failures.iter().for_each(|failure| println!("  {failure}"));
+                failed |= !failures.is_empty();
+            }
+            ExitCode::from(u8::from(failed))
+        }
+    }
+}
+
+/// A command line.
+struct Asked {
+    targets: Vec<&'static Target>,
+    seconds: u64,
+    seed: u64,
+    file: Option<PathBuf>,
+}
+
+fn asked(words: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let mut asked = Asked { targets: Vec::new(), seconds: 3, seed: 1, file: None };
+    let mut words = words;
+    while let Some(word) = words.next() {
+        let mut number = |name: &str| -> Result<u64, String> {
+            let text = words.next().unwrap_or_default();
+            text.parse().map_err(|_| format!("{name} must be a number, got `{text}`"))
+        };
+        match word.as_str() {
+            "--seconds" => asked.seconds = number("--seconds")?,
+            "--seed" => asked.seed = number("--seed")?,
+            name => match TARGETS.iter().find(|target| target.name == name) {
+                Some(target) => asked.targets.push(target),
+                None if asked.targets.len() == 1 && asked.file.is_none() => asked.file = Some(name.into()),
+                None => {
+                    let known: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+                    return Err(format!("`{name}` is not a target; the targets are {}", known.join(", ")));
+                }
+            },
+        }
+    }
+    if asked.targets.is_empty() {
+        asked.targets = TARGETS.iter().collect();
+    }
+    Ok(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without coverage, from one seed: the same inputs every time.
+    #[test]
+    fn mutated_inputs_of_every_target_do_not_fail() {
+        for target in &TARGETS {
+            let outcome = fuzz(target, Limit::Executions(target.executions), 1);
+            assert!(outcome.failures.is_empty(), "{}: {:?}", target.name, outcome.failures);
+            assert!(0 < outcome.seeds, "{} has no seeds", target.name);
+        }
+    }
+
+    #[test]
+    fn seeds_of_readers_are_read() {
+        for target in &TARGETS {
+            let accepted = (target.seeds)().iter().filter(|seed| (target.run)(seed)).count();
+            assert!(0 < accepted, "{}: no seed is accepted", target.name);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! [`fuzz`]: the loop over inputs of one target.
+
+#![expect(clippy::disallowed_methods, reason = "fuzzing runs for a time")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use types::Random;
+
+use crate::coverage::{self, Seen};
+use crate::mutate::mutate;
+use crate::targets::Target;
+
+/// How long to run a target.
+#[derive(Clone, Copy)]
+pub(crate) enum Limit {
+    /// Until this much time has passed.
+    Time(Duration),
+    /// This many inputs.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests are deterministic, and count"))]
+    Executions(u64),
+}
+
+/// What a run of a target found.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) executions: u64,
+    /// Inputs at the start.
+    pub(crate) seeds: usize,
+    /// Inputs at the end: the seeds, and those that reached something new.
+    pub(crate) corpus: usize,
+    /// Edges that were reached; 0 without instrumentation.
+    pub(crate) edges: usize,
+    /// Messages with the names of files.
+    pub(crate) failures: Vec<String>,
+}
+
+/// The longest time of one input.
+const HANG: Duration = Duration::from_secs(10);
+
+/// Different failures after which a target ends.
+const FAILURES_MAX: usize = 5;
+
+/// Runs a target on its seeds, then on mutations of them and of inputs that reached new code.
+pub(crate) fn fuzz(target: &Target, limit: Limit, seed: u64) -> Outcome {
+    let mut random = Random::for_name(seed, target.name);
+    let mut corpus = (target.seeds)();
+    let mut outcome = Outcome { executions: 0, seeds: corpus.len(), corpus: 0, edges: 0, failures: Vec::new() };
+    let mut seen = Seen::default();
+    let mut messages: Vec<String> = Vec::new();
+    let watch = Watch::start(target.name);
+    let start = Instant::now();
+    let mut next = 0;
+    loop {
+        let is_over = match limit {
+            Limit::Time(time) => time <= start.elapsed(),
+            Limit::Executions(count) => count <= outcome.executions,
+        };
+        if is_over || FAILURES_MAX <= messages.len() {
+            break;
+        }
+        let is_seed = next < outcome.seeds;
+        let input = match is_seed {
+            true => corpus[next].clone(),
+            false => {
+                // Half of the inputs come from the newest quarter.
+                let length = corpus.len() as u64;
+                let newest = (length / 4).max(1);
+                let from = if random.below(2) == 0 { length - 1 - random.below(newest) } else { random.below(length) };
+                let other = random.below(length) as usize;
+                mutate(&corpus[from as usize], &corpus[other], &mut random)
+            }
+        };
+        next += 1;
+        coverage::reset();
+        watch.begin(&input);
+        let failure = run_once(target, &input);
+        watch.end();
+        outcome.executions += 1;
+        let is_new = seen.add();
+        match failure {
+            Some(message) if !messages.contains(&message) => {
+                let input = smaller(target, input, &message, &mut random);
+                let path = save(target.name, &input);
+                outcome.failures.push(format!("{message}: {}", path.display()));
+                messages.push(message);
+            }
+            Some(_) => {}
+            None if is_new && !is_seed => corpus.push(input),
+            None => {}
+        }
+    }
+    (outcome.corpus, outcome.edges) = (corpus.len(), seen.edges());
+    outcome
+}
+
+/// The message of a panic without numbers, so that one fault has one message.
+fn run_once(target: &Target, input: &[u8]) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(|| (target.run)(input))).err()?;
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    let text = text.unwrap_or("a panic without a text");
+    Some(text.chars().filter(|symbol| !symbol.is_ascii_digit()).take(160).collect())
+}
+
+/// Removes ranges of a failing input while its message stays the same.
+fn smaller(target: &Target, mut input: Vec<u8>, message: &str, random: &mut Random) -> Vec<u8> {
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end && 1 < input.len() {
+        let mut shorter = input.clone();
+        let at = random.below(shorter.len() as u64) as usize;
+        let length = 1 + random.below(1 + shorter.len() as u64 / 4) as usize;
+        shorter.drain(at..(at + length).min(input.len()));
+        if run_once(target, &shorter).as_deref() == Some(message) {
+            input = shorter;
+        }
+    }
+    input
+}
+
+/// The folder of failures: beside the program, in the target folder.
+fn folder() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    let target = own.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "target"));
+    let folder = target.map_or_else(|| PathBuf::from("target"), PathBuf::from).join("fuzz/failures");
+    let _ = std::fs::create_dir_all(&folder);
+    folder
+}
+
+fn save(name: &str, input: &[u8]) -> PathBuf {
+    let hash = input
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let path = folder().join(format!("{name}-{hash:016x}"));
+    if let Err(error) = std::fs::write(&path, input) {
+        eprintln!("cannot write `{}`: {error}", path.display());
+    }
+    path
+}
+
+/// Keeps the running input on disk, for inputs that end the process, and ends the process if one takes too long.
+struct Watch {
+    file: Option<std::fs::File>,
+}
+
+static BEGUN_MS: AtomicU64 = AtomicU64::new(0);
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
+fn now_ms() -> u64 {
+    use std::sync::OnceLock;
+    static START: OnceLock<Instant> = OnceLock::new();
+    1 + START.get_or_init(Instant::now).elapsed().as_millis() as u64
+}
+
+impl Watch {
+    fn start(name: &str) -> Watch {
+        BEGUN_MS.store(0, Ordering::Relaxed);
+        let path = folder().join(format!("{name}-running"));
+        let file = std::fs::File::create(&path).ok();
+        if !IS_WATCHED.swap(true, Ordering::Relaxed) {
+            std::thread::spawn(|| {
+                loop {
+                    std::thread::sleep(Duration::from_millis(500));
+                    let begun = BEGUN_MS.load(Ordering::Relaxed);
+                    if begun != 0 && begun + (HANG.as_millis() as u64) < now_ms() {
+                        eprintln!("an input takes more than {HANG:?}: it is in `{}`", folder().display());
+                        std::process::exit(1);
+                    }
+                }
+            });
+        }
+        Watch { file }
+    }
+
+    fn begin(&self, input: &[u8]) {
+        use std::os::unix::fs::FileExt;
+        if let Some(file) = &self.file {
+            let _ = file.write_all_at(input, 0).and_then(|()| file.set_len(input.len() as u64));
+        }
+        BEGUN_MS.store(now_ms(), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        BEGUN_MS.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,164 @@
+//! [`TARGETS`]: one for each reader of files that are not trusted, one for plans, one for random models.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use data::DataSpec;
+use plan::Plan;
+use runtime::{Host, ImageFile};
+use types::{Bytes, LoadBudget, LoadLimit, Shape, Tensor};
+
+use crate::{models, seeds};
+
+/// A function of bytes that must not panic, hang, or end the process.
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    /// Runs one input. Returns whether it was accepted.
+    pub(crate) run: fn(&[u8]) -> bool,
+    pub(crate) seeds: fn() -> Vec<Vec<u8>>,
+    /// The number of inputs in a run of the tests.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    pub(crate) executions: u64,
+}
+
+const fn target(name: &'static str, executions: u64, seeds: fn() -> Vec<Vec<u8>>, run: fn(&[u8]) -> bool) -> Target {
+    Target { name, run, seeds, executions }
+}
+
+/// All targets.
+pub(crate) static TARGETS: [Target; 21] = [
+    target("onnx", 3000, seeds::onnx, |bytes| {
+        let options = load::onnx::Options { limit: limit(), ..load::onnx::Options::default() };
+        load::onnx::load(bytes, None, &options).is_ok_and(|graph| verified(&graph))
+    }),
+    target("mxnet", 3000, seeds::symbols, mxnet),
+    target("params", 3000, seeds::params, |bytes| weights_of("a.params", bytes)),
+    target("npy", 5000, seeds::npy, |bytes| weights_of("a.npy", bytes)),
+    target("npz", 3000, seeds::npz, |bytes| weights_of("a.npz", bytes)),
+    target("safetensors", 5000, seeds::safetensors, |bytes| weights_of("a.safetensors", bytes)),
+    target("pickle", 5000, seeds::pickles, |bytes| weights_of("a.pkl", bytes)),
+    target("png", 3000, seeds::png, picture),
+    target("jpeg", 3000, seeds::jpeg, picture),
+    target("recordio", 1000, seeds::recordio, recordio),
+    target("csv", 1000, seeds::csv, |bytes| dataset("csv", &[("table.csv", bytes)])),
+    target("idx", 1000, seeds::idx, idx),
+    target("plan", 1000, seeds::plans, plans),
+    target("image", 3000, seeds::images, |bytes| {
+        let path = written("image", bytes);
+        ImageFile::open(&path).is_ok() | plan::image::read(bytes).is_ok()
+    }),
+    target("device", 3000, seeds::devices, |bytes| {
+        str::from_utf8(bytes).is_ok_and(|text| cuda::DeviceDescription::parse(text).is_ok())
+    }),
+    target("profile", 3000, seeds::profiles, |bytes| {
+        let Ok(report) = report::import("profile", bytes) else { return false };
+        !report.text(report::View::Headline, &report::ViewOptions::default()).is_empty()
+    }),
+    target("frame", 5000, seeds::frames, |bytes| {
+        let manifest = share::manifest::Manifest::decode(bytes).is_some();
+        manifest | share::wire::Ask::decode(bytes).is_ok() | share::wire::Reply::decode(bytes).is_ok()
+    }),
+    target("experiment", 3000, seeds::experiments, |bytes| {
+        let Ok(text) = str::from_utf8(bytes) else { return false };
+        bench_suite::experiment::Config::parse(text).is_ok_and(|config| config.plan().is_ok())
+    }),
+    target("table", 3000, seeds::tables, |bytes| {
+        let Ok(text) = str::from_utf8(bytes) else { return false };
+        arena::csv::parse(text).is_ok_and(|table| table.problem.verify().is_ok())
+    }),
+    target("text", 3000, seeds::texts, |bytes| {
+        let Ok(text) = str::from_utf8(bytes) else { return false };
+        ir::text::parse(text, |_| None).is_ok_and(|graph| ir::verify(&graph).is_ok())
+    }),
+    target("models", 60, seeds::choices, models::run),
+];
+
+/// What one input may take.
+fn limit() -> LoadLimit {
+    LoadLimit::of(Bytes(64 << 20))
+}
+
+fn verified(graph: &ir::Graph) -> bool {
+    assert!(ir::verify(graph).is_ok(), "a graph that was read must verify");
+    // The text form is a reader as well.
+    let text = ir::text::print(graph);
+    drop(ir::text::parse(&text, |_| None));
+    true
+}
+
+fn weights_of(name: &str, bytes: &[u8]) -> bool {
+    let budget = LoadBudget::new(limit());
+    weights::read_within(name, bytes, &budget).is_ok()
+}
+
+fn mxnet(bytes: &[u8]) -> bool {
+    let weight = Tensor::full(Shape::from([2, 2, 3, 3]), 0.5f32);
+    let options = load::mxnet::Options {
+        shapes: BTreeMap::from([("data".to_string(), Shape::from([1, 2, 4, 4]))]),
+        limit: limit(),
+        ..load::mxnet::Options::default()
+    };
+    let arrays = BTreeMap::from([("w".to_string(), weight)]);
+    load::mxnet::load(bytes, arrays, &options).is_ok_and(|graph| verified(&graph))
+}
+
+fn picture(bytes: &[u8]) -> bool {
+    let Ok(image) = data::image::decode_within(bytes, 1 << 16) else { return false };
+    let small = data::image::resize(&image, 5, 7);
+    assert_eq!((small.width, small.height), (5, 7));
+    true
+}
+
+/// Writes a file of this process and returns its path: some readers take paths.
+fn written(name: &str, bytes: &[u8]) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let memory = PathBuf::from("/dev/shm");
+        let base = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let folder = base.join(format!("prestow-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the folder is writable");
+        folder
+    });
+    let path = folder.join(name);
+    std::fs::write(&path, bytes).expect("the folder is writable");
+    path
+}
+
+fn recordio(bytes: &[u8]) -> bool {
+    let Ok(file) = data::RecordFile::open(&written("a.rec", bytes)) else { return false };
+    let records = (0..file.records().min(100)).filter_map(|record| file.read(record).ok());
+    records.map(|record| drop(data::ImageRecord::parse(&record))).count() != 0
+}
+
+fn dataset(kind: &str, files: &[(&str, &[u8])]) -> bool {
+    let paths: Vec<PathBuf> = files.iter().map(|(name, bytes)| written(name, bytes)).collect();
+    let spec = format!("{kind}:{}", paths[0].display());
+    let spec: DataSpec = spec.parse().expect("the text is valid");
+    spec.open(&data::OpenOptions::default()).is_ok()
+}
+
+fn idx(bytes: &[u8]) -> bool {
+    let Some((&split, rest)) = bytes.split_first() else { return false };
+    let (images, labels) = rest.split_at(usize::from(split).min(rest.len()));
+    dataset("idx", &[("a-images-idx3-ubyte", images), ("a-labels-idx1-ubyte", labels)])
+}
+
+/// Plans with right checksums: what passes the check runs within its arena.
+fn plans(bytes: &[u8]) -> bool {
+    let Ok(plans) = postcard::from_bytes::<Vec<Plan>>(bytes) else { return false };
+    let Some(plan) = plans.into_iter().next() else { return false };
+    if plan::check(&plan).is_err() {
+        return false;
+    }
+    let constants = usize::try_from(plan.constants_size.0).ok().filter(|&size| size <= 1 << 20);
+    // Larger arenas and more work are valid, but slow.
+    let is_small = plan.arena.size() <= Bytes(1 << 20) && plan.steps.len() <= 50;
+    let Some(constants) = constants.filter(|_| is_small) else { return true };
+    drop(plan::dump(&plan));
+    let weights = Arc::new(vec![1u8; constants]);
+    if let Ok(mut session) = runtime::open(Arc::new(plan), weights, &Host { threads: 1 }) {
+        session.run().expect("processors do not fail");
+    }
+    true
+}
