@@ -718,6 +718,11 @@ impl Core {
         std::mem::take(&mut self.freed)
     }
 
+    /// Whether a model was evicted since the last call of [`Core::take_events`].
+    pub fn has_evicted(&self) -> bool {
+        self.events.iter().any(|event| event.kind == "evict")
+    }
+
     /// Events since the last call.
     pub fn take_events(&mut self) -> Vec<CoreEvent> {
         std::mem::take(&mut self.events)

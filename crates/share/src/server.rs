@@ -475,6 +475,7 @@ impl Server {
                 if !self.core.close(client, lease) {
                     self.devices.iter_mut().any(|device| device.core.close(client, lease));
                 }
+                self.span("close", "grpc", start, Vec::new);
                 self.reply(client, request, &Reply::Done, Vec::new());
             }
             Ask::Pin { model } => self.change(client, request, user, &model, |core, id| core.pin(id, true)),
@@ -485,7 +486,10 @@ impl Server {
                 self.drains.push((client, request));
                 self.begin_drain();
             }
-            Ask::Status => self.text(client, request, self.status(), 0),
+            Ask::Status => {
+                self.text(client, request, self.status(), 0);
+                self.span("info", "grpc", start, Vec::new);
+            }
             Ask::Settings => self.text(client, request, self.settings(), 0),
             Ask::Configure { limit, policy } => {
                 let limit = if limit == 0 { self.core.budget().0 } else { limit };
@@ -564,16 +568,23 @@ impl Server {
         };
         if is_hit {
             self.metrics.opens.add(now() - start);
-            self.span("open", "grpc", start, Vec::new);
         }
+        // Of a load, this is the time until a worker has it.
+        self.span("open", "grpc", start, Vec::new);
     }
 
     /// Requests a model; returns whether it was resident.
     fn open(&mut self, key: ModelKey, waiter: Waiter, internal: u64, file: Option<File>, name: &str) -> bool {
         let estimate = (key.size as f64 * self.options.estimation_rate).ceil() as u64;
         let need = estimate + if self.options.with_internal { internal } else { 0 };
-        let (client, request) = (waiter.client, waiter.request);
+        let (client, request, start) = (waiter.client, waiter.request, now());
         let decision = self.core.open(key, waiter, need, file.is_some());
+        if self.core.has_evicted() {
+            let policy = self.core.policy().name();
+            self.span("perform_eviction", "evict", start, || {
+                vec![("policy", policy.into()), ("model_name", name.into()), ("estimated_model_size", need.to_string())]
+            });
+        }
         self.decided(client, request, decision, file.map(Arc::new), name)
     }
 

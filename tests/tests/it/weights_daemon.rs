@@ -161,9 +161,18 @@ fn traces_of_a_client_have_the_names_of_upr() {
             .collect::<Vec<_>>()
     };
     let shared = names(&[]);
-    for name in
-        ["load_symbol", "open", "convering_to_nd_array", "create_predictor", "predict", "forward", "get_output", "free"]
-    {
+    for name in [
+        "load_symbol",
+        "load_model",
+        "open",
+        "set_input",
+        "convering_to_nd_array",
+        "create_predictor",
+        "predict",
+        "forward",
+        "get_output",
+        "free",
+    ] {
         assert!(shared.iter().any(|own| own == name), "{name} in {shared:?}");
     }
     assert!(names(&[("UPR_ENABLED", "0")]).contains(&"read_params".to_string()));

@@ -150,7 +150,8 @@ fn run(run: &Run) -> Result<(), String> {
     let open = || open_with(&attachment.image, &run.common, weights);
     let mut session = recorder.span("create_predictor", "prediction", open)?;
     let (seconds, outputs) = recorder.span("predict", "prediction", || {
-        let seconds = recorder.span("forward", "prediction", || timed_run(&mut session, &to_bytes(&tensors)))?;
+        let bytes = recorder.span("set_input", "prediction", || to_bytes(&tensors));
+        let seconds = recorder.span("forward", "prediction", || timed_run(&mut session, &bytes))?;
         let outputs = recorder.span("get_output", "prediction", || session.outputs());
         outputs.map(|outputs| (seconds, outputs)).map_err(|error| error.to_string())
     })?;

@@ -167,6 +167,10 @@ impl Attachment {
             }
         };
         let is_on_device = matches!(source, WeightSource::Device { .. });
+        if is_on_device {
+            let arguments = vec![(granularity, self.image.plans[0].model.clone()), ("byte_count", bytes.0.to_string())];
+            self.recorder.add("cudaIpcOpenMemHandle", "ipc", 0, received, arguments);
+        }
         if let Some(text) = &not_on_device {
             say::note(&format!("weights are copied from host memory: {text}"));
         }
@@ -178,12 +182,15 @@ impl Attachment {
                 ("needed_eviction", "false".into()),
             ]
         };
-        // The name has the original's spelling.
-        self.recorder.add("convering_to_nd_array", "serialization", 0, received, arguments());
-        self.recorder.add("open", "grpc", 0, start, arguments());
+        // Inner spans end first.
         if self.settings.memory_profile {
             self.recorder.add("cudaMalloc", "memory", 0, received, vec![("size", bytes.0.to_string())]);
         }
+        // The name has the original's spelling.
+        self.recorder.add("convering_to_nd_array", "serialization", 0, received, arguments());
+        self.recorder.add("open", "grpc", 0, start, arguments());
+        let name = vec![("model_name", self.image.plans[0].model.clone())];
+        self.recorder.add("load_model", "load", 0, start, name);
         let attach_us = (now() - start) as f64 / 1e3;
         let tier = tier.name();
         let loaded = if load_us == 0 { String::new() } else { format!(", loaded in {:.1} ms", load_us as f64 / 1e3) };

@@ -47,6 +47,7 @@ pub(super) fn worker(
                 let loaded = catch_unwind(AssertUnwindSafe(|| pool.load(&file, &key, &name)));
                 let outcome = loaded.unwrap_or(Err(LoadFailure::Panic));
                 if let Some(recorder) = recorder {
+                    recorder.add("to_layers_from_disk", "load", thread, start, Vec::new());
                     let arguments = vec![("model_name", name), ("byte_count", key.size.to_string())];
                     recorder.add("load_owned", "load", thread, start, arguments);
                 }

@@ -1,14 +1,17 @@
 //! The command line, the figures, signals and traces.
 
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::net::SocketFlags;
 use serde_json::Value;
+use share::Client;
 use share::core::Granularity;
 
-use crate::support::{Daemon, Folder, open, write_image};
+use crate::support::{Daemon, Folder, open, signal, write_image};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -121,7 +124,9 @@ fn sigterm_drains_notifies_and_writes_the_trace() {
         serde_json::from_slice(&std::fs::read(folder.file("server.json")).expect("it was written")).expect("JSON");
     let names: Vec<&str> =
         trace["traceEvents"].as_array().expect("a list").iter().filter_map(|event| event["name"].as_str()).collect();
-    assert!(names.contains(&"load_owned") && names.contains(&"make_shared"), "{names:?}");
+    for name in ["open", "close", "load_owned", "to_layers_from_disk", "make_shared"] {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
     assert_eq!(trace["otherData"]["server"]["eviction_policy"], "lru");
     let merged = folder.file("merged.json");
     let server = folder.file("server.json");
@@ -130,6 +135,33 @@ fn sigterm_drains_notifies_and_writes_the_trace() {
     assert!(done.expect("it starts").status.success());
     let merged: Value = serde_json::from_slice(&std::fs::read(merged).expect("it was written")).expect("JSON");
     assert_eq!(merged["otherDatas"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn socket_that_systemd_passes_on_is_served() {
+    if Command::new("bash").arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("SKIPPED: socket_that_systemd_passes_on: needs bash, to pass a descriptor");
+        return;
+    }
+    let folder = Folder::new();
+    write_image(&folder.file("m"), &[(1, 1000)]);
+    let (path, listener) = (folder.file("s"), share::socket::new(SocketFlags::empty()).expect("it is made"));
+    rustix::net::bind(&listener, &share::socket::address(&path).expect("it is short")).expect("the folder is ours");
+    rustix::net::listen(&listener, 8).expect("it is bound");
+    rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).expect("it is open");
+    let number = listener.as_raw_fd();
+    let environment = "export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=uprd";
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(format!("exec 3<&{number}; {environment}; exec \"$0\" \"$@\""));
+    command.arg(env!("CARGO_BIN_EXE_uprd")).args(["serve", "--budget", "1MiB", "--metrics"]);
+    let mut child = command.arg(folder.file("metrics")).stdin(Stdio::null()).spawn().expect("it starts");
+    drop(listener);
+    let mut client = Client::connect(&path, true).expect("systemd's socket waits for the daemon");
+    open(&mut client, &folder.file("m"), Granularity::Model).expect("it loads");
+    drop(client);
+    signal(child.id(), "TERM");
+    assert!(child.wait().expect("it ends").success());
+    assert!(path.exists(), "the socket's file is systemd's");
 }
 
 #[test]
