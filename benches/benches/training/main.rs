@@ -1,7 +1,7 @@
 //! Training steps compared with others.
 //!
 //! - `cargo xtask bench training [--peers[=NAME,...]] [--rounds=N] [--threads=N] [NETWORK:BATCH[:OPTIMIZER]]...` measures
-//!   steps and peak resident memory beside PyTorch (`benches/peers/training.py`). All run interleaved, one at a time, and
+//!   steps and peak resident memory compared with PyTorch (`benches/peers/training.py`). All run interleaved, one at a time, and
 //!   ratios are taken within a round, so that other load of the machine affects all alike.
 //! - `cargo xtask bench training memory [NETWORK]...` compares planned bytes with those of MXNet 1.9.1. Nothing runs.
 

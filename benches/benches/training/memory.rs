@@ -1,9 +1,9 @@
-//! Planned bytes of training steps beside MXNet's plans (`benches/data/training/mxnet_plan_mib.csv`).
+//! Planned bytes of training steps compared with MXNet's plans (`benches/data/training/mxnet_plan_mib.csv`).
 //!
-//! MXNet's plan has neither parameters nor what belongs to each: gradients and the states of the optimizer. So two numbers
-//! of ours stand beside it: the most bytes that are live besides weights, states and gradients of weights, and the most
-//! besides weights and states, with gradients, which MXNet does not count. Workspaces count in ours only. *Everything* is our
-//! arena, which has the weights and momentum, beside MXNet's plan with parameters, gradients and momentum.
+//! MXNet's plan has neither parameters nor their gradients and the states of the optimizer. So it is compared with two
+//! numbers of ours: the most bytes that are live without weights, states and gradients of weights, and the most without
+//! weights and states, but with gradients, which MXNet does not count. Workspaces count in ours only. *Everything* is our
+//! arena, which has the weights and momentum, and MXNet's plan with parameters, gradients and momentum.
 
 use std::collections::BTreeMap;
 use std::path::Path;

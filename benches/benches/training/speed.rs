@@ -1,4 +1,4 @@
-//! Steps a second and peak resident memory, beside PyTorch.
+//! Steps a second and peak resident memory, compared with PyTorch.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

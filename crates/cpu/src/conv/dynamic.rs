@@ -112,7 +112,7 @@ pub(crate) struct WeightView<'a> {
 }
 
 impl<'a> WeightView<'a> {
-    /// The weights of a convolution with these input and output channels a group, several of which are joined.
+    /// The weights of a convolution in groups of these input and output channels; packing joins some.
     pub(crate) fn new(
         items: &'a [f32],
         order: WeightOrder,

@@ -223,7 +223,7 @@ struct Terms {
     sums_block: usize,
 }
 
-/// What [`accumulate`] adds at a time: images, rows of outputs, and one or two blocks of `dy`.
+/// The terms that [`accumulate`] adds at a time: images, rows of outputs, and one or two blocks of `dy`.
 struct Band {
     images: Range<usize>,
     lines: Range<usize>,

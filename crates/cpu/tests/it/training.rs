@@ -379,7 +379,7 @@ fn batch_norm_and_its_gradient_match_their_definitions() {
         };
         let Planes { batch, channels, plane, .. } = planes;
         let (epsilon, relu) = (1e-3, round % 2 == 0);
-        // A mean far from 0 shows what cancels.
+        // A mean far from 0 shows cancellation.
         let x: Vec<f32> =
             numbers(&mut random, batch * channels * plane, false).iter().map(|item| item + 30.0).collect();
         let dy = numbers(&mut random, x.len(), false);
