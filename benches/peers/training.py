@@ -1,7 +1,7 @@
 """Training steps of PyTorch, under the control of `benches/benches/training.rs`.
 
-usage: training.py torch-eager|torch-compile NETWORK BATCH THREADS OPTIMIZER
-       trains NETWORK on random samples, says `ready`, then obeys lines from standard input: `run N` takes N steps and
+usage: training.py torch-eager|torch NETWORK BATCH THREADS OPTIMIZER
+       trains NETWORK, compiled unless it is eager, on random samples, says `ready`, then obeys lines from standard input: `run N` takes N steps and
        prints the milliseconds of each on one line; `memory` prints the peak resident bytes of the process
 
 OPTIMIZER is `sgd` (momentum 0.9) or `adam`, fused. Networks have the layers and sizes of prestow's zoo, and like those no
@@ -111,7 +111,7 @@ def main():
         update = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9, fused=True)
     else:
         update = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
-    forward = torch.compile(net) if mode == "torch-compile" else net
+    forward = torch.compile(net) if mode == "torch" else net
 
     def step():
         update.zero_grad(set_to_none=True)

@@ -11,7 +11,7 @@ use crate::{cargo, check, root, target};
 pub(crate) const USUAL: &str = "onnxruntime,openvino";
 
 /// The same of training steps.
-pub(crate) const USUAL_TRAINING: &str = "torch-eager,torch-compile";
+pub(crate) const USUAL_TRAINING: &str = "torch-eager,torch";
 
 /// The origin of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,14 +27,13 @@ enum Source {
 }
 
 /// The name of a peer in `benches/peers/speed.py`, or of its program in `benches/peers/native`, in the order of the help.
-const PEERS: [(&str, Source); 10] = [
+const PEERS: [(&str, Source); 9] = [
     ("onnxruntime", Source::Shared("onnxruntime")),
     ("openvino", Source::Shared("openvino")),
     ("mnn", Source::Shared("mnn")),
     ("torch", Source::Torch),
     ("torch-eager", Source::Torch),
     ("torch-jit", Source::Torch),
-    ("torch-compile", Source::Torch),
     ("mxnet", Source::Mxnet),
     ("tract", Source::Native),
     ("rten", Source::Native),
