@@ -61,6 +61,7 @@ pub mod heap;
 mod probe;
 pub mod process;
 mod session;
+mod synthetic;
 mod weight_source;
 
 pub use cpu::THREADS_MAX;
@@ -70,4 +71,5 @@ pub use file::{ImageFile, OpenError};
 pub use plan::{Plan, Port};
 pub use probe::FlopsProbe;
 pub use session::{RunError, Session, check_input, open, open_all};
+pub use synthetic::synthetic_inputs;
 pub use weight_source::{DevicePart, WeightSource};

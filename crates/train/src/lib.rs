@@ -32,7 +32,7 @@ pub use checkpoint::{Checkpoint, CheckpointError};
 pub use finite::NotFinite;
 pub use log::Log;
 pub use metric::{Metric, Tally};
-pub use ports::{inputs_for, is_step, synthetic_fields};
+pub use ports::{inputs_for, is_step, sample_ports, synthetic_fields};
 pub use run::{
     Checkpoints, Event, Job, Outcome, Scores, Settings, copy_states, evaluate, metric_of, settings_of, train,
 };

@@ -102,6 +102,14 @@ fn sample_shape(port: &Port) -> Shape {
     Shape::from(&port.shape[1.min(port.shape.rank())..])
 }
 
+/// The inputs of a plan that [`inputs_for`] fills, in its order.
+///
+/// # Errors
+/// A plan that is not for training.
+pub fn sample_ports(plan: &Plan) -> Result<Vec<usize>, TrainError> {
+    Ports::of(plan).map(|ports| ports.samples)
+}
+
 /// The fields of synthetic records for a plan, each with a bound of its integers.
 ///
 /// # Errors

@@ -58,6 +58,22 @@ fn benchmark_of_the_earlier_generation_prints_the_documented_lines() {
 }
 
 #[test]
+fn training_is_measured_in_whole_steps_on_synthetic_and_real_data() {
+    let common = ["--model", "mnist_cnn", "--batch_size", "4", "--num_batches", "2"];
+    let (values, yes) = benchmark(&[&common[..], &["--forward_only", "false", "--", "--optimizer", "sgd"]].concat());
+    assert!(yes);
+    assert_eq!((&values["exp.phase"], values["results.time_data"].as_array().unwrap().len()), (&json!("training"), 2));
+    let digits = root().join("tests/data/mnist10k");
+    let data = format!("idx:{},records=16", digits.display());
+    let (values, yes) = benchmark(&[&common[..], &["--phase", "training", "--data", &data]].concat());
+    assert!(yes, "{values:?}");
+    let (values, _) = benchmark(&[&common[..], &["--phase", "training", "--memory", "1MiB"]].concat());
+    assert!(values["results.status_msg"].as_str().unwrap().starts_with("does not fit: needs"), "{values:?}");
+    let training = [&["benchmark"], &common[..], &["--phase", "training", "--scenario", "offline"]].concat();
+    assert!(refused(&training).contains("training is measured in a plain loop"));
+}
+
+#[test]
 fn rows_that_do_not_fit_are_failures_and_larger_ones_are_skipped() {
     let (values, _) = benchmark(&["lenet", "--batch_size", "8", "--num_batches", "1"]);
     let memory = values["results.planned_bytes"].to_string();

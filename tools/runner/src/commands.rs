@@ -120,7 +120,7 @@ fn describe(common: &Common) -> Result<(), String> {
 fn summary(common: &Common) -> Result<Answer, String> {
     let image = open_image()?;
     let mut session = open_session(&image, common)?;
-    let tensors = inputs::synthetic(session.plan(), 1);
+    let tensors = runtime::synthetic_inputs(session.plan(), 1);
     let seconds = timed_run(&mut session, &to_bytes(&tensors))?;
     let description = description(&image, common)?;
     let report = measure(&image, &mut session, &tensors)?;

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use data::image;
-use plan::{Plan, Port, Training};
-use types::{Bytes, ChannelOrder, DType, Random, Tensor};
+use plan::{Plan, Port};
+use runtime::synthetic_inputs;
+use types::{Bytes, ChannelOrder, DType, Tensor};
 use weights::npy;
 
 use crate::arguments::Run;
@@ -15,7 +16,7 @@ pub(crate) fn tensors(plan: &Plan, run: &Run, mean: [Option<f32>; 3]) -> Result<
         return from_image(plan, path, mean);
     }
     if run.inputs.is_empty() {
-        return Ok(synthetic(plan, run.seed.unwrap_or(1)));
+        return Ok(synthetic_inputs(plan, run.seed.unwrap_or(1)));
     }
     let known = || plan.inputs.iter().map(|port| format!("`{}`", port.name)).collect::<Vec<_>>().join(", ");
     if let Some((name, _)) = run.inputs.iter().find(|(name, _)| plan.inputs.iter().all(|port| port.name != *name)) {
@@ -33,22 +34,6 @@ pub(crate) fn tensors(plan: &Plan, run: &Run, mean: [Option<f32>; 3]) -> Result<
             from_npy(port, path)
         })
         .collect()
-}
-
-/// Elements uniform in [-1, 1), or 0 and 1 for integers and booleans, by the seed and the input's name.
-pub(crate) fn synthetic(plan: &Plan, seed: u64) -> Vec<Tensor> {
-    let tensor = |port: &Port| {
-        // A step of training on synthetic inputs must not diverge.
-        if let (Some(training), Training::LEARNING_RATE) = (plan.phase.training(), &port.name[..]) {
-            return Tensor::scalar(training.learning_rate.min(1e-3));
-        }
-        let mut random = Random::for_name(seed, &port.name);
-        match port.dtype.is_float() {
-            true => Tensor::from_fn(port.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(port.dtype),
-            false => Tensor::from_fn(port.shape.clone(), |_| random.below(2) as i64).cast(port.dtype),
-        }
-    };
-    plan.inputs.iter().map(tensor).collect()
 }
 
 fn from_npy(port: &Port, path: &Path) -> Result<Tensor, String> {

@@ -4,7 +4,7 @@ use report::{Page, Report, View, placement_csv};
 
 use crate::arguments::Memory;
 use crate::commands::{Answer, chosen, measure, open_image, open_session, print_json};
-use crate::{inputs, say};
+use crate::say;
 
 /// Makes the report, writes its files, prints its views. The answer is no if plan and actual differ or a limit is exceeded.
 pub(crate) fn memory(asked: &Memory) -> Result<Answer, String> {
@@ -17,7 +17,7 @@ pub(crate) fn memory(asked: &Memory) -> Result<Answer, String> {
     let plan = chosen(&image, &asked.common)?;
     let report = if asked.actual {
         let mut session = open_session(&image, &asked.common)?;
-        let tensors = inputs::synthetic(session.plan(), 1);
+        let tensors = runtime::synthetic_inputs(session.plan(), 1);
         measure(&image, &mut session, &tensors)?
     } else {
         Report::new(&plan)

@@ -10,6 +10,7 @@ mod session;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use bench_suite::{
     BenchResult, Comparison, Machine, MachineWatch, RawTimes, Scenario, ScenarioLimits, ScenarioResult, ServerRun,
@@ -47,10 +48,10 @@ pub(crate) struct Args {
     /// Batches before the timed ones; they are complete before the first timed one starts.
     #[arg(long = "num_warmup_batches", value_name = "N", default_value_t = 1)]
     num_warmup_batches: usize,
-    /// The phase, inference by default; training is refused.
+    /// Inference, or training: whole steps, as `compile --train` compiles them.
     #[arg(long, value_name = "PHASE")]
     phase: Option<Phase>,
-    /// True: inference. The earlier name of --phase.
+    /// True: inference, the default; false: training. The earlier name of --phase.
     #[arg(long = "forward_only", value_name = "BOOL", conflicts_with = "phase", value_parser = parse_bool)]
     forward_only: Option<bool>,
     /// cpu or gpu; the earlier name of --gpus.
@@ -68,7 +69,7 @@ pub(crate) struct Args {
     /// float32 (float) or float16, or a --dtype of `compile`.
     #[arg(long, value_name = "DTYPE", default_value = "float32")]
     dtype: String,
-    /// Aggregation of gradients; inference has none, and one device needs none.
+    /// Aggregation of gradients; one device needs none.
     #[arg(long = "kv_store", value_name = "TYPE", default_value = "device")]
     kv_store: String,
     /// Options of the model as JSON. Networks of the zoo have none.
@@ -168,6 +169,24 @@ enum Phase {
     Training,
 }
 
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Phase::Inference => "inference",
+            Phase::Training => "training",
+        }
+    }
+
+    /// The plan of a batch, or the first plan, that is for this phase.
+    fn plan(self, image: &ImageFile, batch: Option<u64>) -> Option<&Arc<Plan>> {
+        let mut plans = image.plans.iter();
+        plans.find(|plan| match self {
+            Phase::Inference => plan.phase == plan::Phase::Inference,
+            Phase::Training => train::is_step(plan),
+        } && batch.is_none_or(|batch| plan.batch == batch))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DeviceKind {
     Cpu,
@@ -185,6 +204,7 @@ fn parse_bool(text: &str) -> Result<bool, String> {
 /// A checked command line.
 struct Job<'a> {
     args: &'a Args,
+    phase: Phase,
     model: &'a str,
     title: String,
     target: String,
@@ -205,9 +225,10 @@ enum Row {
 impl<'a> Job<'a> {
     fn new(args: &'a Args) -> Result<Job<'a>, String> {
         let model = args.model.as_deref().or(args.positional.as_deref()).expect("clap requires one of them");
-        if args.phase == Some(Phase::Training) || args.forward_only == Some(false) {
-            return Err("benchmark measures inference, training is not supported; use --phase inference".into());
-        }
+        let phase = args.phase.unwrap_or(match args.forward_only {
+            Some(false) => Phase::Training,
+            Some(true) | None => Phase::Inference,
+        });
         let options: serde_json::Value =
             serde_json::from_str(&args.model_opts).map_err(|error| format!("--model_opts must be JSON: {error}"))?;
         if options.as_object().is_none_or(|options| !options.is_empty()) {
@@ -259,7 +280,13 @@ impl<'a> Job<'a> {
         let title = listed.iter().find(|listed| listed.name == model).map(|listed| listed.title.to_string());
         let stem = Path::new(model).file_stem().unwrap_or_default().to_string_lossy();
         let title = title.unwrap_or_else(|| stem.into_owned());
-        Ok(Job { args, model, title, target, gpu, dtype, scenario, folder: Scratch::new()? })
+        let is_plain = args.framework == "prestow" && scenario.is_none() && args.cold == 0;
+        if phase == Phase::Training && !is_plain {
+            return Err(
+                "training is measured in a plain loop of prestow; leave out --framework, --scenario and --cold".into(),
+            );
+        }
+        Ok(Job { args, phase, model, title, target, gpu, dtype, scenario, folder: Scratch::new()? })
     }
 
     /// The batches to run; `None` is the batch of the model.
@@ -289,6 +316,7 @@ impl<'a> Job<'a> {
         let mut words = vec!["compile".to_string(), self.model.into(), "-o".into(), path.display().to_string()];
         words.extend(["--target".into(), self.target.clone(), "--dtype".into(), self.dtype.into()]);
         words.extend(batch.map(|batch| format!("--batch={batch}")));
+        words.extend((self.phase == Phase::Training).then(|| "--train".into()));
         words.extend(self.args.compile.iter().cloned());
         own_program(&words)?;
         Ok(path)
@@ -319,35 +347,45 @@ impl<'a> Job<'a> {
     fn measure(&self, batch: Option<u64>, threads: usize) -> Result<Row, String> {
         let path = self.executable(batch)?;
         let image = ImageFile::open(&path).map_err(|error| error.to_string())?;
-        let plan = match batch {
-            None => image.plans[0].clone(),
-            Some(batch) => image.plans.iter().find(|plan| plan.batch == batch).cloned().ok_or_else(|| {
-                format!("the model has no plan for batch {batch}, but for batch {}", image.plans[0].batch)
-            })?,
-        };
-        let need = planned(&plan, self.args.concurrency);
+        let plan = self.phase.plan(&image, batch).ok_or_else(|| {
+            let of_batch = batch.map_or(String::new(), |batch| format!(" and batch {batch}"));
+            format!(
+                "the executable needs a plan for {}{of_batch}, it has one for {} and batch {}",
+                self.phase.name(),
+                if train::is_step(&image.plans[0]) { "training" } else { "inference" },
+                image.plans[0].batch
+            )
+        })?;
+        let need = planned(plan, self.args.concurrency);
         if let Some(capacity) = self.capacity().filter(|capacity| *capacity < need) {
             return Ok(Row::DoesNotFit(format!("does not fit: needs {need} of {capacity}")));
         }
         let watch = MachineWatch::start();
         let mut result = match &self.args.framework[..] {
-            "prestow" => self.run_session(&path, &image, &plan, threads)?,
-            peer => self.run_peer(peer, &image, &plan, threads)?,
+            "prestow" => self.run_session(&path, &image, plan, threads)?,
+            peer => self.run_peer(peer, &image, plan, threads)?,
         };
         result.planned_bytes = need.0;
         result.digest = Some(session::digest(&path)?);
+        result.phase = self.phase.name().into();
         (result.dtype, result.target) = (self.dtype.into(), plan.target.clone());
         (result.framework, result.with_copies) = (self.args.framework.clone(), self.args.copies);
         result.notes = watch.notes();
         Ok(Row::Done(Box::new(result)))
     }
 
-    fn open(&self, image: &ImageFile, plan: &Plan, threads: usize, seed: u64) -> Result<SessionSubject, String> {
-        let session = session::open(image, plan.batch, threads, self.gpu)?;
+    fn open(&self, image: &ImageFile, plan: &Arc<Plan>, threads: usize, seed: u64) -> Result<SessionSubject, String> {
+        let session = session::open(image, plan, threads, self.gpu)?;
         SessionSubject::new(session, session::synthetic(plan, seed), self.args.copies)
     }
 
-    fn run_session(&self, path: &Path, image: &ImageFile, plan: &Plan, threads: usize) -> Result<BenchResult, String> {
+    fn run_session(
+        &self,
+        path: &Path,
+        image: &ImageFile,
+        plan: &Arc<Plan>,
+        threads: usize,
+    ) -> Result<BenchResult, String> {
         let args = self.args;
         let mut subject = self.open(image, plan, threads, args.seed)?;
         let mut inputs = self.data()?.map(|spec| Inputs::open(&spec, plan, args)).transpose()?;
@@ -406,13 +444,13 @@ impl<'a> Job<'a> {
 
     fn rival(&self, path: &Path, threads: usize) -> Result<SessionSubject, String> {
         let image = ImageFile::open(path).map_err(|error| error.to_string())?;
-        let plan = image.plans[0].clone();
-        let mut subject = self.open(&image, &plan, threads, self.args.seed)?;
+        let plan = self.phase.plan(&image, None).ok_or("the other executable must be for the same phase")?;
+        let mut subject = self.open(&image, plan, threads, self.args.seed)?;
         (0..self.args.num_warmup_batches).try_for_each(|_| subject.run())?;
         Ok(subject)
     }
 
-    fn run_peer(&self, name: &str, image: &ImageFile, plan: &Plan, threads: usize) -> Result<BenchResult, String> {
+    fn run_peer(&self, name: &str, image: &ImageFile, plan: &Arc<Plan>, threads: usize) -> Result<BenchResult, String> {
         let args = self.args;
         let mut own = self.open(image, plan, threads, args.seed)?;
         let run = peer::Run { name, python: &args.python, peers: &args.peers, folder: &self.folder.0, threads };
@@ -521,6 +559,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     let job = Job::new(args)?;
     let version = json!(env!("CARGO_PKG_VERSION"));
     print!("{}{}", lines::line("prestow.version", &version), lines::line("exp.framework_ver", &version));
+    print!("{}", lines::line("exp.phase", &json!(job.phase.name())));
     let (mut results, mut yes) = (String::new(), true);
     for threads in job.threads() {
         let mut too_large: Option<u64> = None;

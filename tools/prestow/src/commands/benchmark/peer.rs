@@ -10,7 +10,7 @@ use types::{Bytes, Tensor};
 use weights::npy;
 
 use super::own_program;
-use super::session::{SessionSubject, synthetic_tensors};
+use super::session::SessionSubject;
 
 /// Peers in Python, and programs of `benches/peers/native`.
 const PYTHON: [&str; 7] = ["onnxruntime", "openvino", "mnn", "torch", "torch-eager", "torch-jit", "mxnet"];
@@ -61,7 +61,7 @@ impl Run<'_> {
         words.extend(flags.iter().cloned());
         own_program(&words)?;
         let mut inputs = Vec::new();
-        for (ix, (port, tensor)) in plan.inputs.iter().zip(synthetic_tensors(plan, seed)).enumerate() {
+        for (ix, (port, tensor)) in plan.inputs.iter().zip(runtime::synthetic_inputs(plan, seed)).enumerate() {
             let path = folder.join(format!("input{ix}.npy"));
             files::write(&path, &npy::write(&tensor)).map_err(|error| error.to_string())?;
             inputs.push(json!([port.name, path]));

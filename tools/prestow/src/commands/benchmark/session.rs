@@ -1,11 +1,12 @@
 //! [`SessionSubject`]: runs of a session, and its inputs.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bench_suite::Subject;
 use plan::{Plan, Port};
-use runtime::{CudaDevice, Device, Host, ImageFile, LibraryPaths, Session};
-use types::{Bytes, Random, Tensor};
+use runtime::{CudaDevice, Device, Host, ImageFile, LibraryPaths, Session, synthetic_inputs};
+use types::{Bytes, Tensor};
 
 /// Runs of a session with the same inputs.
 pub(super) struct SessionSubject {
@@ -72,9 +73,8 @@ impl Subject for SessionSubject {
     }
 }
 
-/// Opens the plan of a batch with its constants in the mapped file.
-pub(super) fn open(image: &ImageFile, batch: u64, threads: usize, gpu: Option<usize>) -> Result<Session, String> {
-    let plan = image.plans.iter().find(|plan| plan.batch == batch).ok_or("the executable has no plan for the batch")?;
+/// Opens a plan of an executable with its constants in the mapped file.
+pub(super) fn open(image: &ImageFile, plan: &Arc<Plan>, threads: usize, gpu: Option<usize>) -> Result<Session, String> {
     let host = Host { threads };
     let places = LibraryPaths::of(|name| std::env::var_os(name));
     let cuda = CudaDevice { ordinal: gpu.unwrap_or(0), places };
@@ -84,19 +84,7 @@ pub(super) fn open(image: &ImageFile, batch: u64, threads: usize, gpu: Option<us
 
 /// The inputs of `EXE run --synthetic seed:N`, little-endian.
 pub(super) fn synthetic(plan: &Plan, seed: u64) -> Vec<Vec<u8>> {
-    synthetic_tensors(plan, seed).iter().map(Tensor::to_le_bytes).collect()
-}
-
-/// As [`synthetic`]: elements uniform in [-1, 1), or 0 and 1 for integers and booleans, by the seed and the input's name.
-pub(super) fn synthetic_tensors(plan: &Plan, seed: u64) -> Vec<Tensor> {
-    let tensor = |port: &Port| {
-        let mut random = Random::for_name(seed, &port.name);
-        match port.dtype.is_float() {
-            true => Tensor::from_fn(port.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(port.dtype),
-            false => Tensor::from_fn(port.shape.clone(), |_| random.below(2) as i64).cast(port.dtype),
-        }
-    };
-    plan.inputs.iter().map(tensor).collect()
+    synthetic_inputs(plan, seed).iter().map(Tensor::to_le_bytes).collect()
 }
 
 /// The digest of a file.
