@@ -70,6 +70,7 @@ pub use ops::matmul::{MatMul, MatMulB};
 pub use ops::pool_gradient::PoolGradient;
 pub use ops::pooling_blocked::PoolBlocked;
 pub use ops::recurrent::Recurrent;
+pub use ops::recurrent_gradient::RecurrentGradient;
 pub use ops::reduce::{Reduce, ReduceFn};
 pub use ops::softmax::Softmax;
 pub use ops::update::Update;

@@ -120,4 +120,5 @@ kernels! {
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyGradient,
     ScatterAdd,
+    RecurrentGradient,
 }

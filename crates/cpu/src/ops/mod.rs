@@ -15,6 +15,7 @@ pub(crate) mod pool_gradient;
 pub(crate) mod pooling;
 pub(crate) mod pooling_blocked;
 pub(crate) mod recurrent;
+pub(crate) mod recurrent_gradient;
 pub(crate) mod reduce;
 pub(crate) mod softmax;
 pub(crate) mod update;

@@ -6,8 +6,9 @@ use prestow_cpu::{
     DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv, Elementwise, ElementwiseFn, Epilogue, Fill,
     Front, Gather, HeadStrides, ImageLayout, Instruction, InvertedBottleneck, Kernel, KernelKind, LabeledRows,
     LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, PackedConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked,
-    PoolGradient, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax, SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyGradient, StorageType, Update, WeightGradientRows, WeightOrder, Weights, Window, Winograd,
+    PoolGradient, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax,
+    SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, Update, WeightGradientRows, WeightOrder, Weights,
+    Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -218,7 +219,8 @@ fn winograd(random: &mut Random) -> Winograd {
 /// A kernel with parameters of all kinds; the table of kernels has an arm each.
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-    match pick(random, KernelKind::ALL) {
+    let kind = pick(random, KernelKind::ALL);
+    match kind {
         KernelKind::Conv => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -376,7 +378,7 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
-        KernelKind::Recurrent => {
+        KernelKind::Recurrent | KernelKind::RecurrentGradient => {
             let cells = [
                 Cell::LSTM,
                 Cell::Lstm { activation: [Unary::Relu, Unary::Tanh, Unary::Exp], peepholes: true },
@@ -384,15 +386,16 @@ fn kernel(random: &mut Random) -> Kernel {
                 Cell::gru(Reset::AfterProduct),
                 Cell::Rnn { activation: Unary::Relu },
             ];
-            Recurrent {
-                cell: pick(random, &cells),
-                direction: pick(random, &[Direction::Forward, Direction::Reverse, Direction::Bidirectional]),
-                seq: number(random),
-                batch: number(random),
-                units: if random.below(3) == 0 { random.below(70) as usize } else { number(random) },
-                weights: weights(random),
+            let cell = pick(random, &cells);
+            let direction = pick(random, &[Direction::Forward, Direction::Reverse, Direction::Bidirectional]);
+            let (seq, batch) = (number(random), number(random));
+            let units = if random.below(3) == 0 { random.below(70) as usize } else { number(random) };
+            match kind {
+                KernelKind::Recurrent => {
+                    Recurrent { cell, direction, seq, batch, units, weights: weights(random) }.into()
+                }
+                _ => RecurrentGradient { cell, direction, seq, batch, units }.into(),
             }
-            .into()
         }
         KernelKind::ConvBlocked => {
             let operands = pick(random, &StorageType::ALL);

@@ -180,7 +180,7 @@ fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
         Op::ConvWeightGradient(op) => training::weight_gradient(node, op).map(|call| vec![call]),
         Op::Dropout(op) => Ok(vec![training::dropout(node, op)]),
         Op::PoolGradient(op) => training::pool_gradient(node, op).map(|call| vec![call]),
-        Op::RecurrentGradient(_) => Err("processors have no kernel for it".into()),
+        Op::RecurrentGradient(op) => training::recurrent_gradient(node, op).map(|call| vec![call]),
         Op::ScatterAdd(op) => Ok(vec![training::scatter_add(node, op)]),
         Op::SoftmaxCrossEntropy(op) => Ok(vec![training::cross_entropy(node, op)]),
         Op::SoftmaxCrossEntropyGradient(op) => Ok(vec![training::cross_entropy_gradient(node, &op.loss)]),
@@ -326,13 +326,19 @@ fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Call {
     };
     let packing = kernel.clone();
     let inputs = node.with_weights(move |items| packing.pack(items));
+    let label = recurrent_label(node, op);
+    call(kernel, label, inputs)
+}
+
+/// The extents of a recurrent layer.
+pub(super) fn recurrent_label(node: &NodeView, op: &ir::ops::Recurrent) -> String {
+    let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
     let way = match op.direction {
         Direction::Forward => "",
         Direction::Reverse => " reverse",
         Direction::Bidirectional => " both ways",
     };
-    let label = format!("{} {} steps x {} x {units}{way}", op.cell.name(), gates[0], gates[1]);
-    call(kernel, label, inputs)
+    format!("{} {} steps x {} x {units}{way}", op.cell.name(), gates[0], gates[1])
 }
 
 fn attended(node: &NodeView, attention: &ir::ops::Attention) -> Call {

@@ -1,12 +1,12 @@
 //! Kernels of gradients and updates, in both layouts.
 
 use cpu::{ImageLayout, Kernel, LabeledRows, Planes, Pool2dKind, Window};
-use ir::ops::{ConvWeightGradient, PoolGradient, PoolKind, Reduce, ReduceKind, SoftmaxCrossEntropy};
+use ir::ops::{ConvWeightGradient, PoolGradient, PoolKind, RecurrentGradient, Reduce, ReduceKind, SoftmaxCrossEntropy};
 use ir::{Call, Graph, Node, Op};
 use types::{DType, Layout, Shape};
 
 use super::blocked::{LAYOUT, reads_blocked};
-use super::select::call;
+use super::select::{call, recurrent_label};
 use super::windows::{label, rows_columns, window};
 use crate::NodeView;
 
@@ -88,6 +88,17 @@ pub(super) fn weight_gradient_kernel(
     };
     match kernel.sizes() {
         Ok(_) => Ok(kernel),
+        Err(misfit) => Err(misfit.to_string()),
+    }
+}
+
+/// The call of the gradient of a recurrent layer.
+pub(super) fn recurrent_gradient(node: &NodeView, op: &RecurrentGradient) -> Result<Call, String> {
+    let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
+    let (cell, direction) = (op.recurrent.cell.clone(), op.recurrent.direction);
+    let kernel = cpu::RecurrentGradient { cell, direction, seq: gates[0], batch: gates[1], units };
+    match Kernel::from(kernel.clone()).sizes() {
+        Ok(_) => Ok(call(kernel, recurrent_label(node, &op.recurrent), node.values())),
         Err(misfit) => Err(misfit.to_string()),
     }
 }

@@ -14,7 +14,7 @@ use crate::weight_source::HostBytes;
 use crate::{RunError, WeightSource};
 
 /// The maximum number of ranges that one step writes: outputs and workspace.
-const WRITES_MAX: usize = 4;
+const WRITES_MAX: usize = 6;
 /// The maximum number of operands that one step reads.
 const READS_MAX: usize = 12;
 

@@ -1,0 +1,755 @@
+//! [`RecurrentGradient`]: backpropagation through time.
+//!
+//! The states before all steps are known, so only the gradient of the state passes from step to step. Everything else is
+//! computed for the whole sequence:
+//!
+//! 1. *Gates*: one product of all states by the weights gives all gates again. From them come, for each gate, the factor
+//!    between the gradient of the state (of an LSTM, of the cell) and that of the gate. All exponentials are here.
+//! 2. *Walk*: from the last step to the first, the gradient of the state times these factors gives the gradients of the
+//!    gates; their product by the weights is the gradient of the state before the step.
+//! 3. *Weights*: one product of the transposed gradients of all gates by all states.
+//!
+//! A GRU that resets before the product has the candidate's product by itself in all three, because it multiplies other
+//! states. Results do not depend on the number of threads.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::pointwise::Unary;
+use types::recurrent::{Cell, Direction, Reset};
+
+use crate::gemm::epilogue::Epilogue;
+use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, product};
+use crate::ops::matmul::{MatMul, MatMulB};
+use crate::simd::{Isa, StorageType, math};
+use crate::threads::Pool;
+use crate::threads::shared_slice::{SharedMut, for_each_chunk};
+
+/// The operands of [`Recurrent`](crate::Recurrent) with unpacked weights, then `y: [seq, d, batch, u]`, and the gradients
+/// `dy` of the same shape, `dh: [d, batch, u]` and for an LSTM `dc`. Outputs: a gradient for each operand of the layer, in
+/// their order and shapes. All `f32`.
+///
+/// Refuses: functions other than those of [`types::recurrent::Cell`] in ONNX that have a closed derivative.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecurrentGradient {
+    /// The cell.
+    pub cell: Cell,
+    /// Direction of the walk over the sequence.
+    pub direction: Direction,
+    /// Sequence length.
+    pub seq: usize,
+    /// Batch size.
+    pub batch: usize,
+    /// Hidden units.
+    pub units: usize,
+}
+
+/// Units that are computed at a time, on the stack.
+const BLOCK: usize = 64;
+/// Elements of a state that justify another thread in a step of the walk.
+const PART: usize = 1 << 12;
+
+type Block = [f32; BLOCK];
+
+impl RecurrentGradient {
+    /// The gates whose products read the same states.
+    fn groups(&self) -> &'static [Range<usize>] {
+        match self.cell {
+            Cell::Lstm { .. } => &[0..4],
+            Cell::Gru { reset: Reset::AfterProduct, .. } => &[0..3],
+            Cell::Gru { reset: Reset::BeforeProduct, .. } => &[0..2, 2..3],
+            Cell::Rnn { .. } => &[0..1],
+        }
+    }
+
+    /// The functions of the cell.
+    fn functions(&self) -> SmallVec<[Unary; 3]> {
+        match &self.cell {
+            Cell::Lstm { activation, .. } => activation.iter().copied().collect(),
+            Cell::Gru { activation, .. } => activation.iter().copied().collect(),
+            Cell::Rnn { activation } => [*activation].into_iter().collect(),
+        }
+    }
+
+    /// Elements of a state of one direction.
+    fn state(&self) -> usize {
+        self.batch * self.units
+    }
+
+    /// Elements of the workspace, part by part.
+    fn parts(&self) -> Option<[usize; 7]> {
+        let steps = product(&[self.seq, self.batch, self.units])?;
+        let state = product(&[self.batch, self.units])?;
+        let gates = steps.checked_mul(self.cell.gates())?;
+        let (planes, memory, between) = match &self.cell {
+            Cell::Lstm { .. } => (2, steps.checked_add(state)?, state),
+            Cell::Gru { reset: Reset::BeforeProduct, .. } => (2, steps, state),
+            Cell::Gru { .. } => (2, 0, 0),
+            Cell::Rnn { .. } => (0, 0, 0),
+        };
+        let group = self.groups().iter().map(Range::len).max().unwrap_or(0);
+        let transposed = steps.checked_mul(group)?;
+        Some([steps, gates, steps.checked_mul(planes)?, memory, transposed, state.checked_mul(2)?, between])
+    }
+}
+
+impl KernelFn for RecurrentGradient {
+    const NAME: &'static str = "recurrent_gradient";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        if !self.functions().into_iter().all(has_derivative) {
+            return Err(InvalidKernel("the functions of the cell must have a closed derivative"));
+        }
+        let overflow = InvalidKernel("sizes must not overflow");
+        let (directions, n_gates) = (self.direction.count(), self.cell.gates());
+        let gates = product(&[self.seq, self.batch, directions, n_gates, self.units]);
+        let weight = product(&[directions, n_gates, self.units, self.units]);
+        let (state, y) =
+            (product(&[directions, self.batch, self.units]), product(&[self.seq, directions, self.batch, self.units]));
+        let extra = product(&[directions, self.cell.extras(), self.units]);
+        let memories = usize::from(self.cell.has_memory());
+        let mut layer: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(&[gates, weight]);
+        layer.resize(3 + memories, state);
+        layer.extend((0 < self.cell.extras()).then_some(extra));
+        let mut inputs = layer.clone();
+        inputs.extend([y, y]);
+        inputs.resize(inputs.len() + 1 + memories, state);
+        let mut workspace = Some(0usize);
+        for part in self.parts().ok_or(overflow)? {
+            workspace = workspace.and_then(|sum| sum.checked_add(part));
+        }
+        let mut sizes = Sizes::with_workspace(&inputs, gates, workspace, 4)?;
+        sizes.outputs = sizes.inputs[..layer.len()].iter().copied().collect();
+        Ok(sizes)
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let memories = usize::from(self.cell.has_memory());
+        let extras = usize::from(0 < self.cell.extras());
+        let operands = 3 + memories + extras;
+        let optional = |is_there: bool, ix: usize| -> &[f32] { if is_there { input(&args, ix) } else { &[] } };
+        let given = Given {
+            gates: input(&args, 0),
+            weight: input(&args, 1),
+            h: input(&args, 2),
+            c: optional(0 < memories, 3),
+            extra: optional(0 < extras, 3 + memories),
+            y: input(&args, operands),
+            dy: input(&args, operands + 1),
+            dh: input(&args, operands + 2),
+            dc: optional(0 < memories, operands + 3),
+        };
+        let mut outputs = args.outputs.iter_mut().map(|bytes| elements_mut(bytes));
+        let mut next = |is_there: bool| -> &mut [f32] {
+            if is_there { outputs.next().expect("the sizes have a row for each output") } else { &mut [] }
+        };
+        let (gates, weight, h) = (next(true), next(true), next(true));
+        let mut results = Results { gates, weight, h, c: next(0 < memories), extra: next(0 < extras) };
+        let mut rest: &mut [f32] = elements_mut(args.workspace);
+        let mut part = |size: usize| -> &mut [f32] {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(if given.gates.is_empty() { 0 } else { size });
+            rest = after;
+            part
+        };
+        if given.gates.is_empty() {
+            results.weight.fill(0.0);
+            results.extra.fill(0.0);
+            results.h.copy_from_slice(given.dh);
+            results.c.copy_from_slice(given.dc);
+            return;
+        }
+        let [states, gates, planes, memory, transposed, dh, between] =
+            self.parts().expect("`sizes` computed them").map(&mut part);
+        let mut room = Room { states, gates, planes, memory, transposed, dh, between };
+        for direction in 0..self.direction.count() {
+            let walk = Walk { kernel: self, direction, isa: pool.isa(), given: &given };
+            walk.gates(&mut room, pool);
+            walk.back(&mut room, &mut results, pool);
+            walk.weights(&mut room, &mut results, pool);
+        }
+    }
+}
+
+/// The operands of a run.
+struct Given<'a> {
+    gates: &'a [f32],
+    weight: &'a [f32],
+    h: &'a [f32],
+    c: &'a [f32],
+    extra: &'a [f32],
+    y: &'a [f32],
+    dy: &'a [f32],
+    dh: &'a [f32],
+    dc: &'a [f32],
+}
+
+/// The outputs of a run.
+struct Results<'a> {
+    gates: &'a mut [f32],
+    weight: &'a mut [f32],
+    h: &'a mut [f32],
+    c: &'a mut [f32],
+    extra: &'a mut [f32],
+}
+
+/// The workspace, for one direction at a time. Steps are in the order of the walk.
+struct Room<'a> {
+    /// The states before each step, `[seq, batch, u]`.
+    states: &'a mut [f32],
+    /// A group of gates after the other, each `[seq, batch, gates of the group, u]`: products, then factors, then gradients.
+    gates: &'a mut [f32],
+    /// Two further factors of each unit, each `[seq, batch, u]`. LSTM: from the state to the cell, and from the cell to the
+    /// one before. GRU: the update gate, and the reset gate.
+    planes: &'a mut [f32],
+    /// LSTM: the cell before each step and after the last, `[seq + 1, batch, u]`. GRU with the reset before the product:
+    /// the states times their reset gates, `[seq, batch, u]`.
+    memory: &'a mut [f32],
+    /// Gradients of the gates with steps as columns.
+    transposed: &'a mut [f32],
+    /// The gradient of the state after a step, then that of the state before it, both `[batch, u]`.
+    dh: &'a mut [f32],
+    /// The gradient of the cell, or of states times their reset gates, `[batch, u]`.
+    between: &'a mut [f32],
+}
+
+/// One direction of a run.
+struct Walk<'a> {
+    kernel: &'a RecurrentGradient,
+    direction: usize,
+    isa: Isa,
+    given: &'a Given<'a>,
+}
+
+impl Walk<'_> {
+    /// The position of a step in the sequence.
+    fn position(&self, step: usize) -> usize {
+        self.kernel.direction.position(self.direction, step, self.kernel.seq)
+    }
+
+    /// The first element of a direction at a position of `y`.
+    fn in_y(&self, step: usize) -> usize {
+        (self.position(step) * self.kernel.direction.count() + self.direction) * self.kernel.state()
+    }
+
+    /// The first gate of a row at a step, in the layout of the operand.
+    fn in_gates(&self, step: usize, row: usize) -> usize {
+        let RecurrentGradient { cell, direction, batch, units, .. } = self.kernel;
+        ((self.position(step) * batch + row) * direction.count() + self.direction) * cell.gates() * units
+    }
+
+    /// A gate of a row at a step, in the workspace.
+    fn in_room(&self, gate: usize, step: usize, row: usize) -> usize {
+        let RecurrentGradient { seq, batch, units, .. } = self.kernel;
+        let mut groups = self.kernel.groups().iter();
+        let group = groups.find(|group| group.contains(&gate)).expect("groups have all gates");
+        seq * batch * units * group.start + ((step * batch + row) * group.len() + gate - group.start) * units
+    }
+
+    /// The weights of a group of gates, `[gates u, u]`.
+    fn weight_range(&self, group: &Range<usize>) -> Range<usize> {
+        let RecurrentGradient { cell, units, .. } = self.kernel;
+        let row = |gate: usize| (self.direction * cell.gates() + gate) * units * units;
+        row(group.start)..row(group.end)
+    }
+
+    /// A row of peepholes, or the candidate's bias.
+    fn extra(&self, row: usize) -> &[f32] {
+        let RecurrentGradient { cell, units, .. } = self.kernel;
+        if cell.extras() == 0 {
+            return &[];
+        }
+        &self.given.extra[(self.direction * cell.extras() + row) * units..][..*units]
+    }
+
+    /// Fills the workspace with states, cells and factors.
+    fn gates(&self, room: &mut Room, pool: &Pool) {
+        let (kernel, state) = (self.kernel, self.kernel.state());
+        let own = self.direction * state..(self.direction + 1) * state;
+        for_each_chunk(pool, room.states, state, &|step, states| {
+            let before = match step {
+                0 => &self.given.h[own.clone()],
+                _ => &self.given.y[self.in_y(step - 1)..][..state],
+            };
+            states.copy_from_slice(before);
+        });
+        if kernel.cell.has_memory() {
+            room.memory[..state].copy_from_slice(&self.given.c[own.clone()]);
+        }
+        let mut gates = &mut *room.gates;
+        for (number, group) in kernel.groups().iter().enumerate() {
+            let rows = kernel.seq * kernel.batch;
+            let (own, rest) = gates.split_at_mut(rows * group.len() * kernel.units);
+            gates = rest;
+            let states = if number == 0 { &*room.states } else { &*room.memory };
+            let weight = &self.given.weight[self.weight_range(group)];
+            multiply(pool, states, weight, MatMulB::Transposed, [rows, kernel.units, group.len() * kernel.units], own);
+            if number + 1 < kernel.groups().len() {
+                let parts = Factors::new(room.states, own, room.planes, room.memory);
+                pool.run(kernel.batch, &|row| self.reset_row(&parts, row));
+            }
+        }
+        let parts = Factors::new(room.states, room.gates, room.planes, room.memory);
+        pool.run(kernel.batch, &|row| self.factors_of_row(&parts, row));
+    }
+
+    /// The first half of a GRU that resets before the product: both gates, and the states times their reset gates.
+    fn reset_row(&self, parts: &Factors, row: usize) {
+        let Cell::Gru { activation: [f, _], .. } = self.kernel.cell else { return };
+        for step in 0..self.kernel.seq {
+            for units in self.blocks() {
+                let count = units.len();
+                let block = BlockOf { walk: self, parts, step, row, units };
+                let (update, d_update) = both(self.isa, f, block.gate(0), count);
+                let (reset, d_reset) = both(self.isa, f, block.gate(1), count);
+                let h = block.h();
+                block.set_gate(0, |unit| d_update[unit]);
+                block.set_gate(1, |unit| h[unit] * d_reset[unit]);
+                block.set_plane(0, |unit| update[unit]);
+                block.set_plane(1, |unit| reset[unit]);
+                block.set_memory(0, |unit| h[unit] * reset[unit]);
+            }
+        }
+    }
+
+    /// The factors of a row of the batch at all steps.
+    fn factors_of_row(&self, parts: &Factors, row: usize) {
+        for step in 0..self.kernel.seq {
+            for units in self.blocks() {
+                let block = BlockOf { walk: self, parts, step, row, units };
+                match &self.kernel.cell {
+                    Cell::Lstm { activation, peepholes } => block.lstm(activation, *peepholes),
+                    Cell::Gru { activation, reset: Reset::AfterProduct } => block.gru(activation),
+                    Cell::Gru { activation: [_, g], .. } => block.gru_candidate(*g),
+                    Cell::Rnn { activation } => {
+                        let (_, d) = both(self.isa, *activation, block.gate(0), block.units.len());
+                        block.set_gate(0, |unit| d[unit]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let units = self.kernel.units;
+        (0..units).step_by(BLOCK).map(move |first| first..units.min(first + BLOCK))
+    }
+
+    /// Walks back: the gradients of gates and of the first state.
+    fn back(&self, room: &mut Room, results: &mut Results, pool: &Pool) {
+        let (kernel, state) = (self.kernel, self.kernel.state());
+        let own = self.direction * state..(self.direction + 1) * state;
+        let (dh, before) = room.dh.split_at_mut(state);
+        dh.copy_from_slice(&self.given.dh[own.clone()]);
+        if kernel.cell.has_memory() {
+            room.between.copy_from_slice(&self.given.dc[own.clone()]);
+        }
+        let parts = pool.threads().min(kernel.batch).min(state / PART).max(1);
+        let rows = |part: usize| part * kernel.batch / parts..(part + 1) * kernel.batch / parts;
+        for step in (0..kernel.seq).rev() {
+            let dy = &self.given.dy[self.in_y(step)..][..state];
+            let shared = Gradients {
+                gates: SharedMut::new(room.gates),
+                out: SharedMut::new(results.gates),
+                dh: SharedMut::new(dh),
+                before: SharedMut::new(before),
+                between: SharedMut::new(room.between),
+                planes: room.planes,
+            };
+            pool.run(parts, &|part| rows(part).for_each(|row| self.gates_of_row(&shared, step, row, dy)));
+            if let [_, candidate] = kernel.groups() {
+                self.through_weights(candidate, step, room.gates, room.between, false, pool);
+                let shared = Gradients {
+                    gates: SharedMut::new(room.gates),
+                    out: SharedMut::new(results.gates),
+                    dh: SharedMut::new(dh),
+                    before: SharedMut::new(before),
+                    between: SharedMut::new(room.between),
+                    planes: room.planes,
+                };
+                pool.run(parts, &|part| rows(part).for_each(|row| self.reset_of_row(&shared, step, row)));
+            }
+            let adds = matches!(kernel.cell, Cell::Gru { .. });
+            self.through_weights(&kernel.groups()[0], step, room.gates, before, adds, pool);
+            dh.copy_from_slice(before);
+        }
+        results.h[own.clone()].copy_from_slice(dh);
+        if kernel.cell.has_memory() {
+            results.c[own].copy_from_slice(room.between);
+        }
+    }
+
+    /// The gradients of a group of gates at a step times the weights: those of the states that were multiplied.
+    fn through_weights(
+        &self,
+        group: &Range<usize>,
+        step: usize,
+        gates: &[f32],
+        out: &mut [f32],
+        adds: bool,
+        pool: &Pool,
+    ) {
+        let RecurrentGradient { batch, units, .. } = self.kernel;
+        let columns = group.len() * units;
+        let gates = &gates[self.in_room(group.start, step, 0)..][..batch * columns];
+        let weight = &self.given.weight[self.weight_range(group)];
+        match adds {
+            false => multiply(pool, gates, weight, MatMulB::Dynamic, [*batch, columns, *units], out),
+            true => multiply_add(pool, gates, weight, [*batch, columns, *units], out),
+        }
+    }
+
+    /// The gradients of a row's gates from that of its state. Those of a reset before the product follow in
+    /// [`Walk::reset_of_row`].
+    fn gates_of_row(&self, parts: &Gradients, step: usize, row: usize, dy: &[f32]) {
+        let RecurrentGradient { cell, seq, batch, units, .. } = self.kernel;
+        let (at, plane) = (row * units, (step * batch + row) * units);
+        let planes = |number: usize| &parts.planes[(number * seq * batch) * units + plane..][..*units];
+        // SAFETY: tasks differ in rows of the batch, and no two parts below overlap.
+        let [dh, before] = [&parts.dh, &parts.before].map(|of| unsafe { of.part(at, *units) });
+        // SAFETY: as above; each gate of a row has its own elements.
+        let gate = |gate: usize| unsafe { parts.gates.part(self.in_room(gate, step, row), *units) };
+        // SAFETY: as above.
+        let out = |gate: usize| unsafe { parts.out.part(self.in_gates(step, row) + gate * units, *units) };
+        for (sum, &item) in dh.iter_mut().zip(&dy[at..at + units]) {
+            *sum += item;
+        }
+        match cell {
+            Cell::Lstm { peepholes, .. } => {
+                let (to_cell, kept) = (planes(0), planes(1));
+                // SAFETY: as above.
+                let dc = unsafe { parts.between.part(at, *units) };
+                let [input, output, forget, new] = [0, 1, 2, 3].map(gate);
+                for unit in 0..*units {
+                    let peephole = |row: usize| if *peepholes { self.extra(row)[unit] } else { 0.0 };
+                    output[unit] *= dh[unit];
+                    let own = dc[unit] + dh[unit] * to_cell[unit] + output[unit] * peephole(1);
+                    input[unit] *= own;
+                    forget[unit] *= own;
+                    new[unit] *= own;
+                    dc[unit] = own * kept[unit] + input[unit] * peephole(0) + forget[unit] * peephole(2);
+                }
+                for (number, gate) in [input, output, forget, new].into_iter().enumerate() {
+                    out(number).copy_from_slice(gate);
+                }
+            }
+            Cell::Gru { reset, .. } => {
+                let (update, kept) = (planes(0), planes(1));
+                let (first, new) = (gate(0), gate(2));
+                for unit in 0..*units {
+                    first[unit] *= dh[unit];
+                    new[unit] *= dh[unit];
+                    before[unit] = dh[unit] * update[unit];
+                }
+                out(0).copy_from_slice(first);
+                out(2).copy_from_slice(new);
+                if *reset == Reset::AfterProduct {
+                    let second = gate(1);
+                    for unit in 0..*units {
+                        second[unit] *= dh[unit];
+                        new[unit] *= kept[unit];
+                    }
+                    out(1).copy_from_slice(second);
+                }
+            }
+            Cell::Rnn { .. } => {
+                let only = gate(0);
+                only.iter_mut().zip(&*dh).for_each(|(factor, dh)| *factor *= dh);
+                out(0).copy_from_slice(only);
+            }
+        }
+    }
+
+    /// The gradients of a row's reset gate, and through it of its state, from that of the reset state.
+    fn reset_of_row(&self, parts: &Gradients, step: usize, row: usize) {
+        let RecurrentGradient { seq, batch, units, .. } = self.kernel;
+        let (at, plane) = (row * units, ((seq + step) * batch + row) * units);
+        let reset = &parts.planes[plane..][..*units];
+        // SAFETY: tasks differ in rows of the batch; all four parts are of different slices.
+        let (before, d_kept) = unsafe { (parts.before.part(at, *units), parts.between.part(at, *units)) };
+        // SAFETY: as above.
+        let gate = unsafe { parts.gates.part(self.in_room(1, step, row), *units) };
+        // SAFETY: as above.
+        let out = unsafe { parts.out.part(self.in_gates(step, row) + units, *units) };
+        for unit in 0..*units {
+            gate[unit] *= d_kept[unit];
+            before[unit] += d_kept[unit] * reset[unit];
+        }
+        out.copy_from_slice(gate);
+    }
+
+    /// The gradients of weights, peepholes and the candidate's bias.
+    fn weights(&self, room: &mut Room, results: &mut Results, pool: &Pool) {
+        let RecurrentGradient { cell, seq, batch, units, .. } = self.kernel;
+        let rows = seq * batch;
+        for (number, group) in self.kernel.groups().iter().enumerate() {
+            let columns = group.len() * units;
+            let gates = &room.gates[self.in_room(group.start, 0, 0)..][..rows * columns];
+            let transposed = &mut room.transposed[..rows * columns];
+            for_each_chunk(pool, transposed, rows, &|column, cells| {
+                for (cell, gates) in cells.iter_mut().zip(gates.chunks_exact(columns)) {
+                    *cell = gates[column];
+                }
+            });
+            let states = if number == 0 { &*room.states } else { &*room.memory };
+            let out = &mut results.weight[self.weight_range(group)];
+            multiply(pool, transposed, states, MatMulB::Dynamic, [columns, rows, *units], out);
+        }
+        let extras = cell.extras() * units;
+        let out = &mut results.extra[self.direction * extras..][..extras];
+        out.fill(0.0);
+        let transposed = &*room.transposed;
+        for (number, out) in out.chunks_exact_mut((*units).max(1)).enumerate() {
+            for (unit, sum) in out.iter_mut().enumerate() {
+                match cell.has_memory() {
+                    // The input and forget gates see the cell before the step, the output gate the one after it.
+                    true => {
+                        let dz = &transposed[(number * units + unit) * rows..][..rows];
+                        let after = usize::from(number == 1) * batch;
+                        let cells = room.memory[after * units + unit..].iter().step_by(*units);
+                        *sum = dz.iter().zip(cells).map(|(dz, cell)| dz * cell).sum();
+                    }
+                    false => *sum = transposed[(2 * units + unit) * rows..][..rows].iter().sum(),
+                }
+            }
+        }
+    }
+}
+
+/// The slices that tasks of step 1 share. A task has one row of the batch.
+struct Factors<'a> {
+    states: &'a [f32],
+    gates: SharedMut<'a, f32>,
+    planes: SharedMut<'a, f32>,
+    memory: SharedMut<'a, f32>,
+}
+
+impl<'a> Factors<'a> {
+    fn new(states: &'a [f32], gates: &'a mut [f32], planes: &'a mut [f32], memory: &'a mut [f32]) -> Factors<'a> {
+        let (gates, planes, memory) = (SharedMut::new(gates), SharedMut::new(planes), SharedMut::new(memory));
+        Factors { states, gates, planes, memory }
+    }
+}
+
+/// The slices that tasks of a step of the walk share. A task has some rows of the batch.
+struct Gradients<'a> {
+    gates: SharedMut<'a, f32>,
+    out: SharedMut<'a, f32>,
+    dh: SharedMut<'a, f32>,
+    before: SharedMut<'a, f32>,
+    between: SharedMut<'a, f32>,
+    planes: &'a [f32],
+}
+
+/// Some units of a row at a step.
+struct BlockOf<'a> {
+    walk: &'a Walk<'a>,
+    parts: &'a Factors<'a>,
+    step: usize,
+    row: usize,
+    units: Range<usize>,
+}
+
+impl BlockOf<'_> {
+    /// The product of a gate, without the input's contribution.
+    fn product(&self, gate: usize) -> Block {
+        let at = self.walk.in_room(gate, self.step, self.row) + self.units.start;
+        // SAFETY: only this task accesses the row.
+        first(unsafe { self.parts.gates.shared_part(at, self.units.len()) })
+    }
+
+    /// The operand of a gate's function.
+    fn gate(&self, gate: usize) -> Block {
+        let (mut sums, x) = (self.product(gate), self.x(gate));
+        sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
+        sums
+    }
+
+    /// The input's contribution to a gate.
+    fn x(&self, gate: usize) -> &[f32] {
+        let at = self.walk.in_gates(self.step, self.row) + gate * self.walk.kernel.units;
+        &self.walk.given.gates[at + self.units.start..][..self.units.len()]
+    }
+
+    fn extra(&self, row: usize) -> &[f32] {
+        &self.walk.extra(row)[self.units.clone()]
+    }
+
+    /// The state before the step.
+    fn h(&self) -> &[f32] {
+        &self.parts.states[self.in_plane(self.step)..][..self.units.len()]
+    }
+
+    /// The first of the units in `[.., batch, u]`.
+    fn in_plane(&self, step: usize) -> usize {
+        (step * self.walk.kernel.batch + self.row) * self.walk.kernel.units + self.units.start
+    }
+
+    /// The cell after some steps, or the reset state.
+    fn memory(&self, step: usize) -> Block {
+        // SAFETY: only this task accesses the row.
+        first(unsafe { self.parts.memory.shared_part(self.in_plane(step), self.units.len()) })
+    }
+
+    fn plane(&self, number: usize) -> Block {
+        let kernel = self.walk.kernel;
+        let at = number * kernel.seq * kernel.batch * kernel.units + self.in_plane(self.step);
+        // SAFETY: only this task accesses the row.
+        first(unsafe { self.parts.planes.shared_part(at, self.units.len()) })
+    }
+
+    fn set_gate(&self, gate: usize, item: impl Fn(usize) -> f32) {
+        let at = self.walk.in_room(gate, self.step, self.row) + self.units.start;
+        // SAFETY: only this task accesses the row, and all of the row's blocks that it read are copies.
+        fill(unsafe { self.parts.gates.part(at, self.units.len()) }, item);
+    }
+
+    fn set_plane(&self, number: usize, item: impl Fn(usize) -> f32) {
+        let kernel = self.walk.kernel;
+        let at = number * kernel.seq * kernel.batch * kernel.units + self.in_plane(self.step);
+        // SAFETY: as in `set_gate`.
+        fill(unsafe { self.parts.planes.part(at, self.units.len()) }, item);
+    }
+
+    /// Writes the cell or reset state of this step, or with `later` 1 of the next one.
+    fn set_memory(&self, later: usize, item: impl Fn(usize) -> f32) {
+        // SAFETY: as in `set_gate`.
+        fill(unsafe { self.parts.memory.part(self.in_plane(self.step + later), self.units.len()) }, item);
+    }
+
+    fn lstm(&self, [f, g, out]: &[Unary; 3], peepholes: bool) {
+        let (isa, count) = (self.walk.isa, self.units.len());
+        let cell = self.memory(self.step);
+        let with_peephole = |gate: usize, cell: &Block| {
+            let mut sums = self.gate(gate);
+            if peepholes {
+                let weights = self.extra(gate);
+                (0..count).for_each(|unit| sums[unit] += weights[unit] * cell[unit]);
+            }
+            sums
+        };
+        let (input, d_input) = both(isa, *f, with_peephole(0, &cell), count);
+        let (forget, d_forget) = both(isa, *f, with_peephole(2, &cell), count);
+        let (new, d_new) = both(isa, *g, self.gate(3), count);
+        let mut after = [0.0; BLOCK];
+        (0..count).for_each(|unit| after[unit] = forget[unit] * cell[unit] + input[unit] * new[unit]);
+        let (output, d_output) = both(isa, *f, with_peephole(1, &after), count);
+        let (shown, d_shown) = both(isa, *out, after, count);
+        self.set_gate(0, |unit| new[unit] * d_input[unit]);
+        self.set_gate(1, |unit| shown[unit] * d_output[unit]);
+        self.set_gate(2, |unit| cell[unit] * d_forget[unit]);
+        self.set_gate(3, |unit| input[unit] * d_new[unit]);
+        self.set_plane(0, |unit| output[unit] * d_shown[unit]);
+        self.set_plane(1, |unit| forget[unit]);
+        self.set_memory(1, |unit| after[unit]);
+    }
+
+    /// A GRU with the reset after the product.
+    fn gru(&self, [f, g]: &[Unary; 2]) {
+        let (isa, count, h) = (self.walk.isa, self.units.len(), self.h());
+        let (update, d_update) = both(isa, *f, self.gate(0), count);
+        let (reset, d_reset) = both(isa, *f, self.gate(1), count);
+        let (mut product, bias, x) = (self.product(2), self.extra(0), self.x(2));
+        let mut sums = [0.0; BLOCK];
+        for unit in 0..count {
+            product[unit] += bias[unit];
+            sums[unit] = x[unit] + reset[unit] * product[unit];
+        }
+        let (new, d_new) = both(isa, *g, sums, count);
+        let to_new = |unit: usize| (1.0 - update[unit]) * d_new[unit];
+        self.set_gate(0, |unit| (h[unit] - new[unit]) * d_update[unit]);
+        self.set_gate(1, |unit| to_new(unit) * product[unit] * d_reset[unit]);
+        self.set_gate(2, to_new);
+        self.set_plane(0, |unit| update[unit]);
+        self.set_plane(1, |unit| reset[unit]);
+    }
+
+    /// The second half of a GRU that resets before the product.
+    fn gru_candidate(&self, g: Unary) {
+        let h = self.h();
+        let (update, d_update) = (self.plane(0), self.product(0));
+        let (new, d_new) = both(self.walk.isa, g, self.gate(2), self.units.len());
+        self.set_gate(0, |unit| (h[unit] - new[unit]) * d_update[unit]);
+        self.set_gate(2, |unit| (1.0 - update[unit]) * d_new[unit]);
+    }
+}
+
+/// A block that begins with some items.
+fn first(items: &[f32]) -> Block {
+    let mut block = [0.0; BLOCK];
+    block[..items.len()].copy_from_slice(items);
+    block
+}
+
+fn fill(items: &mut [f32], item: impl Fn(usize) -> f32) {
+    items.iter_mut().enumerate().for_each(|(unit, cell)| *cell = item(unit));
+}
+
+/// Whether [`both`] has the derivative of a function.
+fn has_derivative(function: Unary) -> bool {
+    matches!(
+        function,
+        Unary::Affine { .. }
+            | Unary::HardSigmoid { .. }
+            | Unary::LeakyRelu { .. }
+            | Unary::Relu
+            | Unary::Sigmoid
+            | Unary::Softplus
+            | Unary::Softsign
+            | Unary::Tanh
+    )
+}
+
+/// Values and derivatives of a function at the first `count` items of `x`. At kinks as [`Unary::derivative`].
+fn both(isa: Isa, function: Unary, x: Block, count: usize) -> (Block, Block) {
+    let (mut y, mut d) = (x, [0.0; BLOCK]);
+    math::apply(isa, function, &mut y[..count]);
+    for ((d, &x), &y) in d[..count].iter_mut().zip(&x).zip(&y) {
+        *d = match function {
+            Unary::Affine { scale, .. } => scale,
+            Unary::HardSigmoid { alpha, .. } if 0.0 < y && y < 1.0 => alpha,
+            Unary::LeakyRelu { alpha } if x <= 0.0 => alpha,
+            Unary::LeakyRelu { .. } => 1.0,
+            Unary::Relu if 0.0 < y => 1.0,
+            Unary::Sigmoid => y * (1.0 - y),
+            Unary::Softplus => 1.0 - (-y).exp(),
+            Unary::Softsign => (1.0 - y.abs()) * (1.0 - y.abs()),
+            Unary::Tanh => 1.0 - y * y,
+            _ => 0.0,
+        };
+    }
+    (y, d)
+}
+
+/// A product of row-major matrices, `[m, k]` by `[k, n]` or by the transpose of `[n, k]`.
+fn product_of([m, k, n]: [usize; 3], b: MatMulB, epilogue: Epilogue) -> MatMul {
+    MatMul {
+        batch: Vec::new(),
+        a_strides: Vec::new(),
+        b_strides: Vec::new(),
+        m,
+        k,
+        n,
+        b,
+        operands: StorageType::F32,
+        zero_point: 0,
+        result: StorageType::F32,
+        epilogue,
+    }
+}
+
+/// `out = a b`.
+fn multiply(pool: &Pool, a: &[f32], b: &[f32], form: MatMulB, extents: [usize; 3], out: &mut [f32]) {
+    let inputs = [a, b].map(|items| Operand::Bytes(bytemuck::cast_slice(items)));
+    let outputs = &mut [bytemuck::cast_slice_mut(out)];
+    product_of(extents, form, Epilogue::default()).run(Args { inputs: &inputs, outputs, workspace: &mut [] }, pool);
+}
+
+/// `out += a b`.
+fn multiply_add(pool: &Pool, a: &[f32], b: &[f32], extents: [usize; 3], out: &mut [f32]) {
+    let [a, b] = [a, b].map(|items| Operand::Bytes(bytemuck::cast_slice(items)));
+    let outputs = &mut [bytemuck::cast_slice_mut(out)];
+    let epilogue = Epilogue { residual: true, ..Epilogue::default() };
+    let args = Args { inputs: &[a, b, Operand::InPlace(0)], outputs, workspace: &mut [] };
+    product_of(extents, MatMulB::Dynamic, epilogue).run(args, pool);
+}
