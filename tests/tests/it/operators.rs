@@ -4,7 +4,7 @@
 
 use cases::Case;
 use cases::judge::inputs;
-use ir::{Op, evaluate};
+use ir::evaluate;
 use runtime::{audit, heap};
 use types::Tensor;
 

@@ -54,6 +54,7 @@ type Block = [f32; BLOCK];
 
 impl RecurrentGradient {
     /// The gates whose products read the same states.
+    #[expect(clippy::single_range_in_vec_init, reason = "groups of gates, not a list of their numbers")]
     fn groups(&self) -> &'static [Range<usize>] {
         match self.cell {
             Cell::Lstm { .. } => &[0..4],
