@@ -179,7 +179,7 @@ pub(crate) fn plans() -> Vec<Vec<u8>> {
     let small = |case: &cases::Case| case.graph.values().values().all(|value| value.ty.shape.elements() < 200);
     let plan = |case: cases::Case| {
         let compiled = crate::models::compile(case.graph)?;
-        postcard::to_allocvec(&[compiled.plan]).ok()
+        postcard::to_allocvec([compiled.plan].as_slice()).ok()
     };
     cases::all().into_iter().filter(small).step_by(7).take(20).filter_map(plan).collect()
 }
@@ -220,9 +220,9 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
 
 pub(crate) fn experiments() -> Vec<Vec<u8>> {
     let texts = [
-        "[parameters]\nexp.model = \"lenet\"\n[variables]\nexp.batch = [1, 2, 4]\n",
-        "{\"parameters\": {\"exp.model\": \"a${exp.batch}\", \"exp.batch\": 2}, \"variables\": {\"user.x\": [1, 2]}}",
-        "[parameters.exp]\nmodel = \"lenet\"\n[[extensions]]\n[extensions.condition]\n\"exp.model\" = \"lenet\"\n[extensions.parameters]\n\"exp.batch\" = 3\n",
+        "[parameters]\n\"exp.model\" = \"lenet\"\n[variables]\n\"exp.replica_batch\" = [1, 2, 4]\n",
+        "{\"parameters\": {\"exp.model\": \"a${exp.replica_batch}\", \"exp.replica_batch\": 2}, \"variables\": {\"user.x\": [1, 2]}}",
+        "[parameters.exp]\nmodel = \"lenet\"\n[[extensions]]\n[extensions.condition]\n\"exp.model\" = \"lenet\"\n[extensions.parameters]\n\"exp.replica_batch\" = 3\n",
     ];
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }
