@@ -476,7 +476,7 @@ fn from_zoo(request: &Request, files: &Files, purpose: Purpose) -> Result<Traina
             zoo::build(&request.model, batch, &mut Seeded(*seed), &options)?
         }
         (WeightSpec::Seed(seed), Purpose::Training) => {
-            zoo::build(&request.model, batch, &mut InitialWeights(*seed), &options)?
+            zoo::build(&request.model, batch, &mut InitialWeights::new(&request.model, *seed), &options)?
         }
         (WeightSpec::File(path), _) => {
             let mut named = Named::new(names(request, files)?.apply(files.tensors(path, &files.read(path)?)?)?);

@@ -9,7 +9,7 @@ use crate::networks::{
     alexnet, bert, densenet, dlbs, efficientnet_lite, gluon, googlenet, gpt2, inception, lenet, mnist_cnn, mobilenet,
     resnet, sockeye, squeezenet, vgg, vit,
 };
-use crate::{Builder, ZooError};
+use crate::{Builder, InitialWeights, ZooError};
 
 /// Appends a network to its inputs and yields its output.
 pub(crate) type BuildFn = fn(&mut Builder, &[ValueId]) -> Result<ValueId, ZooError>;
@@ -32,6 +32,8 @@ pub struct Spec {
     pub(crate) dialect: Dialect,
     /// Whether images are preprocessed as for torchvision's classifiers.
     pub(crate) imagenet: bool,
+    /// The magnitude of initial weights.
+    pub(crate) magnitude: f32,
     pub(crate) network: BuildFn,
 }
 
@@ -84,7 +86,8 @@ const RGB_299: &[Input] = &[picture(&[3, 299, 299])];
 /// A network of torchvision.
 const fn row(name: &'static str, title: &'static str, parameters: u64, flops: u64, network: BuildFn) -> Spec {
     let (inputs, output, dialect) = (RGB_224, "logits", Dialect::Torch);
-    Spec { name, title, parameters, flops, inputs, output, dialect, imagenet: true, network }
+    let magnitude = InitialWeights::GLOROT;
+    Spec { name, title, parameters, flops, inputs, output, dialect, imagenet: true, magnitude, network }
 }
 
 /// A network of gluon's `model_zoo.vision`.
@@ -294,6 +297,7 @@ const NETWORKS: &[Spec] = &[
         inputs: &[Input { name: "data", dtype: DType::F32, shape: &[1, 28, 28], open: &[false, false, false] }],
         dialect: Dialect::Symbol,
         imagenet: false,
+        magnitude: 2.24,
         ..row("mnist_cnn", "CNN for MNIST (FASRC)", 431_080, 4_631_180, |b, x| mnist_cnn::build(b, x[0]))
     },
     row("mobilenet_v2", "MobileNet v2", 3_504_872, 621_290_664, |b, x| mobilenet::build(b, x[0])),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use types::{DType, Random, Shape, Tensor};
 
-use crate::{Init, ZooError};
+use crate::{Init, ZooError, find};
 
 /// A source of parameters.
 pub trait ParameterSource {
@@ -24,15 +24,28 @@ impl ParameterSource for Seeded {
 
 /// Parameters to begin a training with, from a seed.
 ///
-/// Weights are uniform with variance `2 / (inputs + outputs)` (Glorot and Bengio 2010), tables uniform in ±0.03;
-/// scales and running variances are 1, biases, shifts and running means 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InitialWeights(pub u64);
+/// Weights are uniform with variance `2 magnitude / 3 / (inputs + outputs)`, tables uniform in ±0.03; scales and running
+/// variances are 1, biases, shifts and running means 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InitialWeights {
+    seed: u64,
+    magnitude: f32,
+}
+
+impl InitialWeights {
+    /// The magnitude of Glorot and Bengio (2010).
+    pub(crate) const GLOROT: f32 = 3.0;
+
+    /// Those of a network: with the published magnitude of MXNet's `Xavier`, else with Glorot's.
+    pub fn new(network: &str, seed: u64) -> InitialWeights {
+        InitialWeights { seed, magnitude: find(network).map_or(InitialWeights::GLOROT, |spec| spec.magnitude) }
+    }
+}
 
 impl ParameterSource for InitialWeights {
     fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError> {
         let uniform = |bound: f32| {
-            let mut random = Random::for_name(self.0, name);
+            let mut random = Random::for_name(self.seed, name);
             Tensor::from_fn(shape.clone(), |_| random.uniform(-bound, bound))
         };
         Ok(match init {
@@ -40,7 +53,7 @@ impl ParameterSource for InitialWeights {
                 // Cells of a kernel count on both sides.
                 let cells: usize = shape.iter().skip(2).product();
                 let fan_out = shape[0] * cells;
-                uniform((6.0 / (fan_in + fan_out).max(1) as f32).sqrt())
+                uniform((2.0 * self.magnitude / (fan_in + fan_out).max(1) as f32).sqrt())
             }
             Init::Table => uniform(0.03),
             Init::Scale | Init::BranchScale | Init::One | Init::Variance => Tensor::full(shape.clone(), 1.0f32),

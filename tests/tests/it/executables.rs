@@ -1,7 +1,10 @@
 //! Executables end to end: compile, run, measure, JSON output, and classification of photographs.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::Duration;
 
 use serde_json::Value as Json;
 use weights::npy;
@@ -17,7 +20,18 @@ pub(crate) fn program(name: &str) -> PathBuf {
 }
 
 pub(crate) fn output_of(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    started(command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// The output of a command. Linux does not start a file that is open for writing, and a process that another test starts at
+/// the same time has all open files until it runs its own program: the start is then repeated.
+pub(crate) fn started(command: &mut Command) -> io::Result<Output> {
+    loop {
+        match command.output() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => sleep(Duration::from_millis(1)),
+            output => return output,
+        }
+    }
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

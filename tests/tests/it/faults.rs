@@ -11,7 +11,7 @@ use runtime::{Host, ImageFile, heap};
 use types::{DType, Random, Shape, Tensor};
 
 use crate::environment;
-use crate::executables::{compile, folder, output_of, program, text};
+use crate::executables::{compile, folder, output_of, program, started, text};
 use crate::support::{effort, skip};
 
 /// Linux refuses to start a file whose program headers are cut off.
@@ -30,7 +30,7 @@ fn truncated_executable_refuses_with_a_message() {
         let _ = std::fs::remove_file(&cut);
         std::fs::write(&cut, &whole[..length]).expect("writable");
         make_executable(&cut);
-        match Command::new(&cut).arg("run").stdin(Stdio::null()).output() {
+        match started(Command::new(&cut).arg("run").stdin(Stdio::null())) {
             Err(error) => assert_eq!(error.raw_os_error(), Some(ENOEXEC), "length {length}: {error}"),
             Ok(done) => {
                 assert_eq!(done.status.code(), Some(2), "length {length}: {:?}", done.status);
