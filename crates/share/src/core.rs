@@ -1,5 +1,5 @@
 //! [`Core`]: models, leases, extents and the budget of the daemon as one state machine. No descriptor, clock, thread or
-//! byte of weights is in here, so that a test can visit every state.
+//! byte of weights is in here, so that a test can visit every state. The file stays whole: every rule reads the same maps.
 //!
 //! A model is EMPTY, then RW (one load runs, everyone else waits for it), then COMMITTED (sealed, no lease), then RO (one
 //! lease or more). A *retired* model is hidden from new leases and dropped when its last lease ends. An *extent* is one

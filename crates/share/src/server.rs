@@ -1,5 +1,7 @@
 //! [`Server`]: one thread that waits on all sockets and owns the [`Core`]; worker threads that read files. The daemon maps
 //! no weights. Replies never wait: a client that does not read is not read from.
+//!
+//! The file stays whole: each request is a method that changes the core, the connections and the figures together.
 
 mod bind;
 mod device;

@@ -714,7 +714,7 @@ fn upsample(component: &Component, plane: &[u8], ratio: (usize, usize), y: usize
     let stride = component.across * 8;
     let row = |row: usize| &plane[row * stride..row * stride + component.width];
     // The other row that a pixel between two rows depends on; rows outside of the image equal those at its border.
-    let beside = |row: usize| match y % 2 {
+    let far_row = |row: usize| match y % 2 {
         0 => row.saturating_sub(1),
         _ => (row + 1).min(component.height - 1),
     };
@@ -726,13 +726,13 @@ fn upsample(component: &Component, plane: &[u8], ratio: (usize, usize), y: usize
         }
         (1, 2) => {
             let bias = if y.is_multiple_of(2) { 1 } else { 2 };
-            for ((out, &near), &far) in out.iter_mut().zip(row(y / 2)).zip(row(beside(y / 2))) {
+            for ((out, &near), &far) in out.iter_mut().zip(row(y / 2)).zip(row(far_row(y / 2))) {
                 *out = ((3 * u32::from(near) + u32::from(far) + bias) >> 2) as u8;
             }
         }
         (2, 2) if 2 < component.width => {
             let near = row(y / 2).iter().map(|&sample| 3 * u32::from(sample));
-            let sums = near.zip(row(beside(y / 2))).map(|(near, &far)| near + u32::from(far));
+            let sums = near.zip(row(far_row(y / 2))).map(|(near, &far)| near + u32::from(far));
             triangle(sums, out, 4, [8, 7]);
         }
         (h, v) => {
