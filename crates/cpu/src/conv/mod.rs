@@ -1,6 +1,7 @@
 //! Convolution kernels and the geometry of windows.
 
 pub(crate) mod depthwise;
+pub(crate) mod depthwise_gradient;
 pub(crate) mod direct;
 pub(crate) mod dynamic;
 pub(crate) mod geometry;
@@ -11,9 +12,8 @@ pub(crate) mod weight_gradient;
 pub(crate) mod winograd;
 
 pub use self::depthwise::DepthwiseBlocked;
+pub use self::depthwise_gradient::{DepthwiseDataGradient, DepthwiseWeightGradient};
 pub use self::direct::{ConvAlgorithm, ConvBlocked, ImageLayout};
 pub use self::dynamic::{ConvDataGradient, DynamicConv, PackedConv, WeightOrder, joined_groups};
 pub use self::geometry::Window;
-pub use self::weight_gradient::{
-    ConvWeightGradient, DepthwiseDataGradient, DepthwiseWeightGradient, WeightGradientRows,
-};
+pub use self::weight_gradient::{ConvWeightGradient, WeightGradientRows};
