@@ -121,4 +121,7 @@ kernels! {
     SoftmaxCrossEntropyGradient,
     ScatterAdd,
     RecurrentGradient,
+    PoolWithPositions,
+    Ctc,
+    CtcGradient,
 }

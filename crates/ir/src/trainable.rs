@@ -92,6 +92,13 @@ pub enum LossForm {
     },
     /// `-y log(s) - (1 - y) log(1 - s)` of `s = sigmoid(p)`.
     Logistic,
+    /// The negative log probability of a sequence of labels under all alignments, from logits.
+    Ctc {
+        /// The class that means no label.
+        blank: usize,
+        /// The axis of the steps, 0 or 1; the other one is the batch.
+        time: usize,
+    },
     /// The prediction is the loss.
     Given,
 }

@@ -116,6 +116,7 @@ pub const PIPELINE: &[Pass] = &[
     general("decompose_batch_norm", decompose_batch_norm),
     general("fold_batch_norm", fold_batch_norm),
     general("conv3d_to_conv2d", conv3d_to_conv2d),
+    general("save_positions", training::save_positions),
     general("recompute", recompute),
     general("fuse_epilogues", fuse_epilogues),
     general("fuse_pointwise", fuse_pointwise),

@@ -18,7 +18,7 @@
 //! value may depend on others that are computed again, up to [`LINKS_MAX`] of them in a row: all of them are alive at once
 //! when the first is needed.
 
-use ir::ops::{Binary, Conv, Epilogue, Reshape, Unary};
+use ir::ops::{Binary, Conv, Epilogue, PoolKind, Reshape, Unary};
 use ir::{Graph, Node, NodeId, Op, Refusal, Reuse, Rewrite, ValueDef, ValueId, rewrite};
 use smallvec::SmallVec;
 use types::pointwise::{Binary as Function2, Unary as Function};
@@ -27,7 +27,7 @@ use types::{DType, EntityId, Map, Role, Scope};
 use crate::uses::Uses;
 
 /// The most values in a row that are computed from one another.
-const LINKS_MAX: u32 = 4;
+const LINKS_MAX: u32 = 8;
 /// The least bytes of a value that is worth computing again.
 const BYTES_MIN: u64 = 1 << 12;
 
@@ -129,7 +129,10 @@ impl RecomputePlan<'_> {
         // Normalization is computed again by a convolution, over one or two spatial axes.
         let is_spatial = |value: ValueId| (3..=4).contains(&self.graph.ty(value).shape.rank());
         let norm_fits = !matches!(node.op, Op::BatchNormTraining(_)) || is_spatial(node.inputs[0]);
-        if !is_f32 || !norm_fits || !(is_cheap(&node.op) || is_view(self.graph, node)) {
+        // Parts of a concatenation are computed again where it lies. One that is saved would be there twice.
+        let is_concat = matches!(node.op, Op::Concat(_))
+            && operands.iter().all(|&part| !self.is_saved[part] && self.graph.value(part).tensor().is_none());
+        if !is_f32 || !norm_fits || !(is_concat || is_cheap(&node.op) || is_view(self.graph, node)) {
             return None;
         }
         operands.iter().map(|&operand| self.links[operand]).try_fold(0, |most: u32, links| Some(most.max(links?)))
@@ -191,12 +194,11 @@ fn normalized(
     context.add(conv, &[x, weight, bias], scope)
 }
 
-/// By value whether the backward pass looks for equal elements in it, as the gradient of a maximum does: a copy that is
-/// rounded in another way has none.
+/// By value whether the backward pass looks for equal elements in it: a copy that is rounded in another way has none.
 fn compared(graph: &Graph, is_backward: &Map<NodeId, bool>) -> Map<ValueId, bool> {
     let mut is_compared = Map::filled(graph.values().len(), false);
     for (id, node) in graph.nodes().iter().rev() {
-        let compares = is_backward[id] && matches!(node.op, Op::PoolGradient(_) | Op::Compare(_) | Op::ArgExtreme(_));
+        let compares = is_backward[id] && matches!(node.op, Op::Compare(_) | Op::ArgExtreme(_));
         let views = is_view(graph, node) && is_compared[node.outputs[0]];
         if compares || views {
             node.inputs.iter().for_each(|&input| is_compared[input] = true);
@@ -209,7 +211,7 @@ fn is_view(graph: &Graph, node: &Node) -> bool {
     matches!(graph.reuse(node), Reuse::Alias { .. })
 }
 
-/// Functions of each element that take few processor instructions.
+/// Functions of each element that take few processor instructions, and maxima of windows.
 fn is_cheap(op: &Op) -> bool {
     if let Op::Unary(Unary(function)) = op {
         return matches!(
@@ -227,11 +229,11 @@ fn is_cheap(op: &Op) -> bool {
     if let Op::Binary(Binary(function)) = op {
         return matches!(function, Function2::Add | Function2::Sub | Function2::Mul);
     }
-    matches!(op, Op::BatchNormTraining(_))
+    matches!(op, Op::BatchNormTraining(_)) || matches!(op, Op::Pool(pool) if pool.kind == PoolKind::Max)
 }
 
 /// The nodes behind the loss: those that yield gradients or updates, and those that only they read.
-fn backward_nodes(graph: &Graph, uses: &Uses) -> Map<NodeId, bool> {
+pub(crate) fn backward_nodes(graph: &Graph, uses: &Uses) -> Map<NodeId, bool> {
     let is_gradient =
         |&value: &ValueId| matches!(graph.value(value).role(), Role::ActivationGradient | Role::WeightGradient);
     let yields = |node: &Node| matches!(node.op, Op::Update(_)) || node.outputs.iter().any(is_gradient);

@@ -274,6 +274,7 @@ fn gradients_match_central_differences_of_the_definitions() {
         "batch_norm_gradient",
         "chain",
         "conv_weight_gradient",
+        "ctc_gradient",
         "layer_norm",
         "pool_gradient",
         "recurrent_gradient",

@@ -154,7 +154,7 @@ fn convolution_gradients() -> Vec<Case> {
     rows.iter().map(gradient).collect()
 }
 
-/// Gradients of pools. A maximum pool is part of the graph, because its gradient reads its result.
+/// Gradients of pools, of maxima both with positions and by search.
 fn pool_gradients() -> Vec<Case> {
     let mut cases = Vec::new();
     let windows: [(&[usize], Pool); 6] = [
@@ -182,19 +182,36 @@ fn pool_gradients() -> Vec<Case> {
             let y = maker.add(pool.clone(), &[x], "pool")[0];
             let extents = maker.0.ty(y).shape.clone();
             let dy = maker.input("dy", F, &extents);
-            let operands: &[ValueId] = if kind == PoolKind::Max { &[dy, x, y] } else { &[dy] };
-            let dx = maker.add(PoolGradient { pool, extents: dims(&shape[2..]) }, operands, "gradient")[0];
+            let operands: &[ValueId] = if kind == PoolKind::Max { &[dy, x] } else { &[dy] };
+            let gradient = PoolGradient { pool: pool.clone(), extents: dims(&shape[2..]), positions: false };
+            let dx = maker.add(gradient.clone(), operands, "gradient")[0];
             cases.push(maker.case(&[y, dx]));
+            if kind == PoolKind::Max {
+                let mut maker = Maker::new(&format!("gradient of {pool:?} of {shape:?} by positions"));
+                let (x, dy) = (maker.input("x", F, shape), maker.input("dy", F, &extents));
+                let results = maker.add(PoolWithPositions { pool }, &[x], "pool");
+                let gradient = PoolGradient { positions: true, ..gradient };
+                let dx = maker.add(gradient, &[dy, results[1]], "gradient")[0];
+                cases.push(maker.case(&[results[0], dx]));
+            }
         }
     }
-    // Many equal elements: the first of a window takes the gradient.
-    let mut maker = Maker::new("gradient of a maximum of equal elements");
-    let (x, dy) = (maker.input("x", F, &[1, 3, 12, 12]), maker.input("dy", F, &[1, 3, 6, 6]));
-    let x = maker.add(Unary(pointwise::Unary::Relu), &[x], "relu")[0];
-    let pool = Pool::square(PoolKind::Max, 2, 2, 0);
-    let y = maker.add(pool.clone(), &[x], "pool")[0];
-    let dx = maker.add(PoolGradient { pool, extents: dims(&[12, 12]) }, &[dy, x, y], "gradient")[0];
-    cases.push(maker.case(&[dx]));
+    // Many equal elements: the first of a window takes the gradient. Channels as blocked layouts take them, and few.
+    for channels in [3, 32] {
+        for positions in [false, true] {
+            let mut maker = Maker::new(&format!("gradient of a maximum of equal elements {channels} {positions}"));
+            let (x, dy) = (maker.input("x", F, &[1, channels, 12, 12]), maker.input("dy", F, &[1, channels, 6, 6]));
+            let x = maker.add(Unary(pointwise::Unary::Relu), &[x], "relu")[0];
+            let pool = Pool::square(PoolKind::Max, 2, 2, 0);
+            let read = match positions {
+                true => maker.add(PoolWithPositions { pool: pool.clone() }, &[x], "pool")[1],
+                false => x,
+            };
+            let op = PoolGradient { pool, extents: dims(&[12, 12]), positions };
+            let dx = maker.add(op, &[dy, read], "gradient")[0];
+            cases.push(maker.case(&[dx]));
+        }
+    }
     cases
 }
 
@@ -240,6 +257,19 @@ fn losses() -> Vec<Case> {
             cases.push(case(&name, loss.clone(), &[(F, &logits), (label, rows)]));
             let op = SoftmaxCrossEntropyGradient { loss: loss.clone() };
             cases.push(case(&format!("gradient of {name}"), op, &[(F, rows), (F, &logits), (label, rows)]));
+        }
+    }
+    // Labels of the cases are below 3: some are the blank, some repeat, and there may be more than steps.
+    for (steps, batch, classes, length, blank) in
+        [(6, 2, 5, 2, 0), (12, 3, 7, 4, 1), (1, 1, 3, 1, 2), (40, 5, 30, 9, 29), (2, 2, 4, 3, 0), (5, 2, 4, 0, 0)]
+    {
+        for label in [DType::I32, DType::I64] {
+            let loss = Ctc { blank };
+            let (logits, labels) = ([steps, batch, classes], [batch, length]);
+            let name = format!("{loss:?} of {logits:?} with {label} {labels:?}");
+            let op = CtcGradient { loss: loss.clone() };
+            cases.push(case(&format!("gradient of {name}"), op, &[(F, &[batch]), (F, &logits), (label, &labels)]));
+            cases.push(case(&name, loss, &[(F, &logits), (label, &labels)]));
         }
     }
     cases

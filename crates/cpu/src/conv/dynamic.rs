@@ -206,6 +206,14 @@ impl DynamicConv {
         if self.conv.epilogue().bias { sizes.inputs[2] / 4 } else { 0 }
     }
 
+    /// Bytes of packed weights in the workspace.
+    fn packed_bytes(&self, sizes: &Sizes) -> u64 {
+        match &self.conv {
+            PackedConv::Winograd(conv) => 4 * conv.packed_at_once() as u64,
+            PackedConv::Direct(_) | PackedConv::Depthwise(_) => sizes.inputs[1],
+        }
+    }
+
     /// Given groups in a packed one, and the input and output channels of each; `None` if groups cannot be joined.
     fn joined(&self) -> Option<(usize, [usize; 2])> {
         let (packed, channels) = self.conv.channels()?;
@@ -239,7 +247,7 @@ impl KernelFn for DynamicConv {
         let bytes = |extents: &[usize]| product(extents)?.checked_mul(4);
         let weights = bytes(&[groups, ins, outs, kernel[0], kernel[1]]).ok_or(overflow)?;
         let bias = bytes(&[groups, outs]).ok_or(overflow)?;
-        let packed = sizes.inputs[1] + 4 * self.bias_elements(&sizes);
+        let packed = self.packed_bytes(&sizes) + 4 * self.bias_elements(&sizes);
         sizes.inputs[1] = weights as u64;
         if self.conv.epilogue().bias {
             sizes.inputs[2] = bias as u64;
@@ -260,24 +268,27 @@ impl KernelFn for DynamicConv {
         let weights: &[f32] = input(&args, 1);
         let given: Option<&[f32]> = self.conv.epilogue().bias.then(|| input(&args, 2));
         let sizes = self.conv.sizes().expect("`sizes` refused parameters that contradict each other");
-        let (packed, rest) = args.workspace.split_at_mut(sizes.inputs[1] as usize);
+        let (packed, rest) = args.workspace.split_at_mut(self.packed_bytes(&sizes) as usize);
         let (bias, workspace) = rest.split_at_mut(4 * self.bias_elements(&sizes) as usize);
         let (joined, channels) = self.joined().expect("`sizes` refused other groups");
         let view = WeightView::new(weights, self.order, joined, channels, self.conv.window().kernel);
-        let cells: &mut [f32] = elements_mut(packed);
-        match &self.conv {
-            PackedConv::Direct(conv) => conv.pack_view(view, cells, pool),
-            PackedConv::Winograd(conv) => conv.pack_view(view, cells, pool),
-            PackedConv::Depthwise(conv) => conv.pack_view(view, cells, pool),
-        }
         let mut inputs: SmallVec<[Operand; 4]> = SmallVec::from_slice(args.inputs);
-        inputs[1] = Operand::Bytes(packed);
         if let Some(given) = given {
             let lanes: &mut [f32] = elements_mut(bias);
             lanes[..given.len()].copy_from_slice(given);
             lanes[given.len()..].fill(0.0);
             inputs[2] = Operand::Bytes(bias);
         }
+        let cells: &mut [f32] = elements_mut(packed);
+        match &self.conv {
+            PackedConv::Direct(conv) => conv.pack_view(view, cells, pool),
+            PackedConv::Depthwise(conv) => conv.pack_view(view, cells, pool),
+            PackedConv::Winograd(conv) => {
+                let mut args = Args { inputs: &inputs, outputs: args.outputs, workspace };
+                return conv.run_packing(&mut args, view, cells, pool);
+            }
+        }
+        inputs[1] = Operand::Bytes(packed);
         self.conv.run(Args { inputs: &inputs, outputs: args.outputs, workspace }, pool);
     }
 }

@@ -42,6 +42,8 @@ const PANEL: usize = 2 * LANES;
 const SUMS: usize = 1 << 15;
 /// Blocks of input channels that a task transforms.
 const IN_BLOCKS: usize = 4;
+/// Elements of run-time weights that are packed at once, if a panel has no more: 16 MiB.
+const PACKED_AT_ONCE: usize = 1 << 22;
 /// Number of tasks to aim at.
 const TASKS: usize = 8;
 
@@ -116,22 +118,50 @@ impl Winograd {
         packed
     }
 
-    /// The same in any order, on the threads of a run. Computed in `f32`.
-    ///
-    /// # Panics
-    /// Packed weights or weights of another number.
-    pub(crate) fn pack_view(&self, weights: WeightView<'_>, packed: &mut [f32], pool: &Pool) {
-        assert_eq!(packed.len(), self.packed_elements(), "the packed weights must have their size");
+    /// The same for some panels in any order, on the threads of a run. Computed in `f32`.
+    fn pack_view(&self, weights: WeightView<'_>, panels: Range<usize>, packed: &mut [f32], pool: &Pool) {
         let (channels, blocks) = (self.in_channels, self.in_blocks());
         let (packed, isa) = (&SharedMut::new(packed), pool.isa());
-        pool.run(self.out_lanes() / LANES * blocks, &|task| {
-            let (first, channel) = (task / blocks * LANES, task % blocks * LANES);
+        let (start, end) = (panels.start * PANEL, self.out_lanes().min(panels.end * PANEL));
+        pool.run((end - start) / LANES * blocks, &|task| {
+            let (first, channel) = (start + task / blocks * LANES, task % blocks * LANES);
             let channels = channel..channels.min(channel + LANES);
-            let job = (self, weights);
+            let job = (self, weights, start);
             with_vector!(isa, transform_weights(
-                job: (&Winograd, WeightView<'_>), first: usize, channels: Range<usize>, packed: &SharedMut<'_, f32>
+                job: (&Winograd, WeightView<'_>, usize), first: usize, channels: Range<usize>,
+                packed: &SharedMut<'_, f32>
             ));
         });
+    }
+
+    /// Convolves by run-time weights, of which a few panels at a time are packed into `packed`. Inputs are transformed
+    /// again for each part.
+    ///
+    /// # Panics
+    /// Packed weights of another number than [`Winograd::packed_at_once`].
+    pub(crate) fn run_packing(&self, args: &mut Args, weights: WeightView<'_>, packed: &mut [f32], pool: &Pool) {
+        assert_eq!(packed.len(), self.packed_at_once(), "the packed weights must have their size");
+        let panels = self.out_lanes().div_ceil(PANEL);
+        let at_once = self.panels_at_once();
+        for start in (0..panels).step_by(at_once.max(1)) {
+            let part = start..panels.min(start + at_once);
+            let lanes = self.out_lanes().min(part.end * PANEL) - start * PANEL;
+            let packed = &mut packed[..self.side() * self.side() * self.in_channels * lanes];
+            self.pack_view(weights, part.clone(), packed, pool);
+            self.run_panels(args, packed, part, pool);
+        }
+    }
+
+    /// Panels of run-time weights that are packed at once: as many as 16 MiB hold.
+    fn panels_at_once(&self) -> usize {
+        let panel = self.side() * self.side() * self.in_channels.max(1) * PANEL;
+        (PACKED_AT_ONCE / panel).clamp(1, self.out_lanes().div_ceil(PANEL).max(1))
+    }
+
+    /// Elements of run-time weights that are packed at once.
+    pub fn packed_at_once(&self) -> usize {
+        let lanes = self.out_lanes().min(self.panels_at_once() * PANEL);
+        self.side() * self.side() * self.in_channels * lanes
     }
 
     /// Elements of the packed weights.
@@ -239,20 +269,28 @@ impl KernelFn for Winograd {
         self.epilogue.residual && input == 2 + usize::from(self.epilogue.bias)
     }
 
-    fn run(&self, args: Args, pool: &Pool) {
-        let x: &[f32] = input(&args, 0);
+    fn run(&self, mut args: Args, pool: &Pool) {
         let weights: &[f32] = input(&args, 1);
-        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
-        let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
-        let Args { outputs, workspace, .. } = args;
-        let out: &mut [f32] = elements_mut(outputs[0]);
-        let scratch: &mut [f32] = elements_mut(workspace);
         assert_eq!(weights.len(), self.packed_elements(), "the weights must have their size");
+        let panels = 0..self.out_lanes().div_ceil(PANEL);
+        self.run_panels(&mut args, weights, panels, pool);
+    }
+}
+
+impl Winograd {
+    /// Computes the output channels of some panels by their packed weights.
+    fn run_panels(&self, args: &mut Args, weights: &[f32], panels: Range<usize>, pool: &Pool) {
+        let x: &[f32] = input(args, 0);
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(args, 2));
+        let residual = self.epilogue.residual.then(|| input_or_in_place(args, args.inputs.len() - 1));
+        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        let scratch: &mut [f32] = elements_mut(args.workspace);
         let (limits, functions) = self.epilogue.limits_and_functions();
         let (cut, isa, out) = (self.cut(), pool.isa(), SharedMut::new(out));
-        let job = Job { kernel: self, grid: self.grid(), isa, x, weights, bias, residual, limits, functions, out };
+        let (grid, first_panel) = (self.grid(), panels.start);
+        let job = Job { kernel: self, grid, isa, x, weights, first_panel, bias, residual, limits, functions, out };
         let (values, block_values) = (self.values(), self.side() * self.side() * LANES);
-        let (parts, panels) = (self.in_blocks().div_ceil(IN_BLOCKS), self.out_lanes().div_ceil(PANEL));
+        let (parts, panels) = (self.in_blocks().div_ceil(IN_BLOCKS), panels.len());
         for start in (0..cut.count).step_by(cut.group) {
             let end = cut.count.min(start + cut.group);
             let group = SharedMut::new(&mut scratch[..(end - start) * values]);
@@ -298,7 +336,9 @@ struct Job<'a> {
     grid: [usize; 2],
     isa: Isa,
     x: &'a [f32],
+    /// Packed weights from this panel on.
     weights: &'a [f32],
+    first_panel: usize,
     bias: Option<&'a [f32]>,
     /// `Some(None)`: the output holds the residual.
     residual: Option<Option<&'a [f32]>>,
@@ -321,14 +361,14 @@ impl Job<'_> {
         [image, at / columns * self.kernel.tile, at % columns * self.kernel.tile]
     }
 
-    /// Computes a panel of some tiles, whose transformed inputs are `values` in blocks of `block` tiles, and prefetches
+    /// Computes a panel, counted from the first one, of some tiles, whose transformed inputs are `values` in blocks of `block` tiles, and prefetches
     /// the weights of another.
     fn run_chunk(&self, panel: usize, tiles: Range<usize>, block: usize, values: &[f32], next: Option<usize>) {
         let kernel = self.kernel;
         let (channels, places) = (kernel.in_channels, kernel.side() * kernel.side());
-        let first = panel * PANEL;
+        let first = (self.first_panel + panel) * PANEL;
         let width = PANEL.min(kernel.out_lanes() - first);
-        let weights = &self.weights[first * channels * places..][..width * channels * places];
+        let weights = &self.weights[panel * PANEL * channels * places..][..width * channels * places];
         let mut prefetch = next.map_or(Prefetch::NONE, |next| {
             let weights = &self.weights[next * PANEL * channels * places..];
             let steps = places * tiles.len().div_ceil(block) * channels.div_ceil(LANES);
@@ -396,25 +436,25 @@ impl Job<'_> {
     }
 }
 
-/// Transforms the weights of sixteen output channels, from `first` on, and of some input channels.
+/// Transforms the weights of sixteen output channels, from `first` on, and of some input channels. The packed weights begin
+/// with output channel `start`.
 #[inline(always)]
 fn transform_weights<V: Vector>(
-    (kernel, weights): (&Winograd, WeightView<'_>),
+    (kernel, weights, start): (&Winograd, WeightView<'_>, usize),
     first: usize,
     channels: Range<usize>,
     packed: &SharedMut<'_, f32>,
 ) {
     match kernel.tile {
-        2 => weight_tiles::<V, 4>(kernel, weights, first, channels, packed),
-        4 => weight_tiles::<V, 6>(kernel, weights, first, channels, packed),
-        _ => weight_tiles::<V, 8>(kernel, weights, first, channels, packed),
+        2 => weight_tiles::<V, 4>((kernel, weights, start), first, channels, packed),
+        4 => weight_tiles::<V, 6>((kernel, weights, start), first, channels, packed),
+        _ => weight_tiles::<V, 8>((kernel, weights, start), first, channels, packed),
     }
 }
 
 #[inline(always)]
 fn weight_tiles<V: Vector, const T: usize>(
-    kernel: &Winograd,
-    weights: WeightView<'_>,
+    (kernel, weights, start): (&Winograd, WeightView<'_>, usize),
     first: usize,
     channels: Range<usize>,
     packed: &SharedMut<'_, f32>,
@@ -423,7 +463,7 @@ fn weight_tiles<V: Vector, const T: usize>(
     let panel = first / PANEL * PANEL;
     let (width, half) = (PANEL.min(kernel.out_lanes() - panel), first - panel);
     let filled = LANES.min(kernel.out_channels - first);
-    let start = panel * T * T * kernel.in_channels;
+    let start = (panel - start) * T * T * kernel.in_channels;
     for channel in channels {
         let mut taps = [V::zero(); 9];
         for (tap, vector) in taps.iter_mut().enumerate() {

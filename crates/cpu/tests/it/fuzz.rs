@@ -2,13 +2,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, BatchNormGradient, BatchNormTraining, Chain, ChannelSum, Conv,
-    ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvTranspose, ConvWeightGradient, Copy, DepthwiseBlocked,
-    DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv, Elementwise, ElementwiseFn, Epilogue, Fill,
-    Front, Gather, HeadStrides, ImageLayout, Instruction, InvertedBottleneck, Kernel, KernelKind, LabeledRows,
-    LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, PackedConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked,
-    PoolGradient, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax,
-    SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, Update, WeightGradientRows, WeightOrder, Weights,
-    Window, Winograd,
+    ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvTranspose, ConvWeightGradient, Copy, Ctc, CtcGradient,
+    DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv, Elementwise, ElementwiseFn,
+    Epilogue, Fill, Front, Gather, HeadStrides, ImageLayout, Instruction, InvertedBottleneck, Kernel, KernelKind,
+    LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, PackedConv, Planes, Pool,
+    Pool2d, Pool2dKind, PoolBlocked, PoolGradient, PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn,
+    Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType,
+    Update, WeightGradientRows, WeightOrder, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -179,6 +179,17 @@ fn planes(random: &mut Random) -> Planes {
         channels: number(random),
         plane: number(random),
         layout: pick(random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
+    }
+}
+
+fn labeled_sequences(random: &mut Random) -> LabeledSequences {
+    LabeledSequences {
+        steps: number(random),
+        batch: random.below(5) as usize,
+        classes: number(random),
+        labels: random.below(5) as usize,
+        wide: random.below(2) == 0,
+        blank: random.below(5) as usize,
     }
 }
 
@@ -452,7 +463,16 @@ fn kernel(random: &mut Random) -> Kernel {
             let kinds = [Pool2dKind::Max, Pool2dKind::Mean, Pool2dKind::MeanWithPadding { pad_end }];
             let window = window(random);
             let plane = window.output[0].wrapping_mul(window.output[1]);
-            PoolGradient { kind: pick(random, &kinds), planes: Planes { plane, ..planes(random) }, window }.into()
+            let positions = random.below(2) == 0;
+            let planes = Planes { plane, ..planes(random) };
+            PoolGradient { kind: pick(random, &kinds), planes, window, positions }.into()
+        }
+        KernelKind::Ctc => Ctc { sequences: labeled_sequences(random) }.into(),
+        KernelKind::CtcGradient => CtcGradient { sequences: labeled_sequences(random) }.into(),
+        KernelKind::PoolWithPositions => {
+            let window = window(random);
+            let plane = window.output[0].wrapping_mul(window.output[1]);
+            PoolWithPositions { planes: Planes { plane, ..planes(random) }, window }.into()
         }
         KernelKind::Update => Update { rule: update_rule(random), elements: number(random) }.into(),
         KernelKind::Dropout => {

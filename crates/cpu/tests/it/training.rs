@@ -4,8 +4,8 @@
 use prestow_cpu::{
     BatchNormGradient, BatchNormTraining, ChannelSum, ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient,
     DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, DynamicConv, Epilogue, ImageLayout, Kernel,
-    PackedConv, Planes, Pool2dKind, PoolGradient, StorageType, WeightGradientRows, WeightOrder, Window, Winograd,
-    joined_groups,
+    PackedConv, Planes, Pool2dKind, PoolGradient, PoolWithPositions, StorageType, WeightGradientRows, WeightOrder,
+    Window, Winograd, joined_groups,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -160,6 +160,37 @@ fn convolution_by_run_time_weights_equals_packed_one() {
             // Winograd's weights are transformed in `f32` here, and in `f64` ahead of time.
             check(&kernel, &got, &want, if kind == 1 { 1e-3 } else { 0.0 });
         }
+    }
+}
+
+/// Enough weights for two parts, of which the last ends with half a panel.
+#[test]
+fn winograd_weights_are_packed_in_parts() {
+    let (pools, mut random) = (pools([1, 2, 3]), Random::new(31));
+    let (batch, [ins, outs], extent) = (2, [272, 325], [5, 7]);
+    let one = [1, 1];
+    let window = Window { input: extent, output: extent, kernel: [3, 3], stride: one, dilation: one, pad: one };
+    let plane = extent[0] * extent[1];
+    let epilogue = Epilogue { bias: true, residual: true, ..Epilogue::default() };
+    let conv =
+        Winograd { batch, in_channels: ins, out_channels: outs, window, tile: 6, epilogue, workspace_max: 20_000 };
+    assert!(conv.packed_at_once() < conv.packed_elements());
+    let x = F32.bytes(&blocked(&numbers(&mut random, batch * ins * plane, false), ins, plane, 0.0));
+    let weights = numbers(&mut random, outs * ins * 9, false);
+    let bias = numbers(&mut random, outs, false);
+    let residual = numbers(&mut random, batch * outs * plane, false);
+    let residual = F32.bytes(&blocked(&residual, outs, plane, 0.0));
+    let constant =
+        [x.clone(), F32.bytes(&conv.pack(&weights)), F32.bytes(&blocked(&bias, outs, 1, 0.0)), residual.clone()];
+    let given = [x, F32.bytes(&weights), F32.bytes(&bias), residual];
+    let want = run_all(&Kernel::from(conv.clone()), F32, &constant, true, &pools);
+    let conv = PackedConv::Winograd(conv);
+    let kernel = Kernel::from(DynamicConv { conv, groups: 1, order: WeightOrder::Forward });
+    let got = run_all(&kernel, F32, &given, true, &pools);
+    for (got, want) in got.iter().zip(&want) {
+        let [got, want] = [got, want].map(|items| unblocked(items, batch, outs, plane));
+        let want: Vec<f64> = want.iter().map(|&item| item.into()).collect();
+        check(&kernel, &got, &want, 1e-3);
     }
 }
 
@@ -483,13 +514,28 @@ fn pool_gradient_matches_its_definition() {
                 }
             }
         }
-        let kernel = Kernel::from(PoolGradient { kind, planes, window });
+        let kernel = Kernel::from(PoolGradient { kind, planes, window, positions: false });
         let mut inputs = vec![laid(&dy, &planes)];
         if kind == Pool2dKind::Max {
-            inputs.extend([laid(&x, &images), laid(&y, &planes)]);
+            inputs.push(laid(&x, &images));
         }
         for got in run_outputs(&kernel, &inputs, false) {
             check(&kernel, &unlaid(&got[0], &images), &want, 1e-5);
+        }
+        if kind != Pool2dKind::Max {
+            continue;
+        }
+        // The same by way of positions.
+        let (forward, backward) = (
+            Kernel::from(PoolWithPositions { planes, window }),
+            Kernel::from(PoolGradient { kind, planes, window, positions: true }),
+        );
+        for pool in pools([1, 2, 3]).iter().flatten() {
+            let results = run_bytes(&forward, &[laid(&x, &images)], None, 7.0, pool);
+            let maxima = unlaid(&numbers_of(F32, &results[0]), &planes);
+            assert_eq!(maxima, y, "{forward:?}");
+            let dx = run_bytes(&backward, &[laid(&dy, &planes), results[1].clone()], None, 7.0, pool);
+            check(&backward, &unlaid(&numbers_of(F32, &dx[0]), &images), &want, 1e-5);
         }
     }
 }

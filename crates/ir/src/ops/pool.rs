@@ -134,9 +134,9 @@ impl Operator for Pool {
 
     fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
         let Some(dy) = outputs[0] else { return Ok(backward.none()) };
-        let (x, y) = (backward.operand(0), backward.result(0));
-        let op = PoolGradient { pool: self.clone(), extents: backward.shape(x)[2..].into() };
-        let operands: &[ValueId] = if self.kind == PoolKind::Max { &[dy, x, y] } else { &[dy] };
+        let x = backward.operand(0);
+        let op = PoolGradient { pool: self.clone(), extents: backward.shape(x)[2..].into(), positions: false };
+        let operands: &[ValueId] = if self.kind == PoolKind::Max { &[dy, x] } else { &[dy] };
         Ok(smallvec![Some(backward.add(op, operands)?)])
     }
 

@@ -6,7 +6,10 @@ use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMI
 use types::{Bytes, DType, Layout, Shape};
 
 use super::select::{around, call, epilogue, packed, packed_bytes, suffix};
-use super::training::{is_channel_sum, pool_gradient_kernel, weight_gradient_kernel, works_on_blocks, writes_blocked};
+use super::training::{
+    is_channel_sum, pool_gradient_kernel, pool_with_positions_kernel, weight_gradient_kernel, works_on_blocks,
+    writes_blocked,
+};
 use super::windows::{label, rows_columns, window};
 use super::{Algorithm, CpuTarget, Layer};
 use crate::NodeView;
@@ -98,7 +101,7 @@ fn by_algorithm(direct: &cpu::ConvBlocked, is_dynamic: bool, workspace: Bytes, t
     let kernels = [best].into_iter().chain(others).filter_map(|algorithm| match algorithm {
         Algorithm::Direct => Some(ConvKernel::Direct(direct.clone())),
         Algorithm::Winograd { tile } => {
-            let packed = if is_dynamic { 4 * winograd(direct, tile, UNLIMITED)?.packed_elements() as u64 } else { 0 };
+            let packed = if is_dynamic { 4 * winograd(direct, tile, UNLIMITED)?.packed_at_once() as u64 } else { 0 };
             let rest = workspace.0.checked_sub(packed)?;
             winograd(direct, tile, Bytes(rest)).map(ConvKernel::Winograd)
         }
@@ -623,6 +626,7 @@ fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
             | Op::ConvChain(_)
             | Op::Pool(_)
             | Op::PoolGradient(_)
+            | Op::PoolWithPositions(_)
             | Op::BatchNormTraining(_)
             | Op::BatchNormGradient(_)
             | Op::Relayout(_)
@@ -706,7 +710,8 @@ fn row_major_work(graph: &Graph, node: &Node, flops: u64) -> u64 {
     if let Op::ConvTranspose(conv) = &node.op {
         return flops / if 1 < conv.groups { FLOPS_SLOW } else { FLOPS_ROW_MAJOR };
     }
-    if matches!(node.op, Op::Pool(_) | Op::PoolGradient(_) | Op::Reduce(_) | Op::ConvWeightGradient(_)) {
+    let slides = matches!(node.op, Op::Pool(_) | Op::PoolGradient(_) | Op::PoolWithPositions(_));
+    if slides || matches!(node.op, Op::Reduce(_) | Op::ConvWeightGradient(_)) {
         return flops / FLOPS_SLOW;
     }
     0
@@ -764,6 +769,9 @@ fn blocked_work(graph: &Graph, node: &Node, flops: u64, target: &CpuTarget) -> O
     }
     if let Op::PoolGradient(op) = &node.op {
         return pool_gradient_kernel(graph, node, op, LAYOUT).ok().map(|_| flops / FLOPS_BLOCKED * 4);
+    }
+    if let Op::PoolWithPositions(op) = &node.op {
+        return pool_with_positions_kernel(graph, node, &op.pool, LAYOUT).ok().map(|_| flops / FLOPS_BLOCKED * 4);
     }
     let normalizes = matches!(node.op, Op::BatchNormTraining(_) | Op::BatchNormGradient(_));
     if normalizes || matches!(&node.op, Op::Reduce(reduce) if is_channel_sum(graph, node, reduce)) {

@@ -1,7 +1,9 @@
 //! Kernels of gradients and updates, in both layouts.
 
-use cpu::{ImageLayout, Kernel, LabeledRows, Planes, Pool2dKind, Window};
-use ir::ops::{ConvWeightGradient, PoolGradient, PoolKind, RecurrentGradient, Reduce, ReduceKind, SoftmaxCrossEntropy};
+use cpu::{ImageLayout, Kernel, LabeledRows, LabeledSequences, Planes, Pool2dKind, Window};
+use ir::ops::{
+    ConvWeightGradient, Ctc, Pool, PoolGradient, PoolKind, RecurrentGradient, Reduce, ReduceKind, SoftmaxCrossEntropy,
+};
 use ir::{Call, Graph, Node, Op};
 use types::{DType, Layout, Shape};
 
@@ -27,9 +29,10 @@ fn deciding_operand(graph: &Graph, node: &Node) -> Option<usize> {
     matches!(&node.op, Op::Reduce(reduce) if is_channel_sum(graph, node, reduce)).then_some(0)
 }
 
-/// Whether a result is blocked if the node works on blocked values: gradients of parameters and statistics never are.
+/// Whether a result is blocked if the node works on blocked values: gradients of parameters and statistics never are, the
+/// positions of maxima are as the maxima.
 pub(super) fn writes_blocked(graph: &Graph, node: &Node, output: usize) -> bool {
-    output == 0 && deciding_operand(graph, node).is_none()
+    (output == 0 || matches!(node.op, Op::PoolWithPositions(_))) && deciding_operand(graph, node).is_none()
 }
 
 /// Whether a reduction sums images and pixels of each channel, as the gradient of a bias. Its result is row-major, whether
@@ -141,7 +144,7 @@ pub(super) fn pool_gradient_kernel(
         PoolKind::Mean => Pool2dKind::Mean,
         PoolKind::MeanWithPadding => Pool2dKind::MeanWithPadding { pad_end: rows_columns(&back, 0)? },
     };
-    let kernel = cpu::PoolGradient { kind, planes: planes(&dy.shape, layout), window };
+    let kernel = cpu::PoolGradient { kind, planes: planes(&dy.shape, layout), window, positions: op.positions };
     match Kernel::from(kernel.clone()).sizes() {
         Ok(_) => Ok(kernel),
         Err(misfit) => Err(misfit.to_string()),
@@ -152,6 +155,31 @@ pub(super) fn pool_gradient(node: &NodeView, op: &PoolGradient) -> Result<Call, 
     let kernel = pool_gradient_kernel(node.graph, node.node, op, node.layout)?;
     let name = if op.pool.kind == PoolKind::Max { " max gradient" } else { " mean gradient" };
     let label = label(&kernel.window, &node.graph.ty(node.node.outputs[0]).shape, name);
+    Ok(call(kernel, label, node.values()))
+}
+
+/// The kernel of a maximum pool with positions, whose operand and results have one layout.
+pub(super) fn pool_with_positions_kernel(
+    graph: &Graph,
+    node: &Node,
+    pool: &Pool,
+    layout: Layout,
+) -> Result<cpu::PoolWithPositions, String> {
+    let [x, y] = [node.inputs[0], node.outputs[0]].map(|value| graph.ty(value));
+    if y.dtype != DType::F32 {
+        return Err(format!("its kernel computes with f32, not with {}", y.dtype));
+    }
+    let window = window(&x.shape, &y.shape, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
+    let kernel = cpu::PoolWithPositions { planes: planes(&y.shape, layout), window };
+    match Kernel::from(kernel.clone()).sizes() {
+        Ok(_) => Ok(kernel),
+        Err(misfit) => Err(misfit.to_string()),
+    }
+}
+
+pub(super) fn pool_with_positions(node: &NodeView, pool: &Pool) -> Result<Call, String> {
+    let kernel = pool_with_positions_kernel(node.graph, node.node, pool, node.layout)?;
+    let label = label(&kernel.window, &node.output().shape, " max with positions");
     Ok(call(kernel, label, node.values()))
 }
 
@@ -188,6 +216,26 @@ pub(super) fn cross_entropy(node: &NodeView, loss: &SoftmaxCrossEntropy) -> Call
 pub(super) fn cross_entropy_gradient(node: &NodeView, loss: &SoftmaxCrossEntropy) -> Call {
     let rows = labeled_rows(node, 1, loss);
     call(cpu::SoftmaxCrossEntropyGradient { rows }, format!("{} x {}", rows.rows, rows.classes), node.values())
+}
+
+/// The sequences of logits and labels.
+fn labeled_sequences(node: &NodeView, logits: usize, loss: &Ctc) -> LabeledSequences {
+    let (shape, labels) = (&node.input(logits).shape, node.input(logits + 1));
+    let wide = labels.dtype == DType::I64;
+    let (steps, batch, classes) = (shape[0], shape[1], shape[2]);
+    LabeledSequences { steps, batch, classes, labels: labels.shape[1], wide, blank: loss.blank }
+}
+
+pub(super) fn ctc(node: &NodeView, loss: &Ctc) -> Call {
+    let sequences = labeled_sequences(node, 0, loss);
+    let label = format!("{} steps x {} x {}", sequences.steps, sequences.batch, sequences.classes);
+    call(cpu::Ctc { sequences }, label, node.values())
+}
+
+pub(super) fn ctc_gradient(node: &NodeView, loss: &Ctc) -> Call {
+    let sequences = labeled_sequences(node, 1, loss);
+    let label = format!("{} steps x {} x {}", sequences.steps, sequences.batch, sequences.classes);
+    call(cpu::CtcGradient { sequences }, label, node.values())
 }
 
 pub(super) fn update(node: &NodeView, op: &ir::ops::Update) -> Call {

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary as Function, Compare as Relation, Unary as Of};
 use types::{DType, Map, Role, Scope, Shape, Tensor};
 
+use super::deferred::Deferred;
 use super::differentiate::{GradientError, differentiate};
 use super::loss::{self, Losses};
 use super::recipe::{Optimizer, Recipe, matches};
@@ -132,6 +133,8 @@ struct Assembly<'a> {
     moved: BTreeMap<ValueId, ValueId>,
     /// The operands of batch normalizations that are running statistics.
     statistics: Vec<ValueId>,
+    /// The functions of the training form that run behind a maximum pool instead of in front of it.
+    deferred: Deferred,
 }
 
 impl<'a> Assembly<'a> {
@@ -139,7 +142,9 @@ impl<'a> Assembly<'a> {
         let normalizations = model.graph.nodes().values().filter(|node| matches!(node.op, Op::BatchNorm(_)));
         let statistics = normalizations.flat_map(|node| node.inputs[3..].iter().copied()).collect();
         let graph = Graph::new(&model.graph.name);
-        Assembly { model, graph, states: BTreeMap::new(), weights: Vec::new(), moved: BTreeMap::new(), statistics }
+        let deferred = Deferred::of(&model.graph);
+        let (states, moved) = (BTreeMap::new(), BTreeMap::new());
+        Assembly { model, graph, states, weights: Vec::new(), moved, statistics, deferred }
     }
 
     /// The copy of a value that is no result of a node: a state, a constant, or an input that is mapped already.
@@ -227,6 +232,13 @@ impl<'a> Assembly<'a> {
             // Each part draws numbers of its own.
             dropout.stream = dropout.stream.wrapping_add(part.wrapping_mul(1 << 20));
             return add(&mut self.graph, dropout.into(), operands);
+        }
+        if form == Form::Training && self.deferred.skipped.contains(&node.outputs[0]) {
+            return Ok([operands[0]].into_iter().collect());
+        }
+        if let (Some(function), Form::Training) = (self.deferred.behind.get(&node.outputs[0]), form) {
+            let pooled = add(&mut self.graph, node.op.clone(), operands)?;
+            return add(&mut self.graph, function.clone(), &pooled);
         }
         let moving = self.model.moving.get(&node.outputs[0]).copied().unwrap_or_default();
         if let (Op::BatchNorm(norm), Form::Training, false) = (&node.op, form, moving.fixed) {

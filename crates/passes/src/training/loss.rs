@@ -1,7 +1,8 @@
 //! Losses as nodes: one value per row, then their mean.
 
 use ir::ops::{
-    Binary, Cast, Compare, Expand, Reduce, ReduceKind, Reshape, Select, Softmax, SoftmaxCrossEntropy, Transpose, Unary,
+    Binary, Cast, Compare, Ctc, Expand, Reduce, ReduceKind, Reshape, Select, Softmax, SoftmaxCrossEntropy, Transpose,
+    Unary,
 };
 use ir::{Graph, LossForm, LossMean, LossTerm, Op, Refusal, TensorType, ValueId};
 use smallvec::SmallVec;
@@ -143,6 +144,17 @@ pub(super) fn attach(graph: &mut Graph, head: &LossTerm) -> Result<Losses, Refus
             let softplus = nodes.unary(Of::Softplus, prediction)?;
             nodes.binary(Function::Sub, softplus, product)?
         }
+        LossForm::Ctc { blank, time } => {
+            let logits = match time {
+                0 => prediction,
+                _ => nodes.add(Transpose { order: SmallVec::from_slice(&[1, 0, 2]) }, &[prediction])?,
+            };
+            let mut labels = label()?;
+            if !matches!(nodes.graph.ty(labels).dtype, DType::I32 | DType::I64) {
+                labels = nodes.add(Cast { to: DType::I32 }, &[labels])?;
+            }
+            nodes.add(Ctc { blank }, &[logits, labels])?
+        }
         LossForm::Given => prediction,
     };
     let mean = mean(&mut nodes, head, rows, counted)?;
@@ -267,6 +279,19 @@ pub(super) fn chosen(graph: &mut Graph, loss: &Loss) -> Result<LossTerm, Trainin
         Loss::Mse => (LossForm::Squared, output, LossMean::Rows),
         Loss::L1 => (LossForm::Absolute, output, LossMean::Rows),
         Loss::Huber(delta) => (LossForm::Huber { delta }, output, LossMean::Rows),
+        Loss::Ctc { blank, time, .. } => {
+            let [_, _, classes] = shape[..] else {
+                let want = "[batch, steps, classes] or, with time=0, [steps, batch, classes]";
+                let got = graph.ty(output).to_string();
+                return Err(TrainingError::Prediction { loss: loss.name(), want, got });
+            };
+            if classes <= blank {
+                let refusal = Refusal(format!("blank must be one of {classes} classes, got {blank}"));
+                return Err(TrainingError::Loss(refusal));
+            }
+            let logits = softmax.filter(|(softmax, _)| softmax.axis == 2).map_or(output, |(_, logits)| logits);
+            (LossForm::Ctc { blank, time }, logits, LossMean::Rows)
+        }
         Loss::Bce => (LossForm::Logistic, sigmoid.unwrap_or(output), LossMean::Rows),
     };
     let ty = match form {
@@ -275,8 +300,15 @@ pub(super) fn chosen(graph: &mut Graph, loss: &Loss) -> Result<LossTerm, Trainin
             rows.remove(axis);
             TensorType { dtype: DType::I32, shape: rows }
         }
+        LossForm::Ctc { time, .. } => {
+            let Loss::Ctc { labels, .. } = *loss else { unreachable!("no other loss has this form") };
+            let labels = labels.unwrap_or(shape[time]);
+            TensorType { dtype: DType::I32, shape: [shape[1 - time], labels].into() }
+        }
         _ => TensorType { dtype: DType::F32, shape },
     };
     let label = graph.add_input("label", ty.dtype, ty.shape);
-    Ok(LossTerm { form, mean, scale: 1.0, prediction, output: Some(output), label: Some(label) })
+    // Classes of steps are not compared with labels of sequences.
+    let output = Some(output).filter(|_| !matches!(form, LossForm::Ctc { .. }));
+    Ok(LossTerm { form, mean, scale: 1.0, prediction, output, label: Some(label) })
 }

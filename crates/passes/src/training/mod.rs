@@ -4,10 +4,13 @@
 //! gradients of a loss; losses, the optimizer's texts and the assembly have a file each.
 
 mod build;
+mod deferred;
 mod differentiate;
 mod loss;
+mod positions;
 mod recipe;
 
 pub use build::{TrainingError, TrainingGraphs, build};
 pub use differentiate::{GradientError, differentiate};
+pub use positions::save_positions;
 pub use recipe::{Classes, Loss, Optimizer, Recipe};

@@ -38,6 +38,16 @@ pub enum Loss {
     Huber(f32),
     /// Binary cross entropy of logits and labels in `0..=1`: `bce`. A sigmoid at the end of the model is part of it.
     Bce,
+    /// Connectionist temporal classification of logits and sequences of labels: `ctc:blank=0,time=1,labels=20`. A softmax at
+    /// the end of the model is part of it.
+    Ctc {
+        /// The class that means no label.
+        blank: usize,
+        /// The axis of the steps, 0 or 1.
+        time: usize,
+        /// Labels of a sequence, with padding; as many as steps by default.
+        labels: Option<usize>,
+    },
 }
 
 /// Labels that are classes.
@@ -60,12 +70,13 @@ impl Loss {
             Loss::L1 => "l1",
             Loss::Huber(_) => "huber",
             Loss::Bce => "bce",
+            Loss::Ctc { .. } => "ctc",
         }
     }
 }
 
 /// Names of all losses.
-const LOSSES: &str = "softmax_cross_entropy, cross_entropy_index, nll, mse, l1, huber, bce";
+const LOSSES: &str = "softmax_cross_entropy, cross_entropy_index, nll, mse, l1, huber, bce, ctc";
 
 impl FromStr for Loss {
     type Err = String;
@@ -103,6 +114,19 @@ impl FromStr for Loss {
             "l1" => only(&[]).map(|()| Loss::L1),
             "huber" => only(&["delta"]).and_then(|()| float("delta", 1.0, 1e-6..=1e6)).map(Loss::Huber),
             "bce" => only(&[]).map(|()| Loss::Bce),
+            "ctc" => {
+                only(&["blank", "time", "labels"])?;
+                let number = |key: &str| -> Result<Option<usize>, String> {
+                    let Some(text) = option(&options, key) else { return Ok(None) };
+                    let number = usize::try_from(integer(key, text)?);
+                    number.map(Some).map_err(|_| format!("`{key}` must be >= 0, got `{text}`"))
+                };
+                let time = number("time")?.unwrap_or(1);
+                if 1 < time {
+                    return Err(format!("`time` must be 0 or 1, the axis of the steps, got `{time}`"));
+                }
+                Ok(Loss::Ctc { blank: number("blank")?.unwrap_or(0), time, labels: number("labels")? })
+            }
             other => Err(format!("must be one of {LOSSES}, got `{other}`")),
         }
     }
@@ -255,10 +279,13 @@ mod tests {
             Ok(Loss::SoftmaxCrossEntropy(classes, 0.1))
         );
         assert_eq!("huber:delta=2".parse(), Ok(Loss::Huber(2.0)));
+        assert_eq!("ctc:time=0,labels=9".parse(), Ok(Loss::Ctc { blank: 0, time: 0, labels: Some(9) }));
         for name in LOSSES.split(", ") {
             assert_eq!(name.parse::<Loss>().unwrap().name(), name);
         }
         let error = |text: &str| text.parse::<Loss>().unwrap_err();
+        assert_eq!(error("ctc:time=2"), "`time` must be 0 or 1, the axis of the steps, got `2`");
+        assert_eq!(error("ctc:blank=-1"), "`blank` must be >= 0, got `-1`");
         assert_eq!(error("mse:delta=1"), "loss mse has no option, got `delta`");
         assert_eq!(error("nll:axis=0"), "`axis` must be >= 1: axis 0 is the batch, got 0");
         assert_eq!(error("huber:delta=0"), "`delta` must be a number from 0.000001 to 1000000, got `0`");
