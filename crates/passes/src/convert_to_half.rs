@@ -9,7 +9,9 @@ use ir::{
     Candidate, Formats, Graph, Node, NodeId, Op, Output, Query, Rewrite, Target, ValueDef, ValueId, Work, rewrite,
 };
 use smallvec::SmallVec;
-use types::{DType, Map, Scope};
+use types::{DType, Map, Role, Scope};
+
+use crate::training::save_in_half;
 
 /// How the kernels of a node support half precision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +39,8 @@ impl HalfSupport {
     }
 }
 
-/// Stores the values between kernels in the target's precision, if it is `f16` or `bf16` and its kernels support that.
+/// Stores the values between kernels in the target's precision, if it is `f16` or `bf16` and its kernels support that. Of a
+/// training step, only what the backward pass reads is stored so.
 ///
 /// # Panics
 /// An operator rejects operands that a candidate of the target has.
@@ -45,6 +48,10 @@ pub fn convert_to_half(graph: &Graph, target: &dyn Target) -> Graph {
     let dtype = target.precision();
     if !dtype.is_half() {
         return graph.clone();
+    }
+    if graph.states().iter().any(|&state| graph.value(state).role() == Role::Weight) {
+        // Kernels of gradients compute with `f32`, and so do trained weights.
+        return save_in_half(graph, dtype);
     }
     let query = Query::of(Formats::Half(dtype));
     let support = |id| HalfSupport::of(graph, id, &target.candidates(graph, &[id], &query).unwrap_or_default(), dtype);

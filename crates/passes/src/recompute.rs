@@ -195,7 +195,7 @@ fn normalized(
 }
 
 /// By value whether the backward pass looks for equal elements in it: a copy that is rounded in another way has none.
-fn compared(graph: &Graph, is_backward: &Map<NodeId, bool>) -> Map<ValueId, bool> {
+pub(crate) fn compared(graph: &Graph, is_backward: &Map<NodeId, bool>) -> Map<ValueId, bool> {
     let mut is_compared = Map::filled(graph.values().len(), false);
     for (id, node) in graph.nodes().iter().rev() {
         let compares = is_backward[id] && matches!(node.op, Op::Compare(_) | Op::ArgExtreme(_));

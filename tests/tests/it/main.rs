@@ -25,6 +25,7 @@ mod stripes;
 mod support;
 mod tf32;
 mod training;
+mod training_options;
 mod training_step;
 mod transformers;
 mod weight_source;

@@ -6,11 +6,13 @@
 mod build;
 mod deferred;
 mod differentiate;
+mod half;
 mod loss;
 mod positions;
 mod recipe;
 
 pub use build::{TrainingError, TrainingGraphs, build};
 pub use differentiate::{GradientError, differentiate};
+pub(crate) use half::save_in_half;
 pub use positions::save_positions;
 pub use recipe::{Classes, Loss, Optimizer, Recipe};

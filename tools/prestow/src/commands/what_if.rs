@@ -37,8 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     let target = args.target.select()?;
     let request = args.model.request()?;
     let recipe = args.train.recipe(&request);
-    if recipe.is_some() && target.precisions != [Precision::F32] {
-        return Err("--train needs --dtype f32; leave out --dtype".into());
+    let is_trained =
+        |&precision: &Precision| precision == Precision::F32 || target.gpu.is_none() && precision.dtype().is_half();
+    if recipe.is_some() && !target.precisions.iter().all(is_trained) {
+        return Err("--train needs --dtype f32, or on a processor bf16 or f16".into());
     }
     if recipe.as_ref().is_some_and(|recipe| 1 < recipe.accumulate) {
         return Err("what-if plans one batch per step; leave out --accumulate".into());

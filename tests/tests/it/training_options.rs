@@ -1,0 +1,125 @@
+//! Options of a training step: the loss of sequences, values saved in half precision, budgets.
+
+use compiler::source::{Request, TrainableModel, load_trainable};
+use compiler::{CompileError, Compiled, compile_training};
+use ir::ops::{Binary, MatMul};
+use ir::{Graph, Trainable};
+use lower::cpu::CpuTarget;
+use passes::training::Recipe;
+use plan::Plan;
+use types::pointwise::Binary as Function;
+use types::{Bytes, DType, Random, Scope, Shape, Tensor};
+
+use crate::support::open;
+
+fn recipe(loss: &str, optimizer: &str) -> Recipe {
+    let optimizer = optimizer.parse().expect("an optimizer");
+    Recipe { loss: loss.parse().ok(), optimizer, ..Recipe::default() }
+}
+
+/// One product by step: `[batch, steps, features]` to `[batch, steps, classes]`.
+fn classifier_of_steps([batch, steps, features, classes]: [usize; 4]) -> TrainableModel {
+    let mut random = Random::new(6);
+    let mut graph = Graph::new("steps");
+    let x = graph.add_input("data", DType::F32, Shape::from([batch, steps, features]));
+    let weight = Tensor::from_fn(Shape::from([features, classes]), |_| random.uniform(-0.1, 0.1));
+    let weight = graph.add_weight("weight", weight.into());
+    let bias = graph.add_weight("bias", Tensor::full(Shape::from([classes]), 0.0f32).into());
+    let y = graph.add1(MatMul::default().into(), &[x, weight], Scope::new("product")).expect("the shapes fit");
+    let y = graph.add1(Binary(Function::Add).into(), &[y, bias], Scope::new("bias")).expect("the shapes fit");
+    graph.set_outputs(vec![("logits".into(), y)]);
+    TrainableModel { trainable: Trainable::from(graph), preprocess: None, labels: Vec::new() }
+}
+
+#[test]
+fn sequences_of_labels_are_learned_without_an_alignment() {
+    let [batch, steps, features, classes] = [4, 12, 8, 5];
+    let model = classifier_of_steps([batch, steps, features, classes]);
+    let recipe = recipe("ctc:labels=4", "adam:lr=0.05");
+    let [step, _] = compile_training(model, &recipe, &CpuTarget::new(), None, |_, _| {}).expect("it compiles");
+    let mut random = Random::new(2);
+    let x = Tensor::from_fn(Shape::from([batch, steps, features]), |_| random.uniform(-1.0, 1.0));
+    // The last two sequences have padding.
+    let labels = Tensor::new(Shape::from([batch, 4]), vec![1i32, 2, 3, 4, 2, 2, 1, 3, 4, 1, -1, -1, 3, 0, 0, 0]);
+    let labels = labels.expect("as many labels as the shape has");
+    let trained = [1, 3].map(|threads| {
+        let mut session = open(&step, threads);
+        let losses: Vec<f64> = (1..=300i64)
+            .map(|number| {
+                let inputs = [x.clone(), labels.clone(), Tensor::scalar(0.05f32), Tensor::scalar(number)];
+                session.run_tensors(&inputs).expect("the inputs fit")[0].to_f64()[0]
+            })
+            .collect();
+        losses
+    });
+    let losses = &trained[0];
+    assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+    let (first, last) = (losses[0], losses[losses.len() - 1]);
+    assert!(5.0 < first && last < 0.2 * first, "from {first} to {last}");
+    assert_eq!(trained[0], trained[1], "threads change no bit");
+}
+
+#[test]
+fn classes_without_the_blank_are_refused() {
+    let compiled = |loss: &str| {
+        let model = classifier_of_steps([2, 4, 3, 5]);
+        compile_training(model, &recipe(loss, "sgd"), &CpuTarget::new(), None, |_, _| {}).map(|_| ())
+    };
+    let error = compiled("ctc:blank=5").expect_err("there are five classes").to_string();
+    assert!(error.contains("blank must be one of 5 classes, got 5"), "{error}");
+    compiled("ctc:blank=4,time=0").expect("steps are the first axis");
+}
+
+/// A step of a convolutional network with 32 images of 96 x 96.
+fn step(dtype: DType, budget: Option<Bytes>) -> Result<Compiled, CompileError> {
+    let shapes = [("data".to_string(), Shape::from([32, 3, 96, 96]))];
+    let request = Request { model: "squeezenet1_1".into(), shapes: shapes.into(), ..Request::default() };
+    let model = load_trainable(&request).expect("it is in the zoo");
+    let target = CpuTarget { dtype, ..CpuTarget::new() };
+    compile_training(model, &recipe("softmax_cross_entropy", "sgd"), &target, budget, |_, _| {}).map(|[step, _]| step)
+}
+
+/// The losses of three steps on one batch.
+fn losses(step: &Compiled) -> Vec<f64> {
+    let mut session = open(step, 2);
+    let mut random = Random::new(3);
+    let inputs = |plan: &Plan| -> Vec<Tensor> {
+        let input = |input: &plan::Port| {
+            let shape = input.shape.clone();
+            match (input.name.as_str(), input.dtype) {
+                ("learning_rate", _) => Tensor::scalar(0.01f32),
+                (_, DType::F32) => Tensor::from_fn(shape, |_| random.uniform(-1.0, 1.0)),
+                _ => Tensor::from_fn(shape, |_| random.below(1000) as i32),
+            }
+        };
+        plan.inputs.iter().map(input).collect()
+    };
+    let inputs = inputs(&step.plan);
+    (0..3).map(|_| session.run_tensors(&inputs).expect("the inputs fit")[0].to_f64()[0]).collect()
+}
+
+#[test]
+fn values_saved_in_half_precision_take_less_memory() {
+    let exact = step(DType::F32, None).expect("it compiles");
+    let want = losses(&exact);
+    for dtype in [DType::Bf16, DType::F16] {
+        let half = step(dtype, None).expect("it compiles");
+        let (least, most) = (half.plan.arena.size(), exact.plan.arena.size());
+        assert!(least.0 * 10 < most.0 * 8, "{dtype}: {least} is not much less than {most}");
+        for (got, want) in losses(&half).iter().zip(&want) {
+            assert!((got - want).abs() < 0.01 * want, "{dtype}: {got} is not {want}");
+        }
+    }
+}
+
+#[test]
+fn budget_of_a_step_is_kept_or_refused() {
+    let free = step(DType::F32, None).expect("it compiles").plan.arena.size();
+    match step(DType::F32, Some(Bytes(free.0 / 4))) {
+        Err(CompileError::Budget { budget, smallest }) => assert!(budget < smallest && smallest <= free),
+        Err(other) => panic!("{other}"),
+        Ok(step) => panic!("{} of {free}", step.plan.arena.size()),
+    }
+    let fits = step(DType::F32, Some(free)).expect("it fits");
+    assert_eq!(fits.plan.arena.size(), free);
+}
