@@ -23,8 +23,8 @@ fn classifier_of_steps([batch, steps, features, classes]: [usize; 4]) -> Trainab
     let mut graph = Graph::new("steps");
     let x = graph.add_input("data", DType::F32, Shape::from([batch, steps, features]));
     let weight = Tensor::from_fn(Shape::from([features, classes]), |_| random.uniform(-0.1, 0.1));
-    let weight = graph.add_weight("weight", weight.into());
-    let bias = graph.add_weight("bias", Tensor::full(Shape::from([classes]), 0.0f32).into());
+    let weight = graph.add_weight("weight", weight);
+    let bias = graph.add_weight("bias", Tensor::full(Shape::from([classes]), 0.0f32));
     let y = graph.add1(MatMul::default().into(), &[x, weight], Scope::new("product")).expect("the shapes fit");
     let y = graph.add1(Binary(Function::Add).into(), &[y, bias], Scope::new("bias")).expect("the shapes fit");
     graph.set_outputs(vec![("logits".into(), y)]);
@@ -72,7 +72,7 @@ fn classes_without_the_blank_are_refused() {
 
 /// A step of a convolutional network with 32 images of 96 x 96.
 fn step(dtype: DType, budget: Option<Bytes>) -> Result<Compiled, CompileError> {
-    let shapes = [("data".to_string(), Shape::from([32, 3, 96, 96]))];
+    let shapes = [("input".to_string(), Shape::from([32, 3, 96, 96]))];
     let request = Request { model: "squeezenet1_1".into(), shapes: shapes.into(), ..Request::default() };
     let model = load_trainable(&request).expect("it is in the zoo");
     let target = CpuTarget { dtype, ..CpuTarget::new() };
@@ -83,7 +83,7 @@ fn step(dtype: DType, budget: Option<Bytes>) -> Result<Compiled, CompileError> {
 fn losses(step: &Compiled) -> Vec<f64> {
     let mut session = open(step, 2);
     let mut random = Random::new(3);
-    let inputs = |plan: &Plan| -> Vec<Tensor> {
+    let mut inputs = |plan: &Plan| -> Vec<Tensor> {
         let input = |input: &plan::Port| {
             let shape = input.shape.clone();
             match (input.name.as_str(), input.dtype) {
