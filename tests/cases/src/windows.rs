@@ -18,7 +18,7 @@ pub fn convolutions() -> Vec<Case> {
         let depthwise = random.below(4) == 0;
         let (cin, cout) = match depthwise {
             true => {
-                let channels = pick(&mut random, &[1, 5, 16]);
+                let channels = pick(&mut random, &[1, 2, 3, 5, 16]);
                 (channels, channels * pick(&mut random, &[1, 1, 2]))
             }
             false => (groups * pick(&mut random, &[1, 3, 17, 40]), groups * pick(&mut random, &[1, 5, 12, 25])),
@@ -81,6 +81,14 @@ pub fn convolutions() -> Vec<Case> {
             let op = Conv { groups, ..Conv::square(stride, 1) };
             let name = format!("{groups} groups of {ins} to {outs} by {stride}");
             cases.push(with_weights(&name, op, &[2, groups * ins, 9, 13], &[&[groups * outs, ins, 3, 3]]));
+        }
+    }
+    // Depthwise convolutions of so few channels that other convolutions of them read row-major images.
+    for channels in 2..=4 {
+        for (side, stride) in [(3, 1), (5, 1), (5, 2)] {
+            let op = Conv { groups: channels, ..Conv::square(stride, side / 2) };
+            let name = format!("depthwise {side}x{side} of {channels} by {stride}");
+            cases.push(with_weights(&name, op, &[1, channels, 56, 56], &[&[channels, 1, side, side]]));
         }
     }
     // Several blocks of the inner dimension and of columns.

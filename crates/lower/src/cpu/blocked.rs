@@ -127,7 +127,7 @@ pub(super) fn data_gradient_kernels(
     let forward = window(out, x, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
     let epilogue = epilogue(&conv.epilogue);
-    let is_depthwise = groups == in_channels && groups == out_channels && 1 < groups;
+    let is_depthwise = is_depthwise(groups, x, out);
     let kernels: Vec<cpu::Kernel> = match forward.stride {
         [1, 1] => {
             let reach = |axis: usize| forward.dilation[axis] * (forward.kernel[axis] - 1);
@@ -263,7 +263,7 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     let epilogue = epilogue(&conv.epilogue);
     let stored = |value: ValueId| StorageType::of(graph.ty(value).dtype).ok_or("it is not of floats");
     let (operands, result) = (stored(node.inputs[0])?, stored(node.outputs[0])?);
-    if conv.groups == x[1] && weight[1] == 1 && out[1] == x[1] && 1 < x[1] {
+    if is_depthwise(conv.groups, x, out) {
         let (batch, channels, zero_point) = (x[0], x[1], conv.zero as u8);
         let kernel = cpu::DepthwiseBlocked { batch, channels, window, stored: operands, zero_point, result, epilogue };
         return match cpu::Kernel::from(kernel.clone()).sizes() {
@@ -287,6 +287,11 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
         result,
         epilogue,
     }))
+}
+
+/// Whether each channel of a convolution is convolved with a kernel of its own.
+fn is_depthwise(groups: usize, x: &Shape, out: &Shape) -> bool {
+    1 < groups && groups == x[1] && groups == out[1]
 }
 
 /// Weights `[out_channels, channels of a group, ..kernel]` as those of joined groups.
@@ -577,7 +582,7 @@ pub(super) fn reads_blocked(graph: &Graph, node: &Node, input: usize) -> bool {
     }
     if let Op::Conv(conv) = &node.op {
         return match input {
-            0 => STEM_CHANNELS < x.ty.shape[1],
+            0 => STEM_CHANNELS < x.ty.shape[1] || is_depthwise(conv.groups, &x.ty.shape, &out.shape),
             _ => conv.epilogue.residual && input + 1 == node.inputs.len(),
         };
     }
@@ -734,11 +739,14 @@ fn blocked_work(graph: &Graph, node: &Node, flops: u64, target: &CpuTarget) -> O
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
     if let Op::Conv(conv) = &node.op {
         return match conv_kernels(graph, node, conv, UNLIMITED, target).ok()?.swap_remove(0) {
-            ConvKernel::Depthwise(kernel) => fits(kernel.into()).then_some(flops / (FLOPS_BLOCKED / 4)),
+            ConvKernel::Depthwise(kernel) => {
+                let flops = padded_flops(flops, kernel.channels);
+                fits(kernel.into()).then_some(flops / (FLOPS_BLOCKED / 4))
+            }
             ConvKernel::Direct(kernel) => {
-                let real = kernel.out_channels.max(1) as u64;
                 let flops = flops.saturating_mul((conv.groups / kernel.groups) as u64);
-                fits(kernel.into()).then_some(flops / real * real.next_multiple_of(BLOCK as u64) / FLOPS_BLOCKED)
+                let flops = padded_flops(flops, kernel.out_channels);
+                fits(kernel.into()).then_some(flops / FLOPS_BLOCKED)
             }
             // Two to four times fewer multiplications, and transforms.
             ConvKernel::Winograd(kernel) => {
@@ -778,6 +786,11 @@ fn blocked_work(graph: &Graph, node: &Node, flops: u64, target: &CpuTarget) -> O
         return Some(0);
     }
     graph.blocked_op(node, BLOCK as u16).map(|_| 0)
+}
+
+/// The operations of blocks of channels that hold some padded ones.
+fn padded_flops(flops: u64, channels: usize) -> u64 {
+    flops / channels.max(1) as u64 * channels.next_multiple_of(BLOCK) as u64
 }
 
 /// How many products of a gradient are computed for each that is used, because groups are joined. Its operands are images.
