@@ -34,7 +34,7 @@ use crate::gemm::tile::{self, Init, KLoop, Loop, ROWS, Repeat, Row, Tile};
 use crate::gemm::weights::Weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::{LANES, Vector, with_vector};
-use crate::simd::{Isa, StorageType};
+use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, for_each_chunk};
 
@@ -677,14 +677,20 @@ fn store_run<V: Vector>(
     epilogue: &Epilogue,
     cells: &mut [f32],
 ) {
-    match residual {
-        None => cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell = sum + bias),
-        Some(None) => cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell = sum + *cell + bias),
-        Some(Some(residual)) => {
-            cells.iter_mut().zip(sums).zip(residual).for_each(|((cell, sum), item)| *cell = sum + item + bias);
+    let (limits, functions) = epilogue.limits_and_functions();
+    let [low, high] = limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);
+    let bias = V::splat(bias);
+    for (ix, cells) in cells.chunks_mut(LANES).enumerate() {
+        let at = ix * LANES..ix * LANES + cells.len();
+        let mut lanes = V::read_part(&sums[at.clone()], 0.0).add(bias);
+        match residual {
+            None => {}
+            Some(None) => lanes = lanes.add(V::read_part(cells, 0.0)),
+            Some(Some(items)) => lanes = lanes.add(V::read_part(&items[at], 0.0)),
         }
+        lanes.at_least(low).at_most(high).write_part(cells);
     }
-    epilogue.activate(V::ISA, cells);
+    functions.iter().for_each(|&function| math::apply(V::ISA, function, cells));
 }
 
 /// Sums of one channel, for groups whose channels do not fill a tile of the microkernel.

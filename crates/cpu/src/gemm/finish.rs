@@ -13,9 +13,6 @@ use crate::simd::storage::{Item, with_item, with_rounding};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, math};
 
-/// Average run of neighboring results from which on functions are applied to the output in place.
-const RUN_MIN: usize = 4;
-
 /// Computes a tile, whose results may have any type, and applies functions before they are rounded.
 ///
 /// # Safety
@@ -26,25 +23,16 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
         // SAFETY: the caller's promise.
         return unsafe { multiply_plain(isa, tile) };
     }
-    if 1 < tile.repeat.iterations {
-        // SAFETY: the caller's promise, for each iteration.
-        return unsafe { tile.iterations().for_each(|tile| multiply(isa, &tile, functions)) };
-    }
-    let runs = || tile.rows.chunk_by(|row, next| row.out + LANES == next.out);
-    // For single vectors the call of a function would cost more than its arithmetic. Accumulated sums are in the output
-    // already.
-    let in_place = matches!(tile.init, Init::Accumulate) || runs().count() * RUN_MIN <= tile.rows.len();
-    if is_plain && tile.result == StorageType::F32 && in_place {
+    if is_plain && tile.result == StorageType::F32 {
         // SAFETY: the caller's promise; the results belong to the tile.
         return unsafe {
             multiply_plain(isa, tile);
-            for run in runs() {
-                for vector in 0..tile.vectors {
-                    let start = tile.out.cast::<f32>().add(run[0].out + vector * tile.vector_stride);
-                    apply(isa, functions, std::slice::from_raw_parts_mut(start, run.len() * LANES));
-                }
-            }
+            tile.iterations().for_each(|tile| apply_in_place(isa, &tile, functions));
         };
+    }
+    if 1 < tile.repeat.iterations {
+        // SAFETY: the caller's promise, for each iteration.
+        return unsafe { tile.iterations().for_each(|tile| multiply(isa, &tile, functions)) };
     }
     let mut accumulators = Accumulators::new();
     if !is_plain {
@@ -148,8 +136,29 @@ pub(crate) unsafe fn finish_sums(
     }
 }
 
-fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
-    functions.iter().for_each(|&function| math::apply(isa, function, items));
+/// Applies functions to the `f32` results of a tile of one iteration.
+///
+/// # Safety
+/// As [`dispatch::multiply`]; the results were written.
+unsafe fn apply_in_place(isa: Isa, tile: &Tile, functions: &[Unary]) {
+    let mut starts = [0; 2 * STRIDED_ROWS_MAX];
+    let rows = tile.rows;
+    // The fewest runs: all rows of a vector, all vectors of a row, or single vectors.
+    let (count, length) = if rows.windows(2).all(|pair| pair[0].out + LANES == pair[1].out) {
+        (0..tile.vectors).for_each(|vector| starts[vector] = rows[0].out + vector * tile.vector_stride);
+        (tile.vectors, rows.len() * LANES)
+    } else if tile.vectors == 1 || tile.vector_stride == LANES {
+        starts.iter_mut().zip(rows).for_each(|(start, row)| *start = row.out);
+        (rows.len(), tile.vectors * LANES)
+    } else {
+        let vectors = (0..tile.vectors).flat_map(|vector| rows.iter().map(move |row| (vector, row.out)));
+        starts.iter_mut().zip(vectors).for_each(|(start, (vector, out))| *start = out + vector * tile.vector_stride);
+        (tile.vectors * rows.len(), LANES)
+    };
+    for &function in functions {
+        // SAFETY: the caller's promise: the results are the tile's, each once.
+        unsafe { math::apply_to_runs(isa, function, tile.out.cast(), &starts[..count], length) };
+    }
 }
 
 /// Called by [`finish_sums`] only, whose caller promises valid rows and written sums.
@@ -206,7 +215,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators
         if functions.is_empty() {
             continue;
         }
-        apply(V::ISA, functions, sums.as_flattened_mut());
+        functions.iter().for_each(|&function| math::apply(V::ISA, function, sums.as_flattened_mut()));
         for (sum, row) in sums.iter().zip(tile.rows) {
             // SAFETY: the results belong to the tile.
             unsafe { T::store(V::read(sum), tile.out.cast::<T>().add(place(row))) };

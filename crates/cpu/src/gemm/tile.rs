@@ -74,7 +74,7 @@ impl Loop {
 }
 
 /// The repeat count of a tile, and the step of each iteration: in words of `x` and the weights, and in elements of the
-/// output and the residual. No iteration writes an operand of a later one.
+/// output and the residual. No iteration writes an operand or a result of another one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repeat {
     pub(crate) iterations: usize,

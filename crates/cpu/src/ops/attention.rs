@@ -183,8 +183,10 @@ struct Group<'a> {
 
 /// State of the online softmax of a group's queries.
 struct Scores<'a> {
-    /// A row of `KEYS` per query: the block's scores, then their exponentials.
+    /// A row per query: the block's scores, then their exponentials.
     rows: &'a mut [f32],
+    /// Elements of a row: whole vectors, at most [`KEYS`].
+    pitch: usize,
     /// The largest score of each query so far.
     top: [f32; QUERIES],
     /// The sum of exponentials of each query so far.
@@ -227,8 +229,9 @@ impl Work<'_> {
         let key_count = width.min(DEPTH) * keys.min(KEYS).next_multiple_of(LANES);
         let value_count = if value_width % LANES == 0 { 0 } else { keys.min(KEYS) * STRIP };
         let room = key_cells.zeros(key_count.max(value_count));
-        let rows = score_cells.zeros(count * KEYS);
-        let mut scores = Scores { rows, top: [f32::NEG_INFINITY; QUERIES], sum: [0.0; QUERIES] };
+        let pitch = keys.min(KEYS).next_multiple_of(LANES).max(LANES);
+        let rows = score_cells.zeros(count * pitch);
+        let mut scores = Scores { rows, pitch, top: [f32::NEG_INFINITY; QUERIES], sum: [0.0; QUERIES] };
         for first in (0..keys.max(1)).step_by(KEYS) {
             let (block, scores) = (first..keys.min(first + KEYS), &mut scores);
             group.scores(block.clone(), room, scores);
@@ -256,7 +259,7 @@ impl Group<'_> {
         let (isa, width, columns) = (self.isa, self.kernel.width, block.len());
         let [q_stride, k_stride, _] = self.kernel.strides.map(|strides| if width == 0 { 0 } else { strides.token });
         let padded = columns.next_multiple_of(LANES);
-        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * KEYS });
+        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * scores.pitch });
         // With width 0 there is one empty part, whose products are 0.
         for first in (0..width.max(1)).step_by(DEPTH) {
             let depth = DEPTH.min(width - first);
@@ -282,7 +285,7 @@ impl Group<'_> {
                         weights: room[column.min(room.len())..].as_ptr().cast(),
                         weight_stride: padded,
                         result: StorageType::F32,
-                        out: scores.rows[panel.start * KEYS + column..].as_mut_ptr().cast(),
+                        out: scores.rows[panel.start * scores.pitch + column..].as_mut_ptr().cast(),
                         rows: &rows[..panel.len()],
                         vectors: STRIP.min(padded - column) / LANES,
                         vector_stride: LANES,
@@ -294,7 +297,7 @@ impl Group<'_> {
                         repeat: Repeat { iterations, x: 0, weights: STRIP, out: STRIP },
                     };
                     // SAFETY: queries have `width` elements (asserted), transposed keys have `depth` rows of `padded`,
-                    // and scores have a row of `KEYS` per query, which is at least `padded`.
+                    // and scores have a row of `pitch` per query, which is at least `padded`.
                     unsafe { dispatch::multiply(isa, &tile) };
                 }
             }
@@ -319,7 +322,7 @@ impl Group<'_> {
                 (weights, weight_stride) = (&*room, vectors * LANES);
             }
             let out_row = if whole { self.out_stride } else { STRIP };
-            let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * KEYS, out: row.wrapping_mul(out_row) });
+            let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * scores.pitch, out: row.wrapping_mul(out_row) });
             for panel in self.panels.clone() {
                 let mut accumulators = [[0.0; STRIP]; tile::ROWS];
                 if !whole && block.start != 0 {
@@ -331,7 +334,7 @@ impl Group<'_> {
                 let results = unsafe { self.out.start().add(self.out_start + panel.start * self.out_stride + column) };
                 let tile = Tile {
                     operands: StorageType::F32,
-                    x: scores.rows[panel.start * KEYS..].as_ptr().cast(),
+                    x: scores.rows[panel.start * scores.pitch..].as_ptr().cast(),
                     weights: weights.as_ptr().cast(),
                     weight_stride,
                     result: StorageType::F32,
@@ -364,22 +367,27 @@ impl Group<'_> {
 #[inline(always)]
 fn exponentials<V: Vector>(group: &mut Group<'_>, keys: Range<usize>, scores: &mut Scores<'_>) {
     let (scale, nothing) = (V::splat(group.kernel.scale), f32::NEG_INFINITY);
-    for (query, row) in scores.rows.chunks_exact_mut(KEYS).enumerate() {
-        let row = &mut row[..keys.len()];
+    let numbers: [f32; LANES] = from_fn(|lane| lane as f32);
+    let lane_numbers = V::read(&numbers);
+    for (query, row) in scores.rows.chunks_exact_mut(scores.pitch).enumerate() {
+        let row = &mut row[..keys.len().next_multiple_of(LANES)];
         let mut top = V::splat(nothing);
-        for (ix, cells) in row.chunks_mut(LANES).enumerate() {
-            let mut items = V::read_part(cells, 0.0).mul(scale);
+        for (ix, cells) in row.chunks_exact_mut(LANES).enumerate() {
+            let mut items = V::read(cells).mul(scale);
             if let Some((numbers, strides)) = group.mask {
                 let numbers = &numbers[query * strides.query + (keys.start + ix * LANES) * strides.key..];
                 let more = match strides.key {
                     0 => V::splat(numbers[0]),
-                    _ => V::read_part(&numbers[..cells.len()], 0.0),
+                    _ => V::read_part(numbers, 0.0),
                 };
                 items = items.add(more);
             }
-            items.write_part(cells);
             // Lanes after the last key get the score minus infinity.
-            let items = if cells.len() == LANES { items } else { V::read_part(cells, nothing) };
+            let rest = keys.len() - ix * LANES;
+            if rest < LANES {
+                items = lane_numbers.if_less(V::splat(rest as f32), items, V::splat(nothing));
+            }
+            items.write(cells);
             top = items.max(top);
         }
         let old_top = scores.top[query];
@@ -387,10 +395,10 @@ fn exponentials<V: Vector>(group: &mut Group<'_>, keys: Range<usize>, scores: &m
         // If all scores so far are minus infinity, any finite shift gives exponentials of 0.
         let shift = if new_top == nothing { 0.0 } else { new_top };
         let mut sum = V::zero();
-        for cells in row.chunks_mut(LANES) {
-            let power = math::exp_or_zero(V::read_part(cells, nothing).sub(V::splat(shift)));
+        for cells in row.chunks_exact_mut(LANES) {
+            let power = math::exp_or_zero(V::read(cells).sub(V::splat(shift)));
             sum = sum.add(power);
-            power.write_part(cells);
+            power.write(cells);
         }
         let shrink = math::exp_or_zero(V::splat(old_top - shift));
         scores.sum[query] = scores.sum[query] * shrink.to_array()[0] + sum.sum();

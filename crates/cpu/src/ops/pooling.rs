@@ -3,11 +3,13 @@
 //! Its lanes are pixels of a row, those of [`PoolBlocked`](super::pooling_blocked::PoolBlocked) channels of a block.
 //! They share no loop and stay two kernels.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
-use crate::simd::vector::{Vector, with_vector};
+use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
@@ -78,61 +80,173 @@ pub(crate) fn check_kind(kind: Pool2dKind) -> Result<(), InvalidKernel> {
     }
 }
 
+/// The input rows of a window that are in the input.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    /// The plane from the first of them on.
+    source: &'a [f32],
+    count: usize,
+}
+
+/// The arithmetic on a result for each cell of its window.
+trait Fold {
+    /// The result without cells.
+    const START: f32;
+
+    fn item(cell: f32, item: f32) -> f32;
+
+    fn lanes<V: Vector>(cells: V, items: V) -> V;
+}
+
+/// The largest cell; NaN if one is NaN.
+struct Largest;
+
+impl Fold for Largest {
+    const START: f32 = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn item(cell: f32, item: f32) -> f32 {
+        if item > cell || item.is_nan() { item } else { cell }
+    }
+
+    #[inline(always)]
+    fn lanes<V: Vector>(cells: V, items: V) -> V {
+        cells.max_or_nan(items)
+    }
+}
+
+struct Sum;
+
+impl Fold for Sum {
+    const START: f32 = 0.0;
+
+    #[inline(always)]
+    fn item(cell: f32, item: f32) -> f32 {
+        cell + item
+    }
+
+    #[inline(always)]
+    fn lanes<V: Vector>(cells: V, items: V) -> V {
+        cells.add(items)
+    }
+}
+
 /// Some output rows, from row `first` of all planes on. Compiled for an instruction set.
 #[inline(always)]
 fn run_rows<V: Vector>(kernel: &Pool2d, x: &[f32], first: usize, cells: &mut [f32]) {
-    match kernel.kind {
-        Pool2dKind::Max => {
-            kernel.fold_rows(
-                x,
-                first,
-                cells,
-                f32::NEG_INFINITY,
-                |cell, item| {
-                    if item > cell || item.is_nan() { item } else { cell }
-                },
-            )
-        }
-        _ => kernel.fold_rows(x, first, cells, 0.0, |cell, item| cell + item),
-    }
+    let interior = kernel.interior();
     if kernel.kind == Pool2dKind::Max {
-        return;
+        return kernel.fold_rows::<V, Largest>(x, first, cells, &interior);
     }
+    kernel.fold_rows::<V, Sum>(x, first, cells, &interior);
     let [height, width] = kernel.window.output;
     for (ix, row) in cells.chunks_exact_mut(width).enumerate() {
         let rows = kernel.counted(0, (first + ix) % height);
-        row.iter_mut().enumerate().for_each(|(ox, cell)| *cell /= (rows * kernel.counted(1, ox)) as f32);
+        for ox in (0..interior.start).chain(interior.end..width) {
+            row[ox] /= (rows * kernel.counted(1, ox)) as f32;
+        }
+        let count = (rows * kernel.window.kernel[1]) as f32;
+        row[interior.clone()].iter_mut().for_each(|cell| *cell /= count);
     }
 }
 
 impl Pool2d {
-    /// Folds the cells of each output's window that are in the input, tap by tap.
+    /// Output columns whose windows have all their columns in the input.
+    fn interior(&self) -> Range<usize> {
+        let window = &self.window;
+        let inside = (0..window.kernel[1]).map(|tap| window.inside(1, tap));
+        let all = inside.fold(0..window.output[1], |all, tap| all.start.max(tap.start)..all.end.min(tap.end));
+        all.start.min(all.end)..all.end
+    }
+
+    /// Folds the cells of each output's window that are in the input.
     #[inline(always)]
-    fn fold_rows(&self, x: &[f32], first: usize, cells: &mut [f32], start: f32, fold: impl Fn(f32, f32) -> f32 + Copy) {
+    fn fold_rows<V: Vector, F: Fold>(&self, x: &[f32], first: usize, cells: &mut [f32], interior: &Range<usize>) {
         let window = &self.window;
         let [height, width] = window.output;
+        let is_wide = window.stride[1] <= 2 && LANES <= interior.len();
         for (ix, row) in cells.chunks_exact_mut(width).enumerate() {
             let (plane, oy) = ((first + ix) / height, (first + ix) % height);
-            let source = &x[plane * window.input_plane()..][..window.input_plane()];
-            row.fill(start);
-            for ky in window.taps_inside(0, oy) {
-                let Some(iy) = window.source(0, oy, ky) else { continue };
-                let source = &source[iy * window.input[1]..][..window.input[1]];
-                if width == 1 {
-                    // All cells belong to one output, as in global pooling.
-                    let taps = window.taps_inside(1, 0);
-                    let Some(ix) = window.source(1, 0, taps.start).filter(|_| !taps.is_empty()) else { continue };
-                    row[0] = fold_one(&source[ix..], taps.len(), window.dilation[1], row[0], start, fold);
+            let source = &x[plane * window.input_plane()..];
+            if !is_wide {
+                self.fold_by_taps::<F>(source, oy, row);
+                continue;
+            }
+            let taps = window.taps_inside(0, oy);
+            let top = (oy * window.stride[0] + taps.start * window.dilation[0]).saturating_sub(window.pad[0]);
+            let rows = Rows { source: source.get(top * window.input[1]..).unwrap_or_default(), count: taps.len() };
+            for ox in (0..interior.start).chain(interior.end..width) {
+                row[ox] = self.fold_window::<F>(rows, ox);
+            }
+            // The last vector overlaps the one in front of it.
+            for ox in interior.clone().step_by(LANES) {
+                let ox = ox.min(interior.end - LANES);
+                self.fold_vector::<V, F>(rows, ox).write(&mut row[ox..]);
+            }
+        }
+    }
+
+    /// Sixteen neighboring outputs of the interior. Columns have a stride of 1 or 2.
+    #[inline(always)]
+    fn fold_vector<V: Vector, F: Fold>(&self, rows: Rows, ox: usize) -> V {
+        let window = &self.window;
+        let start = ox * window.stride[1] - window.pad[1];
+        let (pitch, taps, dilation) = (window.dilation[0] * window.input[1], window.kernel[1], window.dilation[1]);
+        let mut lanes = V::splat(F::START);
+        for ky in 0..rows.count {
+            let source = &rows.source[ky * pitch + start..];
+            for kx in 0..taps {
+                let source = &source[kx * dilation..];
+                let items = match window.stride[1] {
+                    1 => V::read(source),
+                    // The last of 32 elements is not used and may be missing.
+                    _ => V::read(source).evens(V::read_part(&source[LANES..], 0.0)),
+                };
+                lanes = F::lanes(lanes, items);
+            }
+        }
+        lanes
+    }
+
+    /// One output.
+    #[inline(always)]
+    fn fold_window<F: Fold>(&self, rows: Rows, ox: usize) -> f32 {
+        let window = &self.window;
+        let taps = window.taps_inside(1, ox);
+        let start = (ox * window.stride[1] + taps.start * window.dilation[1]).saturating_sub(window.pad[1]);
+        let mut cell = F::START;
+        for ky in 0..rows.count {
+            let row = ky * window.dilation[0] * window.input[1] + start;
+            for kx in 0..taps.len() {
+                cell = F::item(cell, rows.source[row + kx * window.dilation[1]]);
+            }
+        }
+        cell
+    }
+
+    /// A row of outputs, tap by tap.
+    #[inline(always)]
+    fn fold_by_taps<F: Fold>(&self, source: &[f32], oy: usize, row: &mut [f32]) {
+        let window = &self.window;
+        row.fill(F::START);
+        for ky in window.taps_inside(0, oy) {
+            let Some(iy) = window.source(0, oy, ky) else { continue };
+            let source = &source[iy * window.input[1]..][..window.input[1]];
+            if row.len() == 1 {
+                // All cells belong to one output, as in global pooling.
+                let taps = window.taps_inside(1, 0);
+                let Some(ix) = window.source(1, 0, taps.start).filter(|_| !taps.is_empty()) else { continue };
+                row[0] = fold_one::<F>(&source[ix..], taps.len(), window.dilation[1], row[0]);
+                continue;
+            }
+            for kx in 0..window.kernel[1] {
+                let inside = window.inside(1, kx);
+                if inside.is_empty() {
                     continue;
                 }
-                for kx in 0..window.kernel[1] {
-                    let inside = window.inside(1, kx);
-                    if inside.is_empty() {
-                        continue;
-                    }
-                    let ix = inside.start * window.stride[1] + kx * window.dilation[1] - window.pad[1];
-                    fold_taps(&mut row[inside], &source[ix..], window.stride[1], fold);
-                }
+                let ix = inside.start * window.stride[1] + kx * window.dilation[1] - window.pad[1];
+                let items = source[ix..].iter().step_by(window.stride[1]);
+                row[inside].iter_mut().zip(items).for_each(|(cell, &item)| *cell = F::item(*cell, item));
             }
         }
     }
@@ -151,52 +265,19 @@ impl Pool2d {
     }
 }
 
-/// Folds one tap of neighboring outputs: items at a stride.
-#[inline(always)]
-fn fold_taps(row: &mut [f32], items: &[f32], stride: usize, fold: impl Fn(f32, f32) -> f32) {
-    match stride {
-        1 => {
-            for (cell, &item) in row.iter_mut().zip(items) {
-                *cell = fold(*cell, item);
-            }
-        }
-        2 => {
-            // The last output has no cell behind its own.
-            let (last, row) = row.split_last_mut().expect("a tap has outputs");
-            let at = 2 * row.len();
-            for (cell, &[item, _]) in row.iter_mut().zip(items.as_chunks().0) {
-                *cell = fold(*cell, item);
-            }
-            *last = fold(*last, items[at]);
-        }
-        _ => {
-            for (cell, &item) in row.iter_mut().zip(items.iter().step_by(stride)) {
-                *cell = fold(*cell, item);
-            }
-        }
-    }
-}
-
 /// Folds items at a distance into one result.
 #[inline(always)]
-fn fold_one(
-    items: &[f32],
-    count: usize,
-    distance: usize,
-    begin: f32,
-    start: f32,
-    fold: impl Fn(f32, f32) -> f32 + Copy,
-) -> f32 {
+fn fold_one<F: Fold>(items: &[f32], count: usize, distance: usize, begin: f32) -> f32 {
     if distance != 1 || count < PARTIAL {
-        return items.iter().step_by(distance).take(count).fold(begin, |sum, &item| fold(sum, item));
+        return items.iter().step_by(distance).take(count).fold(begin, |sum, &item| F::item(sum, item));
     }
-    let mut partial = [start; PARTIAL];
+    let mut partial = [F::START; PARTIAL];
     let (whole, rest) = items[..count].as_chunks::<PARTIAL>();
     for items in whole {
         for (part, &item) in partial.iter_mut().zip(items) {
-            *part = fold(*part, item);
+            *part = F::item(*part, item);
         }
     }
-    let begin = partial.into_iter().fold(begin, fold);
-    rest.iter().fold(begin, |sum, &item| fold(sum, item))
+    let begin = partial.into_iter().fold(begin, F::item);
+    rest.iter().fold(begin, |sum, &item| F::item(sum, item))
 }

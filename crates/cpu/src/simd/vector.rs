@@ -79,8 +79,14 @@ pub(crate) trait Vector: Copy {
     /// `self * 2^power` for integral powers from -150 to 129, rounded once or twice.
     fn scale(self, power: Self) -> Self;
 
+    /// `2^n` for `self = n + 1.5 * 2^23` and integers `n` from -126 to 127; infinite for 128.
+    fn power_of_two(self) -> Self;
+
     /// Interleaves the lanes of both: first their lower halves, then their upper halves.
     fn zip(self, other: Self) -> [Self; 2];
+
+    /// The even lanes of both: first those of `self`.
+    fn evens(self, other: Self) -> Self;
 
     /// Transposes: lane `i` of vector `j` becomes lane `j` of vector `i`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
@@ -421,6 +427,18 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    fn evens(self, other: Self) -> Self {
+        let half = LANES / 2;
+        let lane = |lane: usize| if lane < half { self.0[2 * lane] } else { other.0[2 * (lane - half)] };
+        Portable(std::array::from_fn(lane))
+    }
+
+    #[inline(always)]
+    fn power_of_two(self) -> Self {
+        Portable(self.0.map(|lane| f32::from_bits((lane.to_bits() << 23).wrapping_add(127 << 23))))
+    }
+
+    #[inline(always)]
     fn zip(self, other: Self) -> [Self; 2] {
         let (a, b) = (self.0, other.0);
         let half = |first: usize| {
@@ -512,6 +530,9 @@ mod tests {
         let rows = std::array::from_fn(|row| V::splat(100.0 * row as f32).add(a));
         out.extend(V::transpose(rows).map(V::to_array));
         out.extend(a.zip(b).map(V::to_array));
+        out.push(a.evens(b).to_array());
+        let rounded = |n: f32| V::splat(n + 12_582_912.0);
+        out.extend([-126.0, -1.0, 0.0, 127.0, 128.0].map(|n| rounded(n).power_of_two().to_array()));
         out.extend([-150.0, -126.0, -3.0, 0.0, 127.0, 129.0].map(|power| a.scale(V::splat(power)).to_array()));
         out.push([a.sum(); LANES]);
         out.push([a.abs().largest(); LANES]);

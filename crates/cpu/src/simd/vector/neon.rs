@@ -229,6 +229,22 @@ impl Vector for Neon {
     }
 
     #[inline(always)]
+    fn evens(self, other: Self) -> Self {
+        // SAFETY: NEON is available.
+        let quarter = |of: [float32x4_t; 4], ix: usize| unsafe { vuzp1q_f32(of[2 * ix], of[2 * ix + 1]) };
+        Neon([quarter(self.0, 0), quarter(self.0, 1), quarter(other.0, 0), quarter(other.0, 1)])
+    }
+
+    #[inline(always)]
+    fn power_of_two(self) -> Self {
+        // SAFETY: NEON is available.
+        self.each(self, |rounded, _| unsafe {
+            let power = vshlq_n_s32::<23>(vreinterpretq_s32_f32(rounded));
+            vreinterpretq_f32_s32(vaddq_s32(power, vdupq_n_s32(127 << 23)))
+        })
+    }
+
+    #[inline(always)]
     fn zip(self, other: Self) -> [Self; 2] {
         // SAFETY: NEON is available.
         let turns = |ix: usize| unsafe { [vzip1q_f32(self.0[ix], other.0[ix]), vzip2q_f32(self.0[ix], other.0[ix])] };

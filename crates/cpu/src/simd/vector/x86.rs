@@ -228,6 +228,24 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
+    fn evens(self, other: Self) -> Self {
+        // SAFETY: this ISA's instructions are available.
+        unsafe {
+            let lanes = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            Avx512(_mm512_permutex2var_ps(self.0, lanes, other.0))
+        }
+    }
+
+    #[inline(always)]
+    fn power_of_two(self) -> Self {
+        // SAFETY: this ISA's instructions are available.
+        Avx512(unsafe {
+            let power = _mm512_slli_epi32::<23>(_mm512_castps_si512(self.0));
+            _mm512_castsi512_ps(_mm512_add_epi32(power, _mm512_set1_epi32(127 << 23)))
+        })
+    }
+
+    #[inline(always)]
     fn zip(self, other: Self) -> [Self; 2] {
         // SAFETY: this ISA's instructions are available.
         unsafe {
@@ -396,6 +414,17 @@ unsafe fn exact(power: __m256i) -> __m256 {
     // SAFETY: the caller guarantees AVX2.
     unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(power, _mm256_set1_epi32(127)))) }
 }
+
+/// Masks of the first lanes: from element `16 - n` on, `n` are set.
+static MASKS: [i32; 2 * LANES] = {
+    let mut masks = [0; 2 * LANES];
+    let mut lane = 0;
+    while lane < LANES {
+        masks[lane] = -1;
+        lane += 1;
+    }
+    masks
+};
 
 impl Avx2 {
     #[inline(always)]
@@ -656,6 +685,71 @@ impl Vector for Avx2 {
     fn scale(self, power: Self) -> Self {
         // SAFETY: this ISA's instructions are available.
         Avx2(unsafe { [scaled(self.0[0], power.0[0]), scaled(self.0[1], power.0[1])] })
+    }
+
+    #[inline(always)]
+    fn evens(self, other: Self) -> Self {
+        // SAFETY: this ISA's instructions are available. Shuffles work within 128-bit halves, so the quarters are permuted.
+        let half = |of: [__m256; 2]| unsafe {
+            let quarters = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(of[0], of[1]));
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(quarters))
+        };
+        Avx2([half(self.0), half(other.0)])
+    }
+
+    #[inline(always)]
+    fn read_part(from: &[f32], rest: f32) -> Self {
+        if let Some(from) = from.first_chunk::<LANES>() {
+            return Self::read(from);
+        }
+        // SAFETY: this ISA's instructions are available; lanes behind the slice are not read.
+        unsafe {
+            let masks = MASKS.as_ptr().add(LANES - from.len());
+            let half = |first: usize| {
+                let mask = _mm256_loadu_si256(masks.add(first).cast());
+                let items = _mm256_maskload_ps(from.as_ptr().wrapping_add(first), mask);
+                _mm256_blendv_ps(_mm256_set1_ps(rest), items, _mm256_castsi256_ps(mask))
+            };
+            Avx2([half(0), half(LANES / 2)])
+        }
+    }
+
+    #[inline(always)]
+    fn write_part(self, to: &mut [f32]) {
+        if let Some(to) = to.first_chunk_mut::<LANES>() {
+            return self.write(to);
+        }
+        // Masked stores are slow on AMD's processors: halves, quarters and so on, as the length has them.
+        let (mut at, count) = (to.as_mut_ptr(), to.len());
+        let [mut half, other] = self.0;
+        // SAFETY: this ISA's instructions are available; the stores write `count` elements in all.
+        unsafe {
+            if count & 8 != 0 {
+                _mm256_storeu_ps(at, half);
+                (at, half) = (at.add(8), other);
+            }
+            let mut quarter = _mm256_castps256_ps128(half);
+            if count & 4 != 0 {
+                _mm_storeu_ps(at, quarter);
+                (at, quarter) = (at.add(4), _mm256_extractf128_ps::<1>(half));
+            }
+            if count & 2 != 0 {
+                _mm_storel_pd(at.cast(), _mm_castps_pd(quarter));
+                (at, quarter) = (at.add(2), _mm_movehl_ps(quarter, quarter));
+            }
+            if count & 1 != 0 {
+                _mm_store_ss(at, quarter);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn power_of_two(self) -> Self {
+        // SAFETY: this ISA's instructions are available.
+        self.each(self, |rounded, _| unsafe {
+            let power = _mm256_slli_epi32::<23>(_mm256_castps_si256(rounded));
+            _mm256_castsi256_ps(_mm256_add_epi32(power, _mm256_set1_epi32(127 << 23)))
+        })
     }
 
     #[inline(always)]
