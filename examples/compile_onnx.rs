@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let external = path.parent().map(onnx::Directory);
     let external = external.as_ref().map(|directory| directory as &dyn onnx::ExternalData);
     let model = prestow::load_onnx(&bytes, external, &onnx::Options { batch, ..onnx::Options::default() })?;
-    let compiled = prestow::compile(model, &CpuTarget::new(), None)?;
+    let compiled = prestow::compile(model, &CpuTarget::new(), prestow::Goal::default())?;
     let plan = &compiled.plan;
     println!(
         "{}: {} steps, arena {}, weights {}",

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(path) => prestow::open_executable(Path::new(&path), 2)?,
         None => {
             let model = prestow::load(&Request { model: "lenet".into(), ..Request::default() })?;
-            prestow::open(prestow::compile(model, &CpuTarget::new(), None)?, 2)?
+            prestow::open(prestow::compile(model, &CpuTarget::new(), prestow::Goal::default())?, 2)?
         }
     };
     let report = prestow::report(session.plan());

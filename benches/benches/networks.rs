@@ -15,7 +15,10 @@ fn networks(criterion: &mut Criterion) {
     for name in NETWORKS {
         let request = Request { model: name.into(), ..Request::default() };
         let model = load(&request).expect("the zoo has it");
-        let compile = || compiler::compile(model.clone(), &CpuTarget::new(), None, |_, _| {}).expect("it compiles");
+        let compile = || {
+            compiler::compile(model.clone(), &CpuTarget::new(), compiler::Goal::default(), |_, _| {})
+                .expect("it compiles")
+        };
         criterion.bench_function(&format!("compile/{name}"), |bencher| bencher.iter(|| black_box(compile())));
 
         let compiled = compile();

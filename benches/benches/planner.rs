@@ -1,4 +1,4 @@
-//! The planner compared with others: `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...]` prints tables
+//! The planner compared with others: `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...|generated]` prints tables
 //! in Markdown.
 //!
 //! Heights do not depend on the machine; times do. They are CPU seconds if the system reports them. With
@@ -6,13 +6,19 @@
 //!
 //! `families` takes options: `count=10000,100000`, `seeds=201..210`, and words of a family's name, as in
 //! `families rectangle count=10000 seeds=201..210`.
+//!
+//! `generated` compares generated networks with a naive plan, worst first; it takes `seeds=` and names of families too.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use arena::{Aim, Buffer, Lifetime, Limits, Placement, Problem, check, csv, place};
+use cases::naive::naive_arena;
+use cases::networks::{Family as NetworkFamily, Scale};
 use compiler::source::{Request, load, models};
+use compiler::{Goal, Model, Optimize};
 use lower::cpu::CpuTarget;
 use types::{Bytes, Proof, Random, Role};
 
@@ -26,6 +32,9 @@ fn main() {
     }
     if is_asked("families") {
         families(&words);
+    }
+    if is_asked("generated") {
+        generated(&words);
     }
     if is_asked("networks") {
         let names: Vec<&str> = models().iter().map(|model| model.name).collect();
@@ -163,16 +172,28 @@ const FAMILIES: [Family; 6] = [
     ("every magnitude", every_magnitude),
 ];
 
-/// Generated problems of all families and sizes, or of the requested ones.
-fn families(words: &[String]) {
-    let list = |key: &str| words.iter().find_map(|word| word.strip_prefix(key));
-    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|error| panic!("`{text}`: {error}"));
-    let counts = list("count=").map(|text| text.split(',').map(|count| number(count) as usize).collect());
-    let counts: Vec<usize> = counts.unwrap_or(vec![100, 1_000, 10_000, 100_000, 1_000_000]);
-    let seeds = list("seeds=").map(|text| {
+/// The text of a word `key=text`.
+fn option<'a>(words: &'a [String], key: &str) -> Option<&'a str> {
+    words.iter().find_map(|word| word.strip_prefix(key))
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|error| panic!("`{text}`: {error}"))
+}
+
+/// The seeds of `seeds=first..last`.
+fn seeds(words: &[String]) -> Option<RangeInclusive<u64>> {
+    option(words, "seeds=").map(|text| {
         let (first, last) = text.split_once("..").unwrap_or((text, text));
         number(first)..=number(last)
-    });
+    })
+}
+
+/// Generated problems of all families and sizes, or of the requested ones.
+fn families(words: &[String]) {
+    let counts = option(words, "count=").map(|text| text.split(',').map(|count| number(count) as usize).collect());
+    let counts: Vec<usize> = counts.unwrap_or(vec![100, 1_000, 10_000, 100_000, 1_000_000]);
+    let seeds = seeds(words);
     let is_named = |name: &str| words.iter().any(|word| name.contains(word.as_str()));
     let is_any_named = FAMILIES.iter().any(|(name, _)| is_named(name));
     println!("| problem | buffers | lower bound | height | gap | state | s |");
@@ -295,6 +316,39 @@ fn few_long(count: usize, seed: u64) -> Problem {
     Problem { buffers: (0..count).map(|_| one()).collect(), capacity: None }
 }
 
+/// The goals that plans of generated networks are compared for; the last one decides their order.
+const GOALS: [Optimize; 3] = [Optimize::Time, Optimize::Balanced, Optimize::Memory];
+
+/// Generated networks, compiled, and their naive plans; the largest ratio first.
+fn generated(words: &[String]) {
+    let is_named = |family: &NetworkFamily| words.iter().any(|word| word == family.name());
+    let is_any_named = NetworkFamily::ALL.iter().any(is_named);
+    let mut rows = Vec::new();
+    for family in NetworkFamily::ALL.into_iter().filter(|family| !is_any_named || is_named(family)) {
+        for seed in seeds(words).unwrap_or(1..=4) {
+            let graph = family.network(seed, Scale::Full);
+            let (name, naive) = (graph.name.clone(), naive_arena(&graph));
+            let plans = GOALS.map(|goal| {
+                let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+                let compile = || compiler::compile(model, &CpuTarget::new(), goal.into(), |_, _| {});
+                let (compiled, seconds) = timed(compile);
+                (compiled.expect("it compiles").plan, seconds)
+            });
+            let of_naive = plans[GOALS.len() - 1].0.arena.size().0 as f64 / naive as f64;
+            rows.push((of_naive, name, naive, plans));
+        }
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    println!("| network | naive | time, of naive | balanced | memory | memory compiled in s |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for (_, name, naive, plans) in rows {
+        let of_naive = plans.each_ref().map(|(plan, _)| plan.arena.size().0 as f64 / naive as f64);
+        let [time, balanced, memory] = of_naive.map(|ratio| format!("{ratio:.3}"));
+        println!("| {name} | {naive} | {time} | {balanced} | {memory} | {:.2} |", plans[GOALS.len() - 1].1);
+    }
+    println!();
+}
+
 /// Reads MXNet's plans by name and batch.
 fn mxnet(file: &str) -> impl Fn(&str, usize) -> Option<u64> {
     let table = std::fs::read_to_string(path_of(file)).expect("it is there");
@@ -321,7 +375,8 @@ fn networks(names: &[&str]) {
         for batch in [1, 32] {
             let request = Request { model: name.into(), batch: Some(batch), ..Request::default() };
             let model = load(&request).expect("the zoo has it");
-            let plan = compiler::compile(model, &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan;
+            let plan =
+                compiler::compile(model, &CpuTarget::new(), Goal::default(), |_, _| {}).expect("it compiles").plan;
             let problem = plan.problem();
             let (placement, seconds) = placed(&problem, Limits::default());
             let height = placement.height().0;

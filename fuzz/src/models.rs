@@ -35,7 +35,7 @@ impl Choices<'_> {
 
 pub(crate) fn compile(graph: Graph) -> Option<Compiled> {
     let model = Model { graph, preprocess: None, labels: Vec::new() };
-    compiler::compile(model, &CpuTarget::new(), None, |_, _| {}).ok()
+    compiler::compile(model, &CpuTarget::new(), compiler::Goal::default(), |_, _| {}).ok()
 }
 
 /// Cases without state, of small values.

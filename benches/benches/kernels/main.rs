@@ -111,7 +111,7 @@ fn measure(
     found: &mut Vec<Found>,
 ) -> Result<usize, String> {
     let inputs = inputs(&model.graph);
-    let compiled = compiler::compile(model, &CpuTarget::new(), None, |_, _| {});
+    let compiled = compiler::compile(model, &CpuTarget::new(), compiler::Goal::default(), |_, _| {});
     let compiled = compiled.map_err(|error| format!("{name}: {error}"))?;
     let plan = Arc::new(compiled.plan);
     let host = Host { threads: options.threads };

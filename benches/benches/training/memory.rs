@@ -85,7 +85,7 @@ fn planned(network: &str) -> Result<Own, String> {
         accumulate: 1,
         freeze: Vec::new(),
     };
-    let compiled = compiler::compile_training(model, &recipe, &CpuTarget::new(), None, |_, _| {});
+    let compiled = compiler::compile_training(model, &recipe, &CpuTarget::new(), compiler::Goal::default(), |_, _| {});
     let [step, _] = compiled.map_err(|error| error.to_string())?;
     let planned = Report::new(&step.plan).planned;
     let most = |left_out: &[&str]| most(&planned.timeline, left_out);

@@ -8,7 +8,7 @@
 use ir::{Graph, NodeId, Target};
 use lower::Selection;
 use passes::stripes::{self, Tiling};
-use passes::{MemoryModel, Stage};
+use passes::{MemoryModel, Prices, Stage};
 use types::{Bytes, EntityId};
 
 use crate::{CompileError, Compiled, finish, schedule};
@@ -46,21 +46,26 @@ pub(crate) enum Cuts {
     Nothing,
 }
 
-/// The fastest plan found for a graph that fits `budget`. `unlimited` is the size of its arena without a budget, which
-/// exceeds `budget`.
+/// Nodes whose live bytes are estimated while regions are chosen, at most: some seconds. The search then ends with the best
+/// that it has found.
+const WORK: u64 = 400_000;
+/// Limits for the estimate that are tried at most.
+const ATTEMPTS: u32 = 16;
+
+/// The fastest plan found for a graph that fits `budget`. `unlimited` is the size of its arena without a budget, `smallest`
+/// the least without stripes; both exceed `budget`.
 pub(crate) fn within(
     graph: &Graph,
     target: &dyn Target,
     cuts: Cuts,
     budget: Bytes,
-    unlimited: Bytes,
+    [unlimited, mut smallest]: [Bytes; 2],
 ) -> Result<Compiled, CompileError> {
-    let mut smallest = unlimited;
     // Returns the plan, or the bytes by which it exceeds the budget.
     let mut attempt = |choice: Option<&Tiling>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
         let regions = choice.map(|choice| &choice.regions[..]).unwrap_or_default();
         let striped = stripes::split(graph, regions).expect("chosen from this graph");
-        let striped = passes::run_stage(striped, Stage::Layout, target, |_, _| {})?;
+        let striped = passes::run_stage(striped, Stage::Layout, target, &Prices::default(), |_, _| {})?;
         let striped = schedule(&striped, target, Bytes::ZERO, |_, _| {})?;
         // A kernel may use the estimated slack below the limit.
         let memory = MemoryModel { alignment: target.alignment(), workspaces: striped.selection.workspaces() };
@@ -93,15 +98,17 @@ pub(crate) fn within(
             }
         };
     }
-    let mut aim = budget.0;
-    while let Some(choice) = stripes::choose(graph, Some(aim), target) {
+    let (mut aim, mut work) = (budget.0, WORK);
+    for number in 0..ATTEMPTS {
+        let Some(choice) = stripes::choose(graph, Some(aim), target, &mut work) else { break };
         match attempt(Some(&choice), aim)? {
             Ok(compiled) => return Ok(compiled),
-            Err(over) => aim = aim.saturating_sub(over.0.max(aim / 64).max(1)),
+            // Larger steps as attempts are used up.
+            Err(over) => aim = aim.saturating_sub(over.0.max(aim * u64::from(number + 1) / 64).max(1)),
         }
     }
     // The estimate may also be too high: try the choice with the smallest estimate.
-    if let Some(choice) = stripes::choose(graph, None, target)
+    if let Some(choice) = stripes::choose(graph, None, target, &mut WORK.clone())
         && let Ok(compiled) = attempt(Some(&choice), 0)?
     {
         return Ok(compiled);

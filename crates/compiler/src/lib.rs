@@ -4,6 +4,8 @@
 //! load / build -> verify -> passes -> layouts -> schedule -> lower -> place -> check -> image
 //! ```
 //!
+//! `search` chooses layouts, kernels and order together, for a [`Goal`].
+//!
 //! [`load()`](source::load) reads a model from the zoo or a file. [`compile`] runs the other stages, once for each batch.
 //! [`compile_training`] compiles a step of training and its evaluation. [`Program::join`] combines several plans; [`write_executable`] appends the result to a runner. The same input gives
 //! the same bytes.
@@ -11,6 +13,7 @@
 mod budget;
 mod executable;
 pub mod gpu;
+mod search;
 pub mod source;
 mod training;
 mod tune_cache;
@@ -19,7 +22,7 @@ use arena::{Aim, Limits};
 use ir::{Graph, Node, Op, Target, UNLIMITED};
 use lower::cpu::{CpuTarget, Layer};
 use lower::{Lowered, Selection};
-use passes::{MemoryModel, Ordered, Stage};
+use passes::{MemoryModel, Ordered, Prices, Stage};
 use plan::{Arena, Plan, PlanError};
 use types::{Bytes, Certificate, DType, Preprocess};
 
@@ -82,31 +85,55 @@ pub enum CompileError {
 /// The placer's work limit, in its own units: far more than networks need, but bounded for hard cases.
 const PLACE_LIMITS: Limits = Limits { work: 30_000_000, aim: Aim::Least };
 
-/// Compiles a model for a target: the fastest plan, within a budget for the arena if one is given. `watch` receives the
-/// original graph and the graph after each pass.
+/// The quantity that a plan minimizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Optimize {
+    /// The least time.
+    Time,
+    /// The fewest bytes of the arena in at most 2 % more than the least modelled time.
+    #[default]
+    Balanced,
+    /// The fewest bytes of the arena.
+    Memory,
+}
+
+/// The quantity that a plan minimizes, and the limit of its arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Goal {
+    /// The quantity to minimize.
+    pub optimize: Optimize,
+    /// The largest arena: of the plans that fit, the fastest one.
+    pub budget: Option<Bytes>,
+}
+
+impl Goal {
+    /// This goal with a limit for the arena.
+    pub fn within(budget: Bytes) -> Goal {
+        Goal { budget: Some(budget), ..Goal::default() }
+    }
+}
+
+impl From<Optimize> for Goal {
+    fn from(optimize: Optimize) -> Goal {
+        Goal { optimize, budget: None }
+    }
+}
+
+/// Compiles a model for a target and a goal. `watch` receives the original graph and the graph after each pass.
 ///
 /// # Errors
 /// The target does not support the model, its memory cannot be placed, or no plan fits the budget.
 pub fn compile(
     model: Model,
     target: &dyn Target,
-    budget: Option<Bytes>,
+    goal: Goal,
     mut watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
     let graph = passes::run(model.graph, &mut watch)?;
-    let graph = passes::run_stage(graph, Stage::Precision, target, &mut watch)?;
-    let laid_out = passes::run_stage(graph.clone(), Stage::Layout, target, &mut watch)?;
-    let scheduled = schedule(&laid_out, target, UNLIMITED, &mut watch)?;
-    let mut compiled = finish(&scheduled, target, &scheduled.selection)?;
-    if let Some(split_k) = scheduled.selection.with_slack(&scheduled.graph, target)? {
-        // The slack is only an estimate: keep the split-K plan only if the placed arena did not grow.
-        let with_split_k = finish(&scheduled, target, &split_k)?;
-        if with_split_k.plan.arena.size() <= compiled.plan.arena.size() {
-            compiled = with_split_k;
-        }
-    }
-    if let Some(budget) = budget
+    let graph = passes::run_stage(graph, Stage::Precision, target, &Prices::default(), &mut watch)?;
+    let search::Best { mut compiled, unlimited } = search::best(&graph, target, goal, &mut watch)?;
+    if let Some(budget) = goal.budget
         && budget < compiled.plan.arena.size()
     {
         if has_int8_windows(&graph) {
@@ -118,7 +145,7 @@ pub fn compile(
             if target.precision().is_half() || !graph.states().is_empty() { Cuts::Nothing } else { Cuts::Stripes };
         // The stripes are cut before layouts are chosen: a stripe has layouts of its own.
         let plain = schedule(&graph, target, UNLIMITED, |_, _| {})?;
-        compiled = budget::within(&plain.graph, target, cuts, budget, compiled.plan.arena.size())?;
+        compiled = budget::within(&plain.graph, target, cuts, budget, [unlimited, compiled.plan.arena.size()])?;
     }
     // The counts of the original model: passes fold weights and remove multiply-adds, stripes compute halos twice.
     let plan = &mut compiled.plan;
@@ -144,6 +171,7 @@ pub fn tunable(graph: Graph, target: &CpuTarget) -> Result<Vec<Layer>, CompileEr
 }
 
 /// A graph in its order of execution, with its kernels.
+#[derive(Clone)]
 struct Scheduled {
     graph: Graph,
     selection: Selection,

@@ -3,12 +3,11 @@
 use ir::{Graph, Target};
 use passes::training::{Recipe, TrainingGraphs, build};
 use plan::{Phase, Training};
-use types::Bytes;
 
 use crate::source::TrainableModel;
-use crate::{CompileError, Compiled, Model, Program, compile};
+use crate::{CompileError, Compiled, Goal, Model, Program, compile};
 
-/// Compiles the step of a training, and the evaluation of its weights. A budget is for the arena of the step.
+/// Compiles the step of a training, and the evaluation of its weights. The goal's budget is for the arena of the step.
 ///
 /// # Errors
 /// The model cannot be trained as asked; else as [`compile`].
@@ -16,7 +15,7 @@ pub fn compile_training(
     model: TrainableModel,
     recipe: &Recipe,
     target: &dyn Target,
-    budget: Option<Bytes>,
+    goal: Goal,
     mut watch: impl FnMut(&'static str, &Graph),
 ) -> Result<[Compiled; 2], CompileError> {
     let TrainableModel { trainable, preprocess, labels } = model;
@@ -33,8 +32,8 @@ pub fn compile_training(
         accumulate: u32::try_from(recipe.accumulate.max(1)).unwrap_or(u32::MAX),
     };
     let model = |graph| Model { graph, preprocess: preprocess.clone(), labels: labels.clone() };
-    let mut step = compile(model(step), target, budget, &mut watch)?;
-    let mut evaluation = compile(model(evaluation), target, None, |_, _| {})?;
+    let mut step = compile(model(step), target, goal, &mut watch)?;
+    let mut evaluation = compile(model(evaluation), target, goal.optimize.into(), |_, _| {})?;
     // The evaluation has the layers of the step, whose count of parameters is the model's.
     evaluation.plan.parameters = step.plan.parameters;
     step.plan.phase = Phase::Training(training.clone());

@@ -39,6 +39,7 @@ mod simd;
 mod table;
 mod threads;
 
+pub use conv::ConvUnbuffered;
 pub use conv::inverted_bottleneck::{Front, InvertedBottleneck};
 pub use conv::row_major::Conv;
 pub use conv::transpose::ConvTranspose;

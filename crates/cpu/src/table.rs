@@ -124,4 +124,5 @@ kernels! {
     PoolWithPositions,
     Ctc,
     CtcGradient,
+    ConvUnbuffered,
 }

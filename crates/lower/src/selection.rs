@@ -110,17 +110,31 @@ impl Selection {
         Ok(extended)
     }
 
+    /// The modelled time of all kernels, in the unit of the target's costs.
+    pub fn time(&self) -> u64 {
+        self.nodes.values().flatten().map(|candidate| candidate.cost).fold(0, u64::saturating_add)
+    }
+
     /// The peak of live bytes, workspaces included, in the order of the graph's nodes.
     ///
     /// # Errors
     /// The target has no kernel for the copy that updates a state.
     pub fn peak(&self, graph: &Graph, target: &dyn Target) -> Result<Bytes, LowerError> {
+        Ok(Bytes(self.live_bytes(graph, target)?.into_iter().max().unwrap_or(0)))
+    }
+
+    /// By node, in the order of the graph, the bytes that are live while it runs, workspaces included. The copies that update
+    /// states come behind them.
+    ///
+    /// # Errors
+    /// The target has no kernel for the copy that updates a state.
+    pub fn live_bytes(&self, graph: &Graph, target: &dyn Target) -> Result<Vec<u64>, LowerError> {
         let (graph, selection) = &state::with_copies(graph, target, self)?;
         let alignment = target.alignment();
         let live = live_bytes(graph, &Liveness::of(graph), &selection.alias_sets(graph), alignment);
         let workspaces = selection.workspaces();
         let workspaces = workspaces.values().map(|workspace| workspace.align_up(alignment).0);
-        Ok(Bytes(live.into_iter().zip(workspaces.chain([0])).map(|(live, own)| live + own).max().unwrap_or(0)))
+        Ok(live.into_iter().zip(workspaces.chain([0])).map(|(live, own)| live + own).collect())
     }
 
     /// Which values share bytes with these kernels.

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use types::{Layout, Map, Scope};
 
 use crate::max_flow::{ENDLESS, Flow, SINK, SOURCE};
+use crate::price::relayout_scope;
 
 /// The costs of layouts, as one number for each choice. Only their relations matter.
 struct LayoutCosts {
@@ -193,7 +194,7 @@ impl Writer<'_> {
 }
 
 fn relayout(context: &mut Rewrite, value: ValueId, scope: &Scope, layout: Layout) -> ValueId {
-    let twin = context.add(Relayout {}, &[value], &scope.child("relayout")).expect("it takes anything");
+    let twin = context.add(Relayout {}, &[value], &relayout_scope(scope)).expect("it takes anything");
     context.new.value_mut(twin).layout = layout;
     twin
 }

@@ -29,6 +29,7 @@ mod layout;
 mod max_flow;
 pub mod order;
 mod patterns;
+mod price;
 mod quantize;
 mod recompute;
 mod schedule;
@@ -50,6 +51,7 @@ pub use layout::assign_layouts;
 pub use patterns::activations::match_activations;
 pub use patterns::attention::match_attention;
 pub use patterns::layer_norm::match_layer_norm;
+pub use price::{Priced, Prices};
 pub use quantize::{lower_quantized, match_qdq};
 pub use recompute::recompute;
 pub use schedule::{Counted, MemoryModel, Ordered, Scheduled, live_bytes, schedule, tasks};
@@ -153,7 +155,7 @@ pub fn run(graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<
     Ok(graph)
 }
 
-/// Runs the passes of a stage that query the target.
+/// Runs the passes of a stage that query the target, where bytes have a price.
 ///
 /// # Errors
 /// The first graph that does not verify.
@@ -161,11 +163,12 @@ pub fn run_stage(
     mut graph: Graph,
     stage: Stage,
     target: &dyn Target,
+    prices: &Prices,
     mut watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Graph, PassError> {
     for pass in PIPELINE.iter().filter(|pass| pass.stage == stage) {
         if let Run::Target(run) = pass.run {
-            graph = checked(pass.name, run(&graph, target), &mut watch)?;
+            graph = checked(pass.name, run(&graph, &Priced::new(target, prices, &graph)), &mut watch)?;
         }
     }
     Ok(graph)

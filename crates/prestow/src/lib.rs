@@ -7,7 +7,7 @@
 //! use prestow::{CpuTarget, Request, Tensor};
 //!
 //! let model = prestow::load(&Request { model: "lenet".into(), ..Request::default() })?;
-//! let compiled = prestow::compile(model, &CpuTarget::new(), None)?;
+//! let compiled = prestow::compile(model, &CpuTarget::new(), Goal::default())?;
 //! println!("arena {}, weights {}", compiled.plan.arena.size(), compiled.plan.constants_size);
 //!
 //! let input = Tensor::from_fn(compiled.plan.inputs[0].shape.clone(), |ix| (ix % 255) as f32 / 255.0);
@@ -43,7 +43,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use compiler::source::{Request, SourceError, WeightSpec, load, load_mxnet, load_onnx};
-pub use compiler::{CompileError, Compiled, Model, Program, write_executable};
+pub use compiler::{CompileError, Compiled, Goal, Model, Optimize, Program, write_executable};
 pub use load::{mxnet, onnx};
 pub use lower::Target;
 pub use lower::cpu::CpuTarget;
@@ -66,12 +66,12 @@ pub enum ExecutableError {
     Session(#[from] RunError),
 }
 
-/// Compiles a model for a target: the fastest plan, with an arena of at most `budget` if given.
+/// Compiles a model for a target and a goal: time, memory or both, and a limit for the arena.
 ///
 /// # Errors
 /// An operator without a kernel for the target; a budget that no plan fits.
-pub fn compile(model: Model, target: &dyn Target, budget: Option<Bytes>) -> Result<Compiled, CompileError> {
-    compiler::compile(model, target, budget, |_, _| {})
+pub fn compile(model: Model, target: &dyn Target, goal: Goal) -> Result<Compiled, CompileError> {
+    compiler::compile(model, target, goal, |_, _| {})
 }
 
 /// Opens a compiled model on this machine's processor: reserves its arena and starts `threads` threads.
@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn compiled(model: Model) -> Compiled {
-        compile(model, &CpuTarget::new(), None).expect("lenet compiles")
+        compile(model, &CpuTarget::new(), Goal::default()).expect("lenet compiles")
     }
 
     fn first_output(session: &mut Session) -> Vec<f32> {

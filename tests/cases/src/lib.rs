@@ -4,7 +4,8 @@
 //! [`all`] returns the cases of all kinds: [`pointwise`], [`bytes`], [`windows`], [`reductions`], [`moves`],
 //! [`products`], [`transformers`], [`recurrent`], [`training`]. With few exceptions, extents are small, odd, and around the sizes
 //! into which kernels divide work: tiles of 64 and 128, stages of 16 and 32 terms, blocks of 256 threads. [`forms`]
-//! converts a case to half precision or its constants to TF32; [`judge`] defines the allowed differences. This crate
+//! converts a case to half precision or its constants to TF32; [`judge`] defines the allowed differences. [`networks`]
+//! generates whole networks, and [`naive`] the memory plan that their arenas are compared with. This crate
 //! runs no kernel: the definition is `ir::evaluate`.
 
 #[cfg(test)]
@@ -15,6 +16,8 @@ pub mod forms;
 mod gradients;
 pub mod judge;
 pub mod moves;
+pub mod naive;
+pub mod networks;
 pub mod pointwise;
 pub mod products;
 pub mod recurrent;

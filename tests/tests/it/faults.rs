@@ -254,7 +254,8 @@ fn child_with_failing_allocations() {
             };
             let model = compiler::source::load(&request).expect("the model is valid");
             let target = lower::cpu::CpuTarget::new();
-            let compiled = compiler::compile(model, &target, None, |_, _| {}).expect("it compiles");
+            let compiled =
+                compiler::compile(model, &target, compiler::Goal::default(), |_, _| {}).expect("it compiles");
             let mut file = Vec::new();
             plan::image::write(&mut file, b"runner", &[compiled.plan], &compiled.constants)
                 .expect("memory is writable");

@@ -2,7 +2,7 @@
 //! networks and photographs against `f32`.
 
 use cases::judge::{inputs, step};
-use compiler::{Compiled, Model, compile};
+use compiler::{Compiled, Goal, Model, compile};
 use ir::{Graph, evaluate};
 use lower::cpu::CpuTarget;
 use types::{DType, Tensor};
@@ -17,7 +17,7 @@ pub(crate) const HALVES: [DType; 2] = [DType::F16, DType::Bf16];
 fn compiled(graph: Graph, dtype: DType) -> (Graph, Compiled) {
     let (mut rounded, target) = (graph.clone(), CpuTarget { dtype, ..CpuTarget::new() });
     let model = Model { graph, preprocess: None, labels: Vec::new() };
-    let compiled = compile(model, &target, None, |pass, graph| {
+    let compiled = compile(model, &target, Goal::default(), |pass, graph| {
         if pass == "convert_to_half" {
             rounded = graph.clone();
         }

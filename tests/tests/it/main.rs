@@ -8,6 +8,7 @@ mod cuda;
 mod damaged_images;
 mod executables;
 mod faults;
+mod generated;
 mod gpu;
 mod half_precision;
 mod hostile;

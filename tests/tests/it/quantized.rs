@@ -1,7 +1,7 @@
 //! Quantized models: files from ONNX Runtime's quantizer against results of ONNX Runtime; random graphs against their
 //! definition, before and after matching of int8 products.
 
-use compiler::{CompileError, Compiled, Model, compile};
+use compiler::{CompileError, Compiled, Goal, Model, compile};
 use ir::ops::{Binary, Cast, Concat, Conv, Epilogue, MatMul, Pool, PoolKind, Reduce, ReduceKind, Reshape, Unary};
 use ir::{Graph, Op, ValueId, evaluate};
 use load::onnx;
@@ -16,7 +16,7 @@ use crate::support::{difference, open, root, try_open};
 fn compiled(graph: Graph) -> (Graph, Compiled) {
     let mut found = graph.clone();
     let model = Model { graph, preprocess: None, labels: Vec::new() };
-    let compiled = compile(model, &CpuTarget::new(), None, |pass, graph| {
+    let compiled = compile(model, &CpuTarget::new(), Goal::default(), |pass, graph| {
         if pass == "lower_quantized" {
             found = graph.clone();
         }
@@ -255,10 +255,10 @@ fn dynamically_quantized_operands_use_int8_products() {
 #[test]
 fn budget_below_the_int8_minimum_is_refused() {
     let model = || Model { graph: network(1, DType::U8), preprocess: None, labels: Vec::new() };
-    let arena = compile(model(), &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan.arena.size();
-    assert!(compile(model(), &CpuTarget::new(), Some(arena), |_, _| {}).is_ok());
+    let arena = compile(model(), &CpuTarget::new(), Goal::default(), |_, _| {}).expect("it compiles").plan.arena.size();
+    assert!(compile(model(), &CpuTarget::new(), Goal::within(arena), |_, _| {}).is_ok());
     let less = Bytes(arena.0 / 2);
-    let error = compile(model(), &CpuTarget::new(), Some(less), |_, _| {}).map(|_| ()).unwrap_err();
+    let error = compile(model(), &CpuTarget::new(), Goal::within(less), |_, _| {}).map(|_| ()).unwrap_err();
     assert_eq!(error, CompileError::Budget { budget: less, smallest: arena });
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use compiler::{Compiled, Model, compile};
+use compiler::{Compiled, Goal, Model, compile};
 use ir::Graph;
 use lower::cpu::CpuTarget;
 use runtime::heap::CountingAllocator;
@@ -48,12 +48,12 @@ pub(crate) fn effort() -> usize {
 
 /// Compiles a graph for this machine's processor.
 pub(crate) fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
-    compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), None, |_, _| {})
+    compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), Goal::default(), |_, _| {})
 }
 
 /// Compiles a graph for this machine's processor with an arena budget.
 pub(crate) fn compiled_within(graph: Graph, budget: Bytes) -> Result<Compiled, compiler::CompileError> {
-    compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), Some(budget), |_, _| {})
+    compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), Goal::within(budget), |_, _| {})
 }
 
 /// Opens a compiled model.

@@ -31,7 +31,8 @@ fn step_of_symbol(optimizer: &str) -> [compiler::Compiled; 2] {
     let optimizer: Optimizer = optimizer.parse().expect("an optimizer");
     let recipe = Recipe { loss: "softmax_cross_entropy".parse().ok(), optimizer, ..Recipe::default() };
     let model = load_trainable(&request).expect("the symbol is in the repository");
-    compile_training(model, &recipe, &CpuTarget::new(), None, |_, _| {}).expect("the step compiles")
+    compile_training(model, &recipe, &CpuTarget::new(), compiler::Goal::default(), |_, _| {})
+        .expect("the step compiles")
 }
 
 #[test]

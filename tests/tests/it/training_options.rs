@@ -36,7 +36,8 @@ fn sequences_of_labels_are_learned_without_an_alignment() {
     let [batch, steps, features, classes] = [4, 12, 8, 5];
     let model = classifier_of_steps([batch, steps, features, classes]);
     let recipe = recipe("ctc:labels=4", "adam:lr=0.05");
-    let [step, _] = compile_training(model, &recipe, &CpuTarget::new(), None, |_, _| {}).expect("it compiles");
+    let [step, _] =
+        compile_training(model, &recipe, &CpuTarget::new(), compiler::Goal::default(), |_, _| {}).expect("it compiles");
     let mut random = Random::new(2);
     let x = Tensor::from_fn(Shape::from([batch, steps, features]), |_| random.uniform(-1.0, 1.0));
     // The last two sequences have padding.
@@ -63,7 +64,8 @@ fn sequences_of_labels_are_learned_without_an_alignment() {
 fn classes_without_the_blank_are_refused() {
     let compiled = |loss: &str| {
         let model = classifier_of_steps([2, 4, 3, 5]);
-        compile_training(model, &recipe(loss, "sgd"), &CpuTarget::new(), None, |_, _| {}).map(|_| ())
+        compile_training(model, &recipe(loss, "sgd"), &CpuTarget::new(), compiler::Goal::default(), |_, _| {})
+            .map(|_| ())
     };
     let error = compiled("ctc:blank=5").expect_err("there are five classes").to_string();
     assert!(error.contains("blank must be one of 5 classes, got 5"), "{error}");
@@ -76,7 +78,14 @@ fn step(dtype: DType, budget: Option<Bytes>) -> Result<Compiled, CompileError> {
     let request = Request { model: "squeezenet1_1".into(), shapes: shapes.into(), ..Request::default() };
     let model = load_trainable(&request).expect("it is in the zoo");
     let target = CpuTarget { dtype, ..CpuTarget::new() };
-    compile_training(model, &recipe("softmax_cross_entropy", "sgd"), &target, budget, |_, _| {}).map(|[step, _]| step)
+    compile_training(
+        model,
+        &recipe("softmax_cross_entropy", "sgd"),
+        &target,
+        compiler::Goal { budget, ..compiler::Goal::default() },
+        |_, _| {},
+    )
+    .map(|[step, _]| step)
 }
 
 /// The losses of three steps on one batch.

@@ -169,8 +169,8 @@ impl Reference {
         let (name, batch) = (task.name.clone(), task.batch);
         let model = load(settings, task)?;
         let graph = model.graph.clone();
-        let compiled =
-            compiler::compile(model, &CpuTarget::new(), None, |_, _| {}).map_err(|error| error.to_string())?;
+        let compiled = compiler::compile(model, &CpuTarget::new(), compiler::Goal::default(), |_, _| {})
+            .map_err(|error| error.to_string())?;
         let inputs = inputs(&compiled.plan);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut host = open(&compiled, &Host { threads })?;
@@ -228,7 +228,8 @@ fn compiled(targets: &Targets, task: &Task) -> Result<Compiled, String> {
     let mut compiler = targets.compiler(task.precision)?;
     let model = load(targets.settings, task)?;
     let planned = |compiler: &GpuCompiler, model: Model| {
-        compiler::compile(model, &compiler.target, None, |_, _| {}).map_err(|error| error.to_string())
+        compiler::compile(model, &compiler.target, compiler::Goal::default(), |_, _| {})
+            .map_err(|error| error.to_string())
     };
     let mut compiled = planned(&compiler, model.clone())?;
     if let Some(Tune { seconds, cache }) = &targets.settings.tune {

@@ -154,7 +154,7 @@ fn has(graph: &Graph, dtype: DType) -> bool {
 pub(crate) fn compile(graph: &Graph, target: &CudaTarget) -> (Graph, Result<Compiled, String>) {
     let mut rounded = graph.clone();
     let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
-    let compiled = compiler::compile(model, target, None, |pass, graph| {
+    let compiled = compiler::compile(model, target, compiler::Goal::default(), |pass, graph| {
         if pass == "convert_to_half" {
             rounded = graph.clone();
         }

@@ -8,6 +8,7 @@ pub(crate) mod geometry;
 pub(crate) mod inverted_bottleneck;
 pub(crate) mod row_major;
 pub(crate) mod transpose;
+pub(crate) mod unbuffered;
 pub(crate) mod weight_gradient;
 pub(crate) mod winograd;
 
@@ -16,4 +17,5 @@ pub use self::depthwise_gradient::{DepthwiseDataGradient, DepthwiseWeightGradien
 pub use self::direct::{ConvAlgorithm, ConvBlocked, ImageLayout};
 pub use self::dynamic::{ConvDataGradient, DynamicConv, PackedConv, WeightOrder, joined_groups};
 pub use self::geometry::Window;
+pub use self::unbuffered::ConvUnbuffered;
 pub use self::weight_gradient::{ConvWeightGradient, WeightGradientRows};

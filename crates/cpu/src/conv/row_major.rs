@@ -253,7 +253,7 @@ impl Conv {
         let fit = |elements: usize| (elements / row).saturating_sub(more_rows).clamp(1, output[0].max(1));
         let most = match ins < CHANNELS_COPIED {
             true => fit(self.workspace_max),
-            false => fit(COPY).max(fit(self.workspace_max).min(STAGED.div_ceil(pitch.max(1)))),
+            false => fit(COPY.min(self.workspace_max)).max(fit(self.workspace_max).min(STAGED.div_ceil(pitch.max(1)))),
         };
         let (mut groups, mut images, mut rows) = (1, 1, output[0]);
         if output[0] <= most {

@@ -2,13 +2,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, BatchNormGradient, BatchNormTraining, Chain, ChannelSum, Conv,
-    ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvTranspose, ConvWeightGradient, Copy, Ctc, CtcGradient,
-    DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv, Elementwise, ElementwiseFn,
-    Epilogue, Fill, Front, Gather, HeadStrides, ImageLayout, Instruction, InvertedBottleneck, Kernel, KernelKind,
-    LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, PackedConv, Planes, Pool,
-    Pool2d, Pool2dKind, PoolBlocked, PoolGradient, PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn,
-    Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType,
-    Update, WeightGradientRows, WeightOrder, Weights, Window, Winograd,
+    ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvTranspose, ConvUnbuffered, ConvWeightGradient, Copy, Ctc,
+    CtcGradient, DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv, Elementwise,
+    ElementwiseFn, Epilogue, Fill, Front, Gather, HeadStrides, ImageLayout, Instruction, InvertedBottleneck, Kernel,
+    KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, PackedConv,
+    Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient, PoolWithPositions, Recurrent, RecurrentGradient,
+    Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax, SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyGradient, StorageType, Update, WeightGradientRows, WeightOrder, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -241,6 +241,16 @@ fn kernel(random: &mut Random) -> Kernel {
             weights: weights(random),
             epilogue: epilogue(random),
             workspace_max: pick(random, &[0, 1, 100, Conv::WORKSPACE_MAX, usize::MAX]),
+        }
+        .into(),
+        KernelKind::ConvUnbuffered => ConvUnbuffered {
+            batch: small(random),
+            in_channels: number(random),
+            out_channels: number(random),
+            groups: pick(random, &[1, 1, 1, 2, 3, 0]),
+            window: window(random),
+            transposed: random.below(2) == 0,
+            epilogue: epilogue(random),
         }
         .into(),
         KernelKind::ConvTranspose => ConvTranspose {

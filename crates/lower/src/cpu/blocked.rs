@@ -2,7 +2,7 @@
 
 use cpu::{ConvAlgorithm, ImageLayout, PackedConv, Pool2dKind, StorageType, WeightOrder, Window, joined_groups};
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind, Reduce, ReduceKind};
-use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMITED, ValueId, Work};
+use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, Query, TensorType, UNLIMITED, ValueId, Work};
 use types::{Bytes, DType, Layout, Shape};
 
 use super::select::{around, call, epilogue, packed, packed_bytes, suffix};
@@ -10,7 +10,7 @@ use super::training::{
     is_channel_sum, pool_gradient_kernel, pool_with_positions_kernel, weight_gradient_kernel, works_on_blocks,
     writes_blocked,
 };
-use super::windows::{label, rows_columns, window};
+use super::windows::{RowMajorConv, label, rows_columns, window};
 use super::{Algorithm, CpuTarget, Layer};
 use crate::NodeView;
 
@@ -107,6 +107,26 @@ fn by_algorithm(direct: &cpu::ConvBlocked, is_dynamic: bool, workspace: Bytes, t
         }
     });
     kernels.collect()
+}
+
+/// The kernels of a convolution, and those of them that can also work in a quarter of their workspace.
+pub(super) fn conv_choices(
+    graph: &Graph,
+    node: &Node,
+    conv: &Conv,
+    workspace: Bytes,
+    target: &CpuTarget,
+) -> Result<Vec<ConvKernel>, String> {
+    let mut kernels = conv_kernels(graph, node, conv, workspace, target)?;
+    let smaller = |kernel: &ConvKernel| {
+        let ConvKernel::Winograd(kernel) = kernel else { return None };
+        let whole = ConvKernel::Winograd(kernel.clone()).workspace()?;
+        let part = ConvKernel::Winograd(cpu::Winograd { workspace_max: (whole.0 / 16) as usize, ..kernel.clone() });
+        (part.workspace()? < whole).then_some(part)
+    };
+    let smaller: Vec<ConvKernel> = kernels.iter().filter_map(smaller).collect();
+    kernels.extend(smaller);
+    Ok(kernels)
 }
 
 /// The kernels of a data gradient, a transposed convolution by run-time weights, best first.
@@ -479,6 +499,16 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
 }
 
 impl ConvKernel {
+    /// `None` if the kernel is not valid.
+    fn workspace(&self) -> Option<Bytes> {
+        let kernel: cpu::Kernel = match self.clone() {
+            ConvKernel::Depthwise(kernel) => kernel.into(),
+            ConvKernel::Direct(kernel) => kernel.into(),
+            ConvKernel::Winograd(kernel) => kernel.into(),
+        };
+        Some(Bytes(kernel.sizes().ok()?.workspace))
+    }
+
     fn window(&self) -> &Window {
         match self {
             ConvKernel::Depthwise(kernel) => &kernel.window,
@@ -652,16 +682,27 @@ const BYTES: u64 = 40;
 /// Weights come from memory, with every run again.
 const BYTES_WEIGHTS: u64 = 20;
 const BYTES_RELAYOUT: u64 = 20;
+/// A kernel that works in little workspace, row by row or a few tiles at a time, takes longer by one part in this many.
+const LITTLE_WORKSPACE: u64 = 8;
+/// How many times as long a convolution without workspace takes, and how many times that with a stride.
+const UNBUFFERED: u64 = 5;
+const LANES_EMPTY: u64 = 4;
 /// The overhead of a step, in nanoseconds.
 const STEP: u64 = 1000;
 /// Times are in picoseconds.
 const PER_NANOSECOND: u64 = 1000;
 
-/// The candidate for a node whose result has a layout.
-pub(super) fn candidates_in(graph: &Graph, id: NodeId, layout: Layout, target: &CpuTarget) -> Vec<Candidate> {
+/// The candidates for a node whose result has a layout, the fastest first.
+pub(super) fn candidates_in(
+    graph: &Graph,
+    id: NodeId,
+    layout: Layout,
+    query: &Query,
+    target: &CpuTarget,
+) -> Vec<Candidate> {
     let node = graph.node(id);
-    let candidate = |cost| {
-        let mut candidate = Candidate { cost, ..Candidate::given(graph, id) };
+    let candidate = |(cost, workspace)| {
+        let mut candidate = Candidate { cost, workspace, ..Candidate::given(graph, id) };
         let of = |blocked: bool| if layout == LAYOUT && blocked { LAYOUT } else { Layout::RowMajor };
         candidate.result.layout = of(writes_blocked(graph, node, 0));
         for (ix, further) in candidate.further.iter_mut().enumerate() {
@@ -672,16 +713,21 @@ pub(super) fn candidates_in(graph: &Graph, id: NodeId, layout: Layout, target: &
         }
         candidate
     };
-    time(graph, node, layout, target).map(candidate).into_iter().collect()
+    costs(graph, id, layout, query, target).into_iter().map(candidate).collect()
 }
 
-/// The modelled time of a node whose result has a layout; `None` without a kernel for it.
-fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarget) -> Option<u64> {
+/// The modelled time and the workspace of each kernel for a node whose result has a layout, the fastest first. The
+/// workspace of ops other than convolutions is not modelled. Empty without a kernel.
+pub(super) fn costs(graph: &Graph, id: NodeId, layout: Layout, query: &Query, target: &CpuTarget) -> Vec<(u64, Bytes)> {
+    let node = graph.node(id);
     let blocked = match layout {
         Layout::RowMajor => false,
         LAYOUT => true,
-        _ => return None,
+        _ => return Vec::new(),
     };
+    if let Op::Relayout(_) = &node.op {
+        return vec![(relayout_time(graph, node.inputs[0]), Bytes::ZERO)];
+    }
     let bytes = |value: ValueId, layout: Layout| {
         let value = graph.value(value);
         if value.tensor().is_some() { 0 } else { layout.size(&value.ty.shape, value.ty.dtype).0 }
@@ -694,15 +740,46 @@ fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarget) -> Optio
         false => 0,
     };
     let mut values = node.inputs.iter().chain(&node.outputs);
-    let (work, possible) = if blocked {
-        let work = blocked_work(graph, node, flops, target)?;
-        (work, values.all(|&value| StorageType::of(graph.ty(value).dtype).is_some()))
+    let (works, possible) = if blocked {
+        let possible = values.all(|&value| StorageType::of(graph.ty(value).dtype).is_some());
+        (blocked_works(graph, node, flops, query, target), possible)
     } else {
         // Windows write half precision and int8 only to blocked layouts.
         let slides = matches!(node.op, Op::Conv(_) | Op::Pool(_));
-        (row_major_work(graph, node, flops), !slides || values.all(|&value| graph.ty(value).dtype == DType::F32))
+        let possible = !slides || values.all(|&value| graph.ty(value).dtype == DType::F32);
+        (row_major_works(graph, id, flops, query), possible)
     };
-    possible.then_some(work.max(moved / BYTES) + packing)
+    // Measured choices come first whatever the model says: no kernel behind one costs less.
+    let mut least = 0;
+    let cost = |(work, workspace): (u64, Bytes)| {
+        least = least.max(work.max(moved / BYTES) + packing);
+        (least, workspace)
+    };
+    if possible { works.into_iter().map(cost).collect() } else { Vec::new() }
+}
+
+/// The time of the arithmetic of each kernel on row-major values, in picoseconds, and the kernel's workspace.
+fn row_major_works(graph: &Graph, id: NodeId, flops: u64, query: &Query) -> Vec<(u64, Bytes)> {
+    let (node, view) = (graph.node(id), NodeView::new(graph, id, query));
+    let work = row_major_work(graph, node, flops);
+    let kernels = if let Op::Conv(conv) = &node.op {
+        super::windows::conv_kernels(&view, conv)
+    } else if let Op::ConvTranspose(conv) = &node.op {
+        super::windows::conv_transpose_kernels(&view, conv)
+    } else {
+        return vec![(work, Bytes::ZERO)];
+    };
+    let strides = |kernel: &cpu::ConvUnbuffered| kernel.window.stride[1] as u64;
+    let time = |(number, kernel): (u64, &RowMajorConv)| {
+        let work = match kernel {
+            RowMajorConv::Conv(_) | RowMajorConv::Transpose(_) => work.saturating_add(work / LITTLE_WORKSPACE * number),
+            // Sums are loaded and stored for each product, and strides leave lanes empty.
+            RowMajorConv::Unbuffered(kernel) => work.saturating_mul(UNBUFFERED * strides(kernel).min(LANES_EMPTY)),
+        };
+        (work, kernel.workspace())
+    };
+    // A node without such a kernel still has a time, for comparisons of layouts.
+    kernels.map_or_else(|_| vec![(work, Bytes::ZERO)], |kernels| (0..).zip(&kernels).map(time).collect())
 }
 
 /// The time of a node's arithmetic on row-major values, in picoseconds.
@@ -734,25 +811,40 @@ fn grouped_flops(channels: u64, plane: u64) -> u64 {
     (share.saturating_mul(plane) / plane.saturating_add(half_plane)).max(FLOPS_SLOW)
 }
 
-/// The time of a node's arithmetic on blocked values, in picoseconds; `None` without a kernel.
-fn blocked_work(graph: &Graph, node: &Node, flops: u64, target: &CpuTarget) -> Option<u64> {
-    let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
-    if let Op::Conv(conv) = &node.op {
-        return match conv_kernels(graph, node, conv, UNLIMITED, target).ok()?.swap_remove(0) {
-            ConvKernel::Depthwise(kernel) => {
-                let flops = padded_flops(flops, kernel.channels);
-                fits(kernel.into()).then_some(flops / (FLOPS_BLOCKED / 4))
-            }
+/// The time of the arithmetic of each kernel on blocked values, in picoseconds, and the kernel's workspace. Empty without a
+/// kernel.
+fn blocked_works(graph: &Graph, node: &Node, flops: u64, query: &Query, target: &CpuTarget) -> Vec<(u64, Bytes)> {
+    let Op::Conv(conv) = &node.op else {
+        return blocked_work(graph, node, flops, target).map(|work| (work, Bytes::ZERO)).into_iter().collect();
+    };
+    let work = |kernel: ConvKernel| {
+        let workspace = kernel.workspace()?;
+        let work = match &kernel {
+            ConvKernel::Depthwise(kernel) => padded_flops(flops, kernel.channels) / (FLOPS_BLOCKED / 4),
             ConvKernel::Direct(kernel) => {
                 let flops = flops.saturating_mul((conv.groups / kernel.groups) as u64);
-                let flops = padded_flops(flops, kernel.out_channels);
-                fits(kernel.into()).then_some(flops / FLOPS_BLOCKED)
+                padded_flops(flops, kernel.out_channels) / FLOPS_BLOCKED
             }
             // Two to four times fewer multiplications, and transforms.
             ConvKernel::Winograd(kernel) => {
-                fits(kernel.into()).then_some(flops.saturating_mul(conv.groups as u64) / (2 * FLOPS_BLOCKED))
+                let work = flops.saturating_mul(conv.groups as u64) / (2 * FLOPS_BLOCKED);
+                work + if kernel.workspace_max < cpu::Winograd::WORKSPACE_MAX { work / LITTLE_WORKSPACE } else { 0 }
             }
         };
+        Some((work, workspace))
+    };
+    let kernels = conv_choices(graph, node, conv, query.workspace, target).unwrap_or_default();
+    let works: Vec<Option<(u64, Bytes)>> = kernels.into_iter().map(work).collect();
+    // The first one must be valid.
+    works.into_iter().map_while(|work| work).collect()
+}
+
+/// The time of a node's arithmetic on blocked values, in picoseconds; `None` without a kernel. Convolutions have several:
+/// [`blocked_works`].
+fn blocked_work(graph: &Graph, node: &Node, flops: u64, target: &CpuTarget) -> Option<u64> {
+    let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
+    if let Op::ConvChain(_) = &node.op {
+        return Some(flops / FLOPS_BLOCKED);
     }
     if let Op::ConvTranspose(conv) = &node.op {
         return match data_gradient_kernels(graph, node, conv, UNLIMITED, target).ok()?.swap_remove(0) {

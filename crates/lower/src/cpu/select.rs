@@ -59,7 +59,7 @@ pub(super) fn select(node: &NodeView, target: &CpuTarget) -> Result<Vec<Vec<Call
     if let Op::Conv(conv) = &*node.op
         && node.is_blocked()
     {
-        let kernels = blocked::conv_kernels(node.graph, node.node, conv, node.workspace, target)?;
+        let kernels = blocked::conv_choices(node.graph, node.node, conv, node.workspace, target)?;
         return Ok(kernels.into_iter().map(|kernel| vec![blocked::conv_call(node, conv, kernel)]).collect());
     }
     if let Op::ConvTranspose(conv) = &*node.op
@@ -67,6 +67,14 @@ pub(super) fn select(node: &NodeView, target: &CpuTarget) -> Result<Vec<Vec<Call
     {
         let kernels = blocked::data_gradient_kernels(node.graph, node.node, conv, node.workspace, target)?;
         return Ok(kernels.into_iter().map(|kernel| vec![blocked::data_gradient_call(node, conv, kernel)]).collect());
+    }
+    if let Op::Conv(conv) = &*node.op {
+        let kernels = windows::conv_kernels(node, conv)?;
+        return Ok(kernels.into_iter().map(|kernel| vec![windows::conv_call(node, kernel, &conv.epilogue)]).collect());
+    }
+    if let Op::ConvTranspose(conv) = &*node.op {
+        let kernels = windows::conv_transpose_kernels(node, conv)?;
+        return Ok(kernels.into_iter().map(|kernel| vec![windows::conv_call(node, kernel, &conv.epilogue)]).collect());
     }
     select_only(node).map(|calls| vec![calls])
 }
@@ -98,9 +106,8 @@ fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
             pointwise::lower(node).map(|call| vec![call])
         }
         Op::Pool(pool) if node.is_blocked() => blocked::pool(node, pool).map(|call| vec![call]),
-        Op::Conv(conv) => windows::conv(node, conv).map(|call| vec![call]),
+        Op::Conv(_) | Op::ConvTranspose(_) => Err("its kernels are chosen before".into()),
         Op::ConvChain(chain) => bottleneck::lower(node, chain).map(|call| vec![call]),
-        Op::ConvTranspose(conv) => windows::conv_transpose(node, conv).map(|call| vec![call]),
         Op::Pool(pool) => windows::pool(node, pool).map(|call| vec![call]),
         Op::MatMul(product) => matmul(node, product).map(|call| vec![call]),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),

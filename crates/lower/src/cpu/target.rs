@@ -71,7 +71,7 @@ impl Target for CpuTarget {
         let given_if = |has_kernel: bool| has_kernel.then(|| Candidate::given(graph, id)).into_iter();
         match query.formats {
             Formats::Given => self.given_candidates(graph, id, query).map_err(NoKernel),
-            Formats::Layout(layout) => Ok(blocked::candidates_in(graph, id, layout, self)),
+            Formats::Layout(layout) => Ok(blocked::candidates_in(graph, id, layout, query, self)),
             Formats::Int8Operands => Ok(given_if(multiplies_int8(graph, node))
                 .map(|mut candidate| {
                     let int8 = [DType::U8, DType::I8];
@@ -99,8 +99,12 @@ impl CpuTarget {
         if let Some(layout) = blocked::unsupported_layout(graph, graph.node(id)) {
             return Err(format!("a value in layout {layout}"));
         }
+        let layout = graph.value(graph.node(id).outputs[0]).layout;
         let ways = select(&NodeView::new(graph, id, query), self)?;
-        Ok(ways.into_iter().map(|calls| Candidate::given(graph, id).with_calls(calls)).collect())
+        let costs = blocked::costs(graph, id, layout, query, self);
+        let cost = |way: usize| costs.get(way).or(costs.last()).map_or(0, |&(cost, _)| cost);
+        let given = |(way, calls)| Candidate { cost: cost(way), ..Candidate::given(graph, id) }.with_calls(calls);
+        Ok(ways.into_iter().enumerate().map(given).collect())
     }
 }
 

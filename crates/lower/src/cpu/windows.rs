@@ -2,8 +2,8 @@
 
 use cpu::{Pool2dKind, Window};
 use ir::Call;
-use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
-use types::{DType, Shape};
+use ir::ops::{Conv, ConvTranspose, Epilogue, Pool, PoolKind};
+use types::{Bytes, DType, Shape};
 
 use super::select::{call, epilogue, suffix};
 use crate::NodeView;
@@ -52,44 +52,100 @@ fn numbers_only(node: &NodeView) -> Result<(), String> {
     }
 }
 
-pub(super) fn conv(node: &NodeView, conv: &Conv) -> Result<Call, String> {
+/// The kernel of a row-major convolution or transposed convolution.
+#[derive(Clone, Debug)]
+pub(super) enum RowMajorConv {
+    Conv(cpu::Conv),
+    Transpose(cpu::ConvTranspose),
+    Unbuffered(cpu::ConvUnbuffered),
+}
+
+impl RowMajorConv {
+    pub(super) fn workspace(&self) -> Bytes {
+        let kernel: cpu::Kernel = match self.clone() {
+            RowMajorConv::Conv(kernel) => kernel.into(),
+            RowMajorConv::Transpose(kernel) => kernel.into(),
+            RowMajorConv::Unbuffered(kernel) => kernel.into(),
+        };
+        kernel.sizes().map_or(Bytes::ZERO, |sizes| Bytes(sizes.workspace))
+    }
+}
+
+/// The kernels of a convolution, the fastest first: with the workspace that is fastest, with less, and without.
+pub(super) fn conv_kernels(node: &NodeView, conv: &Conv) -> Result<Vec<RowMajorConv>, String> {
     numbers_only(node)?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
-    let label = label(&window, out, &suffix(&conv.epilogue));
-    let (channels, epilogue) = (x[1], epilogue(&conv.epilogue));
-    let kernel = cpu::Conv {
-        batch: x[0],
-        in_channels: channels,
-        out_channels: out[1],
-        groups: conv.groups,
+    let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
+    let epilogue = epilogue(&conv.epilogue);
+    let fastest = cpu::Conv {
+        batch,
+        in_channels,
+        out_channels,
+        groups,
         window,
         weights: node.weights(),
-        epilogue,
+        epilogue: epilogue.clone(),
         workspace_max: cpu::Conv::WORKSPACE_MAX.min((node.workspace.0 / 4) as usize),
     };
-    let packing = kernel.clone();
-    let inputs = node.with_weights(move |items| packing.pack(items));
-    Ok(call(kernel, label, inputs))
+    let less = cpu::Conv { workspace_max: 0, ..fastest.clone() };
+    let unbuffered =
+        cpu::ConvUnbuffered { batch, in_channels, out_channels, groups, window, transposed: false, epilogue };
+    Ok(falling([RowMajorConv::Conv(fastest), RowMajorConv::Conv(less), RowMajorConv::Unbuffered(unbuffered)]))
 }
 
-pub(super) fn conv_transpose(node: &NodeView, conv: &ConvTranspose) -> Result<Call, String> {
+/// The kernels of a transposed convolution, the fastest first.
+pub(super) fn conv_transpose_kernels(node: &NodeView, conv: &ConvTranspose) -> Result<Vec<RowMajorConv>, String> {
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     // From the output: it is the input of the convolution that this one transposes.
     let window = window(out, x, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
-    let label = label(&window, out, &suffix(&conv.epilogue));
-    let kernel = cpu::ConvTranspose {
-        batch: x[0],
-        in_channels: x[1],
-        out_channels: out[1],
-        groups: conv.groups,
+    let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
+    let epilogue = epilogue(&conv.epilogue);
+    let fastest = cpu::ConvTranspose {
+        batch,
+        in_channels,
+        out_channels,
+        groups,
         window,
         weights: node.weights(),
-        epilogue: epilogue(&conv.epilogue),
+        epilogue: epilogue.clone(),
     };
-    let packing = kernel.clone();
-    let inputs = node.with_weights(move |items| packing.pack(items));
-    Ok(call(kernel, label, inputs))
+    let unbuffered =
+        cpu::ConvUnbuffered { batch, in_channels, out_channels, groups, window, transposed: true, epilogue };
+    Ok(falling([RowMajorConv::Transpose(fastest), RowMajorConv::Unbuffered(unbuffered)]))
+}
+
+/// Those of kernels that need less workspace than all before them.
+fn falling(kernels: impl IntoIterator<Item = RowMajorConv>) -> Vec<RowMajorConv> {
+    let mut least = None;
+    let needs_less = |kernel: &RowMajorConv| {
+        let workspace = kernel.workspace();
+        let is_less = least.is_none_or(|least| workspace < least);
+        if is_less {
+            least = Some(workspace);
+        }
+        is_less
+    };
+    kernels.into_iter().filter(needs_less).collect()
+}
+
+/// The call of one of these kernels.
+pub(super) fn conv_call(node: &NodeView, kernel: RowMajorConv, activation: &Epilogue) -> Call {
+    let (out, more) = (&node.output().shape, suffix(activation));
+    match kernel {
+        RowMajorConv::Conv(kernel) => {
+            let (packing, label) = (kernel.clone(), label(&kernel.window, out, &more));
+            call(kernel, label, node.with_weights(move |items| packing.pack(items)))
+        }
+        RowMajorConv::Transpose(kernel) => {
+            let (packing, label) = (kernel.clone(), label(&kernel.window, out, &more));
+            call(kernel, label, node.with_weights(move |items| packing.pack(items)))
+        }
+        RowMajorConv::Unbuffered(kernel) => {
+            let label = label(&kernel.window, out, &more);
+            call(kernel, label, node.values())
+        }
+    }
 }
 
 pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Call, String> {

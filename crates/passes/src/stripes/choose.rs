@@ -40,8 +40,9 @@ pub struct Tiling {
 /// Finds the cheapest choice whose live bytes stay within `limit`, or without a limit the one with the least peak.
 ///
 /// Workspaces are the least that kernels can do with. `None` where no choice stays within the limit, and for graphs
-/// without a position at which one value crosses alone.
-pub fn choose(graph: &Graph, limit: Option<u64>, target: &dyn Target) -> Option<Tiling> {
+/// without a position at which one value crosses alone. `work` is the number of nodes of stripes that may be estimated: once it
+/// is used up, no more regions are tried.
+pub fn choose(graph: &Graph, limit: Option<u64>, target: &dyn Target, work: &mut u64) -> Option<Tiling> {
     let crossings = crossings(graph);
     let stops: Vec<usize> = (0..crossings.len()).filter(|&at| crossings[at].is_some()).collect();
     let whole = Measure::of(graph, target);
@@ -77,7 +78,7 @@ pub fn choose(graph: &Graph, limit: Option<u64>, target: &dyn Target) -> Option<
             let (Some(entry), Some(exit)) = (crossings[nodes.start], crossings[nodes.end]) else { continue };
             let Some(stretch) = cut_out(graph, nodes.clone(), entry, exit) else { continue };
             for axis in axes(&stretch) {
-                candidates.extend(stripes(&stretch, axis, limit, target).map(|(stripes, measured)| {
+                candidates.extend(stripes(&stretch, axis, limit, target, work).map(|(stripes, measured)| {
                     path.then(measured, Some(StripedRegion { nodes: nodes.clone(), axis, stripes }))
                 }));
             }
@@ -112,11 +113,19 @@ fn axes(stretch: &Graph) -> impl Iterator<Item = usize> {
 }
 
 /// The fewest stripes that stay within the limit, or the number with the least peak, with peak and cost.
-fn stripes(stretch: &Graph, axis: usize, limit: Option<u64>, target: &dyn Target) -> Option<(usize, Stretch)> {
+fn stripes(
+    stretch: &Graph,
+    axis: usize,
+    limit: Option<u64>,
+    target: &dyn Target,
+    work: &mut u64,
+) -> Option<(usize, Stretch)> {
     let extent = stretch.ty(stretch.outputs()[0].value).shape[axis];
     let mut best: Option<(usize, Stretch)> = None;
     for stripes in (2..=extent.min(STRIPES_MAX)).filter(|&stripes| stripes <= 16 || stripes % 4 == 0) {
         let nodes = 0..stretch.nodes().len();
+        let Some(left) = work.checked_sub((nodes.len() * stripes) as u64) else { break };
+        *work = left;
         let rewritten = split(stretch, &[StripedRegion { nodes, axis, stripes }])?;
         let all = Measure::of(&rewritten, target).stretch(0..rewritten.nodes().len());
         let found = best.as_ref().is_none_or(|(_, best)| all.peak < best.peak);
@@ -131,7 +140,7 @@ fn stripes(stretch: &Graph, axis: usize, limit: Option<u64>, target: &dyn Target
     best.filter(|(_, found)| within(found.peak, limit))
 }
 
-/// What each node costs, in operations.
+/// The cost of each node, in operations.
 fn costs(graph: &Graph) -> Vec<u64> {
     let bytes = |&value: &ValueId| {
         let value = graph.value(value);

@@ -42,7 +42,7 @@ fn compiled_as(graph: Graph, dtype: DType) -> Result<(Graph, Compiled), compiler
 fn compiled_for(graph: Graph, target: &CudaTarget) -> Result<(Graph, Compiled), compiler::CompileError> {
     let mut rounded = graph.clone();
     let model = Model { graph, preprocess: None, labels: Vec::new() };
-    let compiled = compile(model, target, None, |pass, graph| {
+    let compiled = compile(model, target, compiler::Goal::default(), |pass, graph| {
         if pass == "convert_to_half" {
             rounded = graph.clone();
         }

@@ -98,11 +98,12 @@ impl Mocked {
             target = target.with_cublas(math, Some(workspace));
         }
         let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
-        let mut compiled = compile(model.clone(), &target, None, |_, _| {}).expect("it has kernels");
+        let mut compiled =
+            compile(model.clone(), &target, compiler::Goal::default(), |_, _| {}).expect("it has kernels");
         if let Some(percent) = budget {
             let budget = Bytes(compiled.plan.arena.size().0 * percent / 100);
-            compiled =
-                compile(model, &target, Some(budget), |_, _| {}).unwrap_or_else(|error| panic!("{name}: {error}"));
+            compiled = compile(model, &target, compiler::Goal::within(budget), |_, _| {})
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(compiled.plan.arena.size() <= budget && compiled.fit.is_some(), "{name}");
         }
         let source = assemble([&mut compiled.plan]);

@@ -36,7 +36,7 @@ fn two_executables_share_a_gpu() {
     let runner = std::fs::read(program("prestow-runner")).expect("it is built");
     let mut programs = [&graphs[0], &graphs[1]].map(|graph| {
         let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
-        compile(model, &crate::cuda::target(DType::F32), None, |_, _| {}).expect("it has kernels")
+        compile(model, &crate::cuda::target(DType::F32), compiler::Goal::default(), |_, _| {}).expect("it has kernels")
     });
     let [a, b] = &mut programs;
     let source = assemble([&mut a.plan, &mut b.plan]);

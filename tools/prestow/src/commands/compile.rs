@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use compiler::gpu::{self, GpuCompiler, Precision, TuneOptions, library_paths};
-use compiler::{BudgetChanges, Compiled, Program, Region, TuneOutcome, source};
+use compiler::{BudgetChanges, Compiled, Goal, Optimize, Program, Region, TuneOutcome, source};
 use cpu::Level;
 use lower::Target;
 use lower::cpu::CpuTarget;
@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Largest arena, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits.
     #[arg(long, value_name = "BYTES")]
     budget: Option<Bytes>,
+    /// The quantity to minimize. Balanced: the fewest bytes within 2 % of the least modelled time.
+    #[arg(long, value_name = "GOAL", value_enum, default_value_t = OptimizeFlag::Balanced)]
+    optimize: OptimizeFlag,
     /// The executable (default target/prestow/NAME, NAME-train with --train).
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
@@ -52,6 +55,24 @@ pub(crate) struct Args {
     target: TargetFlags,
     #[command(flatten, next_help_heading = "Tuning")]
     tune: TuneFlags,
+}
+
+/// Values of `--optimize`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum OptimizeFlag {
+    Time,
+    Balanced,
+    Memory,
+}
+
+impl From<OptimizeFlag> for Optimize {
+    fn from(flag: OptimizeFlag) -> Optimize {
+        match flag {
+            OptimizeFlag::Time => Optimize::Time,
+            OptimizeFlag::Balanced => Optimize::Balanced,
+            OptimizeFlag::Memory => Optimize::Memory,
+        }
+    }
 }
 
 /// The checked flags.
@@ -102,13 +123,13 @@ impl Job<'_> {
         target: &dyn Target,
         watch: impl FnMut(&'static str, &ir::Graph),
     ) -> Result<Vec<Compiled>, String> {
-        let budget = self.args.budget;
+        let goal = Goal { optimize: self.args.optimize.into(), budget: self.args.budget };
         let done = match &self.recipe {
-            None => compiler::compile(self.load(batch)?, target, budget, watch).map(|compiled| vec![compiled]),
+            None => compiler::compile(self.load(batch)?, target, goal, watch).map(|compiled| vec![compiled]),
             Some(recipe) => {
                 let request = source::Request { batch, ..self.request.clone() };
                 let model = source::load_trainable(&request).map_err(load_message)?;
-                compiler::compile_training(model, recipe, target, budget, watch).map(Vec::from)
+                compiler::compile_training(model, recipe, target, goal, watch).map(Vec::from)
             }
         };
         done.map_err(|error| match self.batches.len() {

@@ -155,10 +155,13 @@ impl Planner<'_> {
             None => &processor,
         };
         let done = match self.recipe {
-            None => compiler::compile(source::load(&request).map_err(failed)?, target, None, |_, _| {}),
+            None => {
+                compiler::compile(source::load(&request).map_err(failed)?, target, compiler::Goal::default(), |_, _| {})
+            }
             Some(recipe) => {
                 let model = source::load_trainable(&request).map_err(failed)?;
-                compiler::compile_training(model, recipe, target, None, |_, _| {}).map(|[step, _]| step)
+                compiler::compile_training(model, recipe, target, compiler::Goal::default(), |_, _| {})
+                    .map(|[step, _]| step)
             }
         };
         let report = Report::new(&done.map_err(|error| format!("batch {batch}: {error}"))?.plan);

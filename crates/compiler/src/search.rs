@@ -1,0 +1,231 @@
+//! [`best`]: the plan for a goal, found by raising the price of bytes where memory is full.
+//!
+//! Layouts with their padding and relayouts, algorithms and their workspaces are all chosen by cost, and the cost of a
+//! candidate is its time and the price of the bytes that it keeps at each step ([`passes::Prices`]). Without prices this
+//! is the fastest plan. Each round doubles the price at the steps where the last choice has the most live bytes, and chooses
+//! everything again. So the rounds walk from the fastest choice towards the smallest one and spend time only where it saves
+//! bytes at the peak. The goal picks one of the choices on the way:
+//!
+//! ```text
+//! time       the first
+//! balanced   the fewest bytes among those within 2 % of the least modelled time
+//! memory     the fewest bytes, then the least time
+//! budget     the least time among those that fit
+//! ```
+//!
+//! The rounds compare live bytes in one order of the nodes. The finalists are placed, and the best is ordered again for the
+//! least peak of its own values. The number of rounds bounds the work; there is no clock.
+
+use std::rc::Rc;
+
+use ir::{Graph, Target, UNLIMITED};
+use lower::Selection;
+use passes::{MemoryModel, Priced, Prices, Stage};
+use types::{Bytes, Certificate, EntityId};
+
+use crate::{BudgetChanges, CompileError, Compiled, Goal, Optimize, Scheduled, finish, schedule};
+
+/// A modelled time of 2 % more is traded for bytes.
+const BALANCED_TIME: (u64, u64) = (51, 50);
+/// Steps whose live bytes are within this part of the peak are full.
+const FULL: u64 = 32;
+/// The first price of a full step: this part of the price at which all bytes of the peak cost as much as all of the time.
+const FIRST_PRICE: u64 = 256;
+/// Rounds at most, and nodes of all rounds together at most.
+const ROUNDS: usize = 32;
+const ROUND_NODES: usize = 30_000;
+/// Choices that are placed.
+const FINALISTS: usize = 3;
+/// Rounds without a change after which prices rise no more.
+const UNCHANGED: usize = 10;
+/// A price that exceeds each difference in time.
+const ANY_TIME: u64 = 1 << 30;
+
+/// Everything that is chosen by cost, for some prices.
+#[derive(Clone)]
+struct Choice {
+    /// The graph whose layouts were chosen, in the order in which live bytes were counted.
+    source: Rc<Graph>,
+    prices: Prices,
+    graph: Graph,
+    selection: Selection,
+    /// By node of `graph`.
+    live: Vec<u64>,
+    peak: u64,
+    time: u64,
+}
+
+impl Choice {
+    fn new(source: &Rc<Graph>, target: &dyn Target, prices: Prices) -> Result<Choice, CompileError> {
+        let graph = passes::run_stage((**source).clone(), Stage::Layout, target, &prices, |_, _| {})?;
+        let selection = Selection::new(&graph, &Priced::new(target, &prices, &graph))?;
+        let live = selection.live_bytes(&graph, target)?;
+        let (peak, time) = (live.iter().copied().max().unwrap_or(0), selection.time());
+        Ok(Choice { source: source.clone(), prices, graph, selection, live, peak, time })
+    }
+
+    /// Prices of twice as much at the full steps.
+    fn raised(&self, least: u64) -> Prices {
+        let mut prices = self.prices.clone();
+        let full = self.peak - self.peak / FULL;
+        for (id, node) in self.graph.nodes().iter().filter(|(id, _)| full <= self.live[id.index()]) {
+            debug_assert!(id.index() < self.live.len(), "each node has live bytes");
+            prices.raise(&node.scope, least);
+        }
+        prices
+    }
+
+    /// The plan in the order in which live bytes were counted, whose order is not proved.
+    fn in_order(self, target: &dyn Target) -> Result<Found, CompileError> {
+        let order = Certificate { value: Bytes(self.peak), ..Certificate::default() };
+        let scheduled = Scheduled { graph: self.graph, selection: self.selection, order };
+        let compiled = with_slack(&scheduled, target)?;
+        Ok(Found { source: self.source, prices: self.prices, scheduled, compiled, time: self.time })
+    }
+}
+
+/// A plan with the choice that it was made from.
+#[derive(Clone)]
+struct Found {
+    source: Rc<Graph>,
+    prices: Prices,
+    scheduled: Scheduled,
+    compiled: Compiled,
+    time: u64,
+}
+
+impl Found {
+    fn arena(&self) -> Bytes {
+        self.compiled.plan.arena.size()
+    }
+
+    /// For these prices, in the order with the least peak.
+    fn ordered(source: Rc<Graph>, target: &dyn Target, prices: Prices) -> Result<Found, CompileError> {
+        let graph = passes::run_stage((*source).clone(), Stage::Layout, target, &prices, |_, _| {})?;
+        let scheduled = schedule(&graph, &Priced::new(target, &prices, &graph), UNLIMITED, |_, _| {})?;
+        let compiled = with_slack(&scheduled, target)?;
+        let time = scheduled.selection.time();
+        Ok(Found { source, prices, scheduled, compiled, time })
+    }
+
+    /// The same choice in the order with the least peak, if it is not larger; otherwise with the proof of that order, whose
+    /// lower bounds hold for all.
+    fn reordered(mut self, target: &dyn Target) -> Result<Found, CompileError> {
+        let other = Found::ordered(self.source.clone(), target, self.prices.clone())?;
+        if other.arena() <= self.arena() {
+            return Ok(other);
+        }
+        self.scheduled.order = Certificate { value: self.scheduled.order.value, ..other.scheduled.order };
+        self.compiled = with_slack(&self.scheduled, target)?;
+        Ok(self)
+    }
+}
+
+/// The plan, with kernels that are faster in more workspace where it is free.
+fn with_slack(scheduled: &Scheduled, target: &dyn Target) -> Result<Compiled, CompileError> {
+    let compiled = finish(scheduled, target, &scheduled.selection)?;
+    if let Some(split_k) = scheduled.selection.with_slack(&scheduled.graph, target)? {
+        // The slack is only an estimate: keep the split-K plan only if the placed arena did not grow.
+        let with_split_k = finish(scheduled, target, &split_k)?;
+        if with_split_k.plan.arena.size() <= compiled.plan.arena.size() {
+            return Ok(with_split_k);
+        }
+    }
+    Ok(compiled)
+}
+
+/// The plan for a goal, apart from stripes: it may exceed a budget.
+pub(crate) fn best(
+    graph: &Graph,
+    target: &dyn Target,
+    goal: Goal,
+    mut watch: impl FnMut(&'static str, &Graph),
+) -> Result<Best, CompileError> {
+    let fastest = Found::ordered(Rc::new(graph.clone()), target, Prices::default())?;
+    let (unlimited, least_time) = (fastest.arena(), fastest.time);
+    let budget = goal.budget.filter(|&budget| budget < unlimited);
+    // A target that models no time has nothing to trade.
+    let is_done = least_time == 0 || (budget.is_none() && goal.optimize == Optimize::Time);
+    let found = if is_done { fastest } else { traded(graph, target, Goal { budget, ..goal }, fastest)? };
+    passes::run_stage((*found.source).clone(), Stage::Layout, target, &found.prices, &mut watch)?;
+    watch("schedule", &found.scheduled.graph);
+    let mut compiled = found.compiled;
+    compiled.fit = budget.map(|_| BudgetChanges {
+        unlimited,
+        regions: Vec::new(),
+        cost: found.time as f64 / least_time.max(1) as f64,
+    });
+    Ok(Best { compiled, unlimited })
+}
+
+/// The plan for a goal.
+pub(crate) struct Best {
+    pub(crate) compiled: Compiled,
+    /// The arena of the fastest plan.
+    pub(crate) unlimited: Bytes,
+}
+
+/// The best of the plans with prices, and of the fastest one.
+fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Result<Found, CompileError> {
+    let limit = fastest.time.saturating_mul(BALANCED_TIME.0) / BALANCED_TIME.1;
+    let in_file_order = Rc::new(graph.clone());
+    let in_good_order = Rc::new(passes::schedule(graph, &MemoryModel::bare(graph)).ordered.graph);
+    let mut choices = rounds(&in_good_order, target, goal, limit)?;
+    if goal.optimize != Optimize::Balanced || goal.budget.is_some() {
+        for source in [&in_good_order, &in_file_order] {
+            choices.push(Choice::new(source, target, Prices::everywhere(ANY_TIME))?);
+        }
+    }
+    // Less is better.
+    let rank = |bytes: u64, time: u64| match (goal.budget, goal.optimize) {
+        (Some(budget), _) => (u64::from(budget.0 < bytes), if bytes <= budget.0 { time } else { bytes }, bytes),
+        _ => (0, bytes, time),
+    };
+    choices.sort_by_key(|choice| rank(choice.peak, choice.time));
+    choices.dedup_by_key(|choice| (choice.peak, choice.time));
+    let mut best = fastest;
+    // The balanced plan is one of those that the others are compared with.
+    let limits = if goal.optimize == Optimize::Balanced && goal.budget.is_none() {
+        &[Some(limit)][..]
+    } else {
+        &[Some(limit), None]
+    };
+    for &limit in limits {
+        let allowed = choices.iter().filter(|choice| limit.is_none_or(|limit| choice.time <= limit));
+        let mut found: Option<Found> = None;
+        for choice in allowed.take(FINALISTS) {
+            let other = choice.clone().in_order(target)?;
+            let least = found.as_ref().unwrap_or(&best);
+            if rank(other.arena().0, other.time) < rank(least.arena().0, least.time) {
+                found = Some(other);
+            }
+        }
+        if let Some(found) = found {
+            best = found.reordered(target)?;
+        }
+    }
+    Ok(best)
+}
+
+/// The choices for rising prices, from the fastest on.
+fn rounds(source: &Rc<Graph>, target: &dyn Target, goal: Goal, limit: u64) -> Result<Vec<Choice>, CompileError> {
+    let mut choices = vec![Choice::new(source, target, Prices::default())?];
+    let first = &choices[0];
+    let price = (first.time / first.peak.max(1) / FIRST_PRICE).max(1);
+    let count = (ROUND_NODES / source.nodes().len().max(1)).clamp(4, ROUNDS);
+    let mut unchanged = 0;
+    for _ in 0..count {
+        let last = &choices[choices.len() - 1];
+        let next = Choice::new(source, target, last.raised(price))?;
+        unchanged = if (next.peak, next.time) == (last.peak, last.time) { unchanged + 1 } else { 0 };
+        let is_enough = match goal.budget {
+            Some(budget) => next.peak <= budget.0,
+            None => goal.optimize == Optimize::Balanced && limit < next.time && limit < last.time,
+        };
+        choices.push(next);
+        if is_enough || UNCHANGED <= unchanged {
+            break;
+        }
+    }
+    Ok(choices)
+}

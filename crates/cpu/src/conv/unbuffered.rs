@@ -1,0 +1,292 @@
+//! [`ConvUnbuffered`]: convolution and transposed convolution without workspace, of row-major `f32` images.
+//!
+//! The input is read where it is. Sums of some channels along a piece of an output row are on the stack of a task; each tap adds a
+//! piece of an input row to them, cut at the image's edges instead of padded:
+//!
+//! ```text
+//!   3 taps, padding 1     row     a b c d e
+//!                         tap 0     a b c d      added from sum 1 on
+//!                         tap 1   a b c d e      added from sum 0 on
+//!                         tap 2   b c d e        added from sum 0 on
+//! ```
+//!
+//! Weights are in the order of the model, constant or not. Slower than the kernels that copy their input: for plans in
+//! which memory counts more than time.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::conv::Window;
+use crate::gemm::epilogue::Epilogue;
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::simd::vector::{Vector, with_vector};
+use crate::threads::Pool;
+use crate::threads::shared_slice::SharedMut;
+
+/// Channels that share the loads of a row.
+const CHANNELS: usize = 4;
+/// Sums of a channel at a time.
+const COLUMNS: usize = 256;
+/// Multiply-adds of a task that are worth claiming one: about 10 us.
+const WORK_MIN: usize = 1 << 17;
+
+/// Convolution of `x: [batch, in_channels, rows, columns]` with weights `[out_channels, in_channels / groups, ..kernel]`, or
+/// transposed with weights `[in_channels, out_channels / groups, ..kernel]`; then by the epilogue a bias and a residual.
+/// Output: `[batch, out_channels, rows, columns]`. All row-major `f32`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConvUnbuffered {
+    /// Images.
+    pub batch: usize,
+    /// Channels of an image; a multiple of `groups`.
+    pub in_channels: usize,
+    /// Channels of a result; a multiple of `groups`.
+    pub out_channels: usize,
+    /// Groups of channels that are convolved independently.
+    pub groups: usize,
+    /// Rows and columns. Of a transposed convolution those of the convolution that it transposes: its `input` is our output.
+    pub window: Window,
+    /// Whether the convolution is transposed.
+    pub transposed: bool,
+    /// Applied to each result.
+    pub epilogue: Epilogue,
+}
+
+/// The sums and the inputs along an axis that one tap connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    /// The first sum, counted from the first of the piece.
+    sum: usize,
+    /// The first input.
+    input: usize,
+    count: usize,
+}
+
+impl ConvUnbuffered {
+    /// Extents of the input and of the output.
+    fn extents(&self) -> [[usize; 2]; 2] {
+        let Window { input, output, .. } = self.window;
+        if self.transposed { [output, input] } else { [input, output] }
+    }
+
+    /// What a tap connects to some outputs along an axis. Of neighboring pairs, sums are `steps(axis)[0]` apart and inputs
+    /// `steps(axis)[1]`.
+    fn span(&self, axis: usize, tap: usize, outputs: Range<usize>) -> Span {
+        let Window { stride, dilation, pad, .. } = self.window;
+        let [from, _] = self.extents();
+        let number = |extent: usize| extent as i64;
+        let (stride, extent) = (number(stride[axis]), number(from[axis]));
+        let shift = number(tap * dilation[axis]) - number(pad[axis]);
+        let (start, end) = (number(outputs.start), number(outputs.end));
+        let up = |numerator: i64| -(-numerator).div_euclid(stride);
+        let (sum, input, count) = match self.transposed {
+            // Output = input * stride + shift.
+            true => {
+                let first = up(start - shift).max(0);
+                (first * stride + shift - start, first, up(end - shift).min(extent) - first)
+            }
+            // Input = output * stride + shift.
+            false => {
+                let first = up(-shift).max(start);
+                (first - start, first * stride + shift, up(extent - shift).min(end) - first)
+            }
+        };
+        let whole = |number: i64| usize::try_from(number).unwrap_or(0);
+        if count <= 0 {
+            Span { sum: 0, input: 0, count: 0 }
+        } else {
+            Span { sum: whole(sum), input: whole(input), count: whole(count) }
+        }
+    }
+
+    /// The distances of neighboring sums and inputs of a tap along columns.
+    fn steps(&self) -> [usize; 2] {
+        let stride = self.window.stride[1];
+        if self.transposed { [stride, 1] } else { [1, stride] }
+    }
+
+    /// Input and output channels of a group.
+    fn group(&self) -> [usize; 2] {
+        [self.in_channels / self.groups, self.out_channels / self.groups]
+    }
+
+    /// The first weight of an output channel, counted over all groups, for a channel of its group's inputs.
+    fn weight(&self, out: usize, channel: usize) -> usize {
+        let [ins, outs] = self.group();
+        let matrix = match self.transposed {
+            true => (out / outs * ins + channel) * outs + out % outs,
+            false => out * ins + channel,
+        };
+        matrix * self.window.taps()
+    }
+}
+
+impl KernelFn for ConvUnbuffered {
+    const NAME: &'static str = "conv_unbuffered";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        let ConvUnbuffered { batch, in_channels, out_channels, groups, window, .. } = self;
+        window.check()?;
+        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
+            return Err(InvalidKernel("`groups` must be >= 1 and divide the input and output channels"));
+        }
+        let [from, to] = self.extents();
+        let x = product(&[*batch, *in_channels, from[0], from[1]]);
+        let output = product(&[*batch, *out_channels, to[0], to[1]]);
+        let weights = product(&[*in_channels, out_channels / groups, window.kernel[0], window.kernel[1]]);
+        let mut inputs = vec![x, weights];
+        self.epilogue.check_unscaled()?;
+        inputs.extend(self.epilogue.operands(*out_channels, output));
+        Sizes::with_workspace(&inputs, output, Some(0), 4)
+    }
+
+    fn may_share(&self, input: usize) -> bool {
+        // The residual's element is read before the result takes its place.
+        self.epilogue.residual && input == 2 + usize::from(self.epilogue.bias)
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let weights: &[f32] = input(&args, 1);
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
+        let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
+        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        let [_, [rows, columns]] = self.extents();
+        let [ins, outs] = self.group();
+        let pieces = outs.div_ceil(CHANNELS);
+        let lines = self.batch * self.groups * pieces * rows;
+        let work = (columns * CHANNELS).saturating_mul(ins * self.window.taps()).max(1);
+        let together = (WORK_MIN / work).clamp(1, lines.max(1));
+        let (out, isa) = (SharedMut::new(out), pool.isa());
+        pool.run(lines.div_ceil(together), &|task| {
+            for line in task * together..lines.min((task + 1) * together) {
+                let (row, rest) = (line % rows, line / rows);
+                let (piece, rest) = (rest % pieces, rest / pieces);
+                let (group, image) = (rest % self.groups, rest / self.groups);
+                let first = group * outs + piece * CHANNELS;
+                let count = CHANNELS.min(outs - piece * CHANNELS);
+                let line = Line { conv: self, x, weights, image, first, count, row };
+                for start in (0..columns).step_by(COLUMNS) {
+                    let pixels = start..columns.min(start + COLUMNS);
+                    let mut sums = [[0.0; COLUMNS]; CHANNELS];
+                    let (place, at, sums) = (&line, pixels.clone(), &mut sums);
+                    with_vector!(isa, add_line(
+                        place: &Line<'_>, at: Range<usize>, sums: &mut [[f32; COLUMNS]; CHANNELS]
+                    ));
+                    for (channel, sums) in (first..).zip(sums.iter().take(count)) {
+                        let start = ((image * self.out_channels + channel) * rows + row) * columns + pixels.start;
+                        // SAFETY: a line's channels and pixels are its own.
+                        let cells = unsafe { out.part(start, pixels.len()) };
+                        let bias = bias.map_or(0.0, |bias| bias[channel]);
+                        let sums = sums.iter().map(|sum| sum + bias);
+                        match residual {
+                            None => cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell = sum),
+                            Some(None) => cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum),
+                            Some(Some(residual)) => {
+                                let residual = &residual[start..start + cells.len()];
+                                let items = sums.zip(residual);
+                                cells.iter_mut().zip(items).for_each(|(cell, (sum, item))| *cell = sum + item);
+                            }
+                        }
+                        self.epilogue.activate(isa, cells);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// An output row of some channels of a group.
+struct Line<'a> {
+    conv: &'a ConvUnbuffered,
+    x: &'a [f32],
+    weights: &'a [f32],
+    image: usize,
+    /// The first output channel, and how many there are.
+    first: usize,
+    count: usize,
+    row: usize,
+}
+
+/// Adds all taps of all input channels to the sums of some pixels.
+#[inline(always)]
+fn add_line<V: Vector>(line: &Line<'_>, pixels: Range<usize>, sums: &mut [[f32; COLUMNS]; CHANNELS]) {
+    let conv = line.conv;
+    let ([[height, width], _], [ins, outs]) = (conv.extents(), conv.group());
+    let [rows, columns] = conv.window.kernel;
+    let [sum_step, input_step] = conv.steps();
+    for channel in 0..ins {
+        let plane = (line.image * conv.in_channels + line.first / outs * ins + channel) * height * width;
+        for tap in 0..rows * columns {
+            let down = conv.span(0, tap / columns, line.row..line.row + 1);
+            let across = conv.span(1, tap % columns, pixels.clone());
+            if down.count == 0 || across.count == 0 {
+                continue;
+            }
+            let start = plane + down.input * width + across.input;
+            let items = &line.x[start..=start + (across.count - 1) * input_step];
+            for (number, sums) in sums.iter_mut().enumerate().take(line.count) {
+                let weight = line.weights[conv.weight(line.first + number, channel) + tap];
+                let sums = &mut sums[across.sum..=across.sum + (across.count - 1) * sum_step];
+                if sum_step == 1 && input_step == 1 {
+                    sums.iter_mut().zip(items).for_each(|(sum, item)| *sum += weight * item);
+                } else {
+                    let items = items.iter().step_by(input_step);
+                    sums.iter_mut().step_by(sum_step).zip(items).for_each(|(sum, item)| *sum += weight * item);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_the_pairs_that_a_tap_connects() {
+        for (extent, kernel, stride, dilation, pad) in
+            [(7, 3, 1, 1, 1), (9, 3, 2, 2, 3), (5, 2, 3, 1, 0), (4, 5, 1, 2, 4)]
+        {
+            let reach: usize = dilation * (kernel - 1) + 1;
+            let output = (extent + 2 * pad - reach) / stride + 1;
+            let window = Window {
+                input: [1, extent],
+                output: [1, output],
+                kernel: [1, kernel],
+                stride: [1, stride],
+                dilation: [1, dilation],
+                pad: [0, pad],
+            };
+            for transposed in [false, true] {
+                let conv = ConvUnbuffered {
+                    batch: 1,
+                    in_channels: 1,
+                    out_channels: 1,
+                    groups: 1,
+                    window,
+                    transposed,
+                    epilogue: Epilogue::default(),
+                };
+                let [from, to] = conv.extents();
+                for tap in 0..kernel {
+                    for (start, end) in [(0, to[1]), (1, to[1]), (to[1] / 2, to[1])] {
+                        let is_pair = |input: usize, out: usize| {
+                            let (own, other) = if transposed { (out, input) } else { (input, out) };
+                            own + pad == other * stride + tap * dilation
+                        };
+                        let pairs: Vec<[usize; 2]> = (start..end)
+                            .flat_map(|out| (0..from[1]).map(move |input| [out, input]))
+                            .filter(|&[out, input]| is_pair(input, out))
+                            .collect();
+                        let (span, steps) = (conv.span(1, tap, start..end), conv.steps());
+                        let found: Vec<[usize; 2]> = (0..span.count)
+                            .map(|ix| [start + span.sum + ix * steps[0], span.input + ix * steps[1]])
+                            .collect();
+                        assert_eq!(found, pairs, "{window:?} transposed {transposed} tap {tap} of {start}..{end}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Generated networks: arenas compared with naive plans, and results with the definition.
+
+use cases::naive::naive_arena;
+use cases::networks::{Family, Scale};
+use compiler::{Compiled, Model, Optimize, compile};
+use ir::Graph;
+use lower::cpu::CpuTarget;
+use types::{Bytes, Random, Tensor};
+
+use crate::support::{difference, effort, open};
+
+fn compiled(graph: &Graph, optimize: Optimize) -> Compiled {
+    let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+    let compiled = compile(model, &CpuTarget::new(), optimize.into(), |_, _| {});
+    compiled.unwrap_or_else(|error| panic!("{}: {error}", graph.name))
+}
+
+fn networks(seeds: u64) -> impl Iterator<Item = Graph> {
+    let seeds = 1..=seeds * effort() as u64;
+    seeds.flat_map(|seed| Family::ALL.into_iter().map(move |family| family.network(seed, Scale::Small)))
+}
+
+#[test]
+fn arenas_for_memory_are_never_above_the_naive_plan() {
+    let mut above: Vec<String> = Vec::new();
+    for graph in networks(6) {
+        let [time, balanced, memory] = [Optimize::Time, Optimize::Balanced, Optimize::Memory]
+            .map(|optimize| compiled(&graph, optimize).plan.arena.size());
+        let naive = Bytes(naive_arena(&graph));
+        if naive < memory || time < balanced || time < memory {
+            above.push(format!("{}: naive {naive}, time {time}, balanced {balanced}, memory {memory}", graph.name));
+        }
+    }
+    assert!(above.is_empty(), "{}", above.join("\n"));
+}
+
+#[test]
+fn results_of_every_goal_match_the_definition() {
+    for graph in networks(2) {
+        let mut random = Random::for_name(7, &graph.name);
+        let shape = graph.ty(graph.inputs()[0]).shape.clone();
+        let x = [Tensor::from_fn(shape, |_| random.uniform(-1.0, 1.0))];
+        let want = ir::evaluate(&graph, &x).expect("the input fits");
+        let scale = want[0].to_f64().iter().fold(1.0, |most: f64, item| most.max(item.abs()));
+        for optimize in [Optimize::Balanced, Optimize::Memory] {
+            let got = open(&compiled(&graph, optimize), 2).run_tensors(&x).expect("the input fits");
+            // Winograd's algorithm rounds by about 1e-5 of the largest result, layer by layer.
+            if let Some(difference) = difference(&got[0], &want[0], 1e-3, 1e-3 * scale) {
+                panic!("{} for {optimize:?}: {difference}", graph.name);
+            }
+        }
+    }
+}
