@@ -69,7 +69,7 @@ impl ConvUnbuffered {
         if self.transposed { [output, input] } else { [input, output] }
     }
 
-    /// What a tap connects to some outputs along an axis. Of neighboring pairs, sums are `steps(axis)[0]` apart and inputs
+    /// The pairs of sums and inputs of a tap for some outputs along an axis. Of neighboring pairs, sums are `steps(axis)[0]` apart and inputs
     /// `steps(axis)[1]`.
     fn span(&self, axis: usize, tap: usize, outputs: Range<usize>) -> Span {
         let Window { stride, dilation, pad, .. } = self.window;
