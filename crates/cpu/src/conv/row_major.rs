@@ -21,12 +21,15 @@
 //! A *block* is copied at a time: some groups of some images, or some rows of one. Its size and its division into tasks
 //! depend on the shape alone.
 
+mod copy;
+
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
+use crate::conv::row_major::copy::copy_channel;
 use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::prefetch::Prefetch;
@@ -277,51 +280,6 @@ impl Conv {
         };
         (dynamic, self.block().elements)
     }
-
-    /// Copies a channel of a block: for each phase of rows and of columns some rows of each image.
-    fn copy_channel(&self, x: &[f32], part: &Part, channel: usize, cells: &mut [f32]) {
-        let (window, block) = (&self.window, part.block);
-        let mut rows = cells.chunks_exact_mut(block.pitch);
-        for phase in (0..block.copies[0]).map(|number| self.phase(0, number)) {
-            for number in 0..block.copies[1] {
-                // The columns of the copy that are in the input.
-                let stride = window.stride[1];
-                let shift = match self.expands_columns() {
-                    true => number * window.dilation[1],
-                    false => self.phase(1, number).remainder,
-                };
-                let begin = window.pad[1].saturating_sub(shift).div_ceil(stride).min(block.pitch);
-                let end = (window.input[1] + window.pad[1]).saturating_sub(shift).div_ceil(stride).min(block.pitch);
-                let end = end.max(begin);
-                for image in part.image..part.image + part.images {
-                    let plane = &x[(image * self.in_channels + channel) * window.input_plane()..];
-                    for row in part.row..part.row + part.rows + block.more_rows {
-                        let cells = rows.next().expect("a block has its rows");
-                        let source = (row * window.stride[0] + phase.remainder).checked_sub(window.pad[0]);
-                        let Some(source) = source.filter(|&row| row < window.input[0] && begin < end) else {
-                            cells.fill(0.0);
-                            continue;
-                        };
-                        let source = &plane[source * window.input[1]..][..window.input[1]];
-                        cells[..begin].fill(0.0);
-                        cells[end..].fill(0.0);
-                        let source = &source[begin * stride + shift - window.pad[1]..];
-                        match stride {
-                            1 => cells[begin..end].copy_from_slice(&source[..end - begin]),
-                            2 => cells[begin..end]
-                                .iter_mut()
-                                .zip(source.iter().step_by(2))
-                                .for_each(|(to, from)| *to = *from),
-                            _ => cells[begin..end]
-                                .iter_mut()
-                                .zip(source.iter().step_by(stride))
-                                .for_each(|(to, from)| *to = *from),
-                        }
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// A block of the input as it is cut: the last ones may be smaller.
@@ -431,7 +389,10 @@ impl KernelFn for Conv {
                         let (cells, rest) = copy.split_at_mut(cells);
                         rest[..TILE].fill(0.0);
                         for_each_chunk(pool, cells, part.channel_step(), &|channel, cells| {
-                            self.copy_channel(x, &part, group * ins + channel, cells);
+                            let (conv, part, channel) = (self, &part, group * ins + channel);
+                            with_vector!(pool.isa(), copy_channel(
+                                conv: &Conv, x: &[f32], part: &Part, channel: usize, cells: &mut [f32]
+                            ));
                         });
                         &*copy
                     };
@@ -439,8 +400,22 @@ impl KernelFn for Conv {
                     let pixels = (part.images - 1) * part.image_step() + line;
                     let end = groups.checked_mul(ins).and_then(|channels| channels.checked_mul(part.channel_step()));
                     assert!(end.is_some_and(|end| end <= source.len()), "a block must have its channels");
-                    let isa = pool.isa();
-                    Job { conv: self, phases, part, pixels, source, weights, bias, residual, out: &out, isa }.run(pool);
+                    let (isa, nests) = (pool.isa(), None);
+                    let mut job = Job {
+                        conv: self,
+                        phases,
+                        nests,
+                        part,
+                        pixels,
+                        source,
+                        weights,
+                        bias,
+                        residual,
+                        out: &out,
+                        isa,
+                    };
+                    job.nests = job.all_nests();
+                    job.run(pool);
                 }
             }
         }
@@ -452,6 +427,8 @@ struct Job<'a> {
     conv: &'a Conv,
     /// The first phases of rows and of columns.
     phases: [[Phase; NESTS_MAX]; 2],
+    /// The terms of all outputs, if one call takes them.
+    nests: Option<Nests>,
     part: Part,
     /// Pixels along the copied rows, from the first output to the last.
     pixels: usize,
@@ -463,6 +440,14 @@ struct Job<'a> {
     residual: Option<Option<&'a [f32]>>,
     out: &'a SharedMut<'a, f32>,
     isa: Isa,
+}
+
+/// Terms of a tile, and the distance of two terms in the source.
+#[derive(Clone, Copy)]
+struct Nests {
+    k_loops: [KLoop; NESTS_MAX],
+    count: usize,
+    weight_stride: usize,
 }
 
 /// Sums of the rows of a tile, `STAGED` pixels each behind room for a tile that starts in front of them.
@@ -550,7 +535,8 @@ impl Job<'_> {
         let places: [Row; ROWS] = std::array::from_fn(|row| Row { x: row * terms, out: row * (TILE + STAGED) });
         let (iterations, rest) = (pixels.len() / TILE, pixels.len() % TILE);
         let vectors = rest.div_ceil(LANES);
-        self.each_nests(|k_loops, weight_stride, is_first| {
+        self.each_nests(|&Nests { ref k_loops, count: nests, weight_stride }, is_first| {
+            let k_loops = &k_loops[..nests];
             let call = |pixel: usize, vectors: usize, iterations: usize| {
                 let tile = Tile {
                     operands: StorageType::F32,
@@ -589,12 +575,22 @@ impl Job<'_> {
         if self.part.block.in_place { start.min(self.pixels - width) } else { start }
     }
 
-    /// The terms of all outputs, some phases at a time, with the distance of two terms in the source.
-    fn each_nests(&self, mut take: impl FnMut(&[KLoop], usize, bool)) {
+    /// The terms of all outputs, if they fit one call.
+    fn all_nests(&self) -> Option<Nests> {
+        let mut all = None;
+        self.each_nests(|nests, is_first| all = is_first.then_some(*nests));
+        all
+    }
+
+    /// The terms of all outputs, some phases at a time, and whether they are the first.
+    fn each_nests(&self, mut take: impl FnMut(&Nests, bool)) {
+        if let Some(nests) = &self.nests {
+            return take(nests, true);
+        }
         let (conv, part) = (self.conv, &self.part);
         let ((ins, ..), pitch, channel_step) = (conv.group(), part.block.pitch, part.channel_step());
         let is_tap_major = conv.is_tap_major();
-        let mut k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: 0 }; NESTS_MAX];
+        let k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: 0 }; NESTS_MAX];
         let weight_stride = if is_tap_major {
             channel_step
         } else if conv.expands_columns() {
@@ -602,7 +598,7 @@ impl Job<'_> {
         } else {
             self.phase(1, 0).step
         };
-        let (mut count, mut x, mut is_first) = (0, 0, true);
+        let (mut nests, mut x, mut is_first) = (Nests { k_loops, count: 0, weight_stride }, 0, true);
         let phases = [conv.phases(0), conv.phases(1)];
         for number in 0..phases[0] * phases[1] {
             let (row_phase, column_phase) = (number / phases[1], number % phases[1]);
@@ -624,11 +620,11 @@ impl Job<'_> {
             };
             let copy = row_phase * part.block.copies[1] + column_phase;
             let weights = copy * part.phase_step() + row.start * pitch + column.start;
-            k_loops[count] = KLoop { x, weights, loops, depth };
-            (count, x) = (count + 1, x + ins * row.taps * column.taps);
-            if count == NESTS_MAX || number + 1 == phases[0] * phases[1] {
-                take(&k_loops[..count], weight_stride, is_first);
-                (count, is_first) = (0, false);
+            nests.k_loops[nests.count] = KLoop { x, weights, loops, depth };
+            (nests.count, x) = (nests.count + 1, x + ins * row.taps * column.taps);
+            if nests.count == NESTS_MAX || number + 1 == phases[0] * phases[1] {
+                take(&nests, is_first);
+                (nests.count, is_first) = (0, false);
             }
         }
     }
