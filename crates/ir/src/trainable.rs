@@ -16,6 +16,8 @@ pub struct Trainable {
     pub moving: BTreeMap<ValueId, Moving>,
     /// Matrices that files hold with rows and columns exchanged, under the same name.
     pub transposed: BTreeSet<ValueId>,
+    /// The multipliers of weights by name, where the model's file states some.
+    pub multipliers: BTreeMap<String, Multipliers>,
     /// The input `i64[2]` that dropout draws from, if there is any.
     pub key: Option<ValueId>,
 }
@@ -23,6 +25,21 @@ pub struct Trainable {
 impl From<Graph> for Trainable {
     fn from(graph: Graph) -> Trainable {
         Trainable { graph, ..Trainable::default() }
+    }
+}
+
+/// Factors of a weight's learning rate and weight decay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multipliers {
+    /// Of the learning rate; a weight with 0 is not trained.
+    pub learning_rate: f32,
+    /// Of the optimizer's weight decay.
+    pub weight_decay: f32,
+}
+
+impl Default for Multipliers {
+    fn default() -> Multipliers {
+        Multipliers { learning_rate: 1.0, weight_decay: 1.0 }
     }
 }
 

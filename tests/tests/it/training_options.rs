@@ -1,4 +1,4 @@
-//! Options of a training step: the loss of sequences, values saved in half precision, budgets.
+//! Options of a training step: the loss of sequences, values saved in half precision, budgets, multipliers of a symbol.
 
 use compiler::source::{Request, TrainableModel, load_trainable};
 use compiler::{CompileError, Compiled, compile_training};
@@ -7,10 +7,15 @@ use ir::{Graph, Trainable};
 use lower::cpu::CpuTarget;
 use passes::training::Recipe;
 use plan::Plan;
+use serde_json::Value as Json;
 use types::pointwise::Binary as Function;
 use types::{Bytes, DType, Random, Scope, Shape, Tensor};
 
-use crate::support::open;
+use crate::executables::folder;
+use crate::support::{open, root};
+
+/// The weight whose multipliers change.
+const WEIGHT: &str = "conv0_weight";
 
 fn recipe(loss: &str, optimizer: &str) -> Recipe {
     let optimizer = optimizer.parse().expect("an optimizer");
@@ -131,4 +136,63 @@ fn budget_of_a_step_is_kept_or_refused() {
     }
     let fits = step(DType::F32, Some(free)).expect("it fits");
     assert_eq!(fits.plan.arena.size(), free);
+}
+
+/// The weights behind one step of SGD with a weight decay, by multipliers of the first convolution's weight.
+fn weights_of_symbol(name: &str, multipliers: &[(&str, &str)]) -> Result<Vec<(String, Vec<f64>)>, String> {
+    let recorded = |name: &str| root().join("tests/data/mxnet").join(name);
+    let symbol = std::fs::read(recorded("mnist_cnn-symbol.json")).expect("it is in the repository");
+    let mut symbol: Json = serde_json::from_slice(&symbol).expect("JSON");
+    let nodes = symbol["nodes"].as_array_mut().expect("a list");
+    let node = nodes.iter_mut().find(|node| node["op"] == "null" && node["name"] == WEIGHT).expect("it has a weight");
+    multipliers.iter().for_each(|&(key, text)| node["attrs"][key] = text.into());
+    let file = folder(name).join("symbol-symbol.json");
+    std::fs::write(&file, symbol.to_string()).expect("writable");
+    let request = Request {
+        model: file.display().to_string(),
+        params: Some(recorded("mnist_cnn-0000.params")),
+        shapes: [("data".to_string(), Shape::from([4, 1, 28, 28]))].into(),
+        ..Request::default()
+    };
+    let model = load_trainable(&request).map_err(|error| error.to_string())?;
+    let recipe = recipe("softmax_cross_entropy", "sgd:weight_decay=0.5");
+    let [step, _] = compile_training(model, &recipe, &CpuTarget::new(), None, |_, _| {}).expect("it compiles");
+    let mut session = open(&step, 2);
+    let mut random = Random::new(1);
+    let x = Tensor::from_fn(Shape::from([4, 1, 28, 28]), |_| random.uniform(0.0, 1.0));
+    let values = |session: &runtime::Session| -> Vec<(String, Vec<f64>)> {
+        let weights = step.plan.states.iter().map(|state| state.port.name.clone());
+        weights.map(|name| (name.clone(), session.state(&name).expect("it is a state").to_f64())).collect()
+    };
+    let before = values(&session);
+    session.run_tensors(&[x, Tensor::vector(vec![3i32, 1, 4, 1]), Tensor::scalar(0.1f32)]).expect("the inputs fit");
+    let moved = values(&session).into_iter().zip(before).map(|((name, after), (_, before))| {
+        let moved = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+        (name, moved)
+    });
+    Ok(moved.collect())
+}
+
+#[test]
+fn multipliers_of_a_symbol_scale_the_update_of_its_weight() {
+    let steps = |name: &str, multipliers: &[(&str, &str)]| weights_of_symbol(name, multipliers).expect("it loads");
+    let plain = steps("multipliers-none", &[]);
+    let no_decay = steps("multipliers-decay", &[("__wd_mult__", "0")]);
+    let slow = steps("multipliers-rate", &[("__lr_mult__", "0.25"), ("__wd_mult__", "1")]);
+    let still = steps("multipliers-zero", &[("__lr_mult__", "0.0")]);
+    for (name, want) in &plain {
+        let of =
+            |all: &[(String, Vec<f64>)]| all.iter().find(|(own, _)| own == name).expect("the same states").1.clone();
+        let (no_decay, slow, still) = (of(&no_decay), of(&slow), of(&still));
+        if name != WEIGHT {
+            assert!(*want == no_decay && *want == slow && *want == still, "{name}");
+            continue;
+        }
+        assert!(still.iter().all(|&moved| moved == 0.0) && *want != no_decay, "{name}");
+        for (want, slow) in want.iter().zip(&slow) {
+            assert!((slow - 0.25 * want).abs() < 1e-6, "{slow} is not a quarter of {want}");
+        }
+    }
+    let error = weights_of_symbol("multipliers-bad", &[("__lr_mult__", "fast")]).expect_err("it is no number");
+    assert!(error.contains("lr_mult must be a number >= 0, got `fast`"), "{error}");
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ir::ops::{BatchNorm, Dropout};
-use ir::{LossForm, LossMean, LossTerm, Moving, Refusal, Trainable, ValueId};
+use ir::{LossForm, LossMean, LossTerm, Moving, Multipliers, Refusal, Trainable, ValueId};
 use types::{DType, Shape};
 
 use super::{Builder, ImportedNode, Operand, refuse};
@@ -15,6 +15,7 @@ pub(crate) struct Notes {
     moving: BTreeMap<ValueId, Moving>,
     /// Matrices under the names of their transposes.
     pub(super) transposed: BTreeSet<ValueId>,
+    multipliers: BTreeMap<String, Multipliers>,
     key: Option<ValueId>,
     /// Dropouts so far; each draws from a stream of its own.
     dropouts: u32,
@@ -28,8 +29,15 @@ impl Builder {
 
     /// The graph with the notes.
     pub(crate) fn into_trainable(self) -> Trainable {
-        let Notes { heads, moving, transposed, key, dropouts: _ } = self.training.unwrap_or_default();
-        Trainable { graph: self.graph, heads, moving, transposed, key }
+        let Notes { heads, moving, transposed, multipliers, key, dropouts: _ } = self.training.unwrap_or_default();
+        Trainable { graph: self.graph, heads, moving, transposed, multipliers, key }
+    }
+
+    /// Notes the multipliers of a weight.
+    pub(crate) fn note_multipliers(&mut self, weight: &str, multipliers: Multipliers) {
+        if let Some(notes) = &mut self.training {
+            notes.multipliers.insert(weight.to_string(), multipliers);
+        }
     }
 }
 

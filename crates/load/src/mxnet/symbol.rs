@@ -29,6 +29,8 @@ pub(super) struct Node {
     pub(super) shape: Option<String>,
     /// The dtype of a variable, as a number.
     pub(super) dtype: Option<String>,
+    /// Factors of a variable's learning rate and weight decay.
+    pub(super) multipliers: [Option<String>; 2],
 }
 
 /// An output of a node.
@@ -100,13 +102,15 @@ fn read_node(ix: usize, node: &Value, places: &[usize]) -> Result<Node, LoadErro
         own.get(&spelled).or_else(|| user.get(&spelled)).or_else(|| user.get(name)).cloned()
     };
     let (shape, dtype) = (hidden("shape"), hidden("dtype"));
+    // In old files they have no underscores, for variables only.
+    let multipliers = ["lr_mult", "wd_mult"].map(|key| hidden(key).or_else(|| own.get(key).cloned()));
     let attributes = own.into_iter().filter(|(key, _)| !is_hidden(key)).chain(texts("param")).collect();
     let empty = Vec::new();
     let inputs = node.get("inputs").and_then(Value::as_array).unwrap_or(&empty);
     let inputs: Option<Vec<Entry>> = inputs.iter().map(|entry| read_entry(entry, places)).collect();
     let inputs =
         inputs.ok_or_else(|| malformed(format!("node `{name}` reads an output that is not defined before it")))?;
-    Ok(Node { op: op.to_string(), name: name.to_string(), attributes, inputs, shape, dtype })
+    Ok(Node { op: op.to_string(), name: name.to_string(), attributes, inputs, shape, dtype, multipliers })
 }
 
 /// `[node, output, version]`, or the first two in old files.
@@ -137,6 +141,7 @@ fn add_missing_states(node: &mut Node, nodes: &mut Vec<Node>) {
             inputs: Vec::new(),
             shape: None,
             dtype: None,
+            multipliers: [None, None],
         });
     }
 }
@@ -175,6 +180,7 @@ mod tests {
         assert_eq!(norm.attributes.keys().collect::<Vec<_>>(), ["eps", "fix_gamma"]);
         assert_eq!(norm.inputs.iter().map(|entry| entry.node).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         assert_eq!(symbol.nodes[1].shape.as_deref(), Some("(3,)"));
+        assert_eq!(symbol.nodes[1].multipliers, [Some("0.5".to_string()), None]);
         assert!(symbol.nodes[6].attributes.is_empty(), "-1 meant all axes");
         assert_eq!(symbol.heads, [Entry { node: 6, output: 0 }]);
     }

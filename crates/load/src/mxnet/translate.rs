@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ir::{Refusal, TensorType, Trainable};
+use ir::{Multipliers, Refusal, TensorType, Trainable};
 use types::{LoadBudget, Scope, Shape, Tensor};
 
 use super::node::{ImportedNode, Label, NodeSource};
@@ -101,6 +101,10 @@ impl Translator<'_> {
                 return Err(LoadError::ArrayShape { name, declared: text.to_string(), found });
             }
             let is_learned = tensor.dtype().is_float();
+            if node.multipliers.iter().any(Option::is_some) {
+                let multipliers = multipliers(node)?;
+                self.builder.note_multipliers(&node.name, multipliers);
+            }
             return Ok(NodeOutputs::Operands(vec![self.builder.add_constant(&node.name, tensor, is_learned)]));
         }
         let Some(shape) = self.shape(node)? else {
@@ -262,6 +266,18 @@ fn output_name(symbol: &Symbol, head: Entry, outputs: usize) -> String {
         (false, 1) => format!("{}_output", node.name),
         (false, _) => format!("{}_output{}", node.name, head.output),
     }
+}
+
+/// The factors of a variable's learning rate and weight decay.
+fn multipliers(node: &Node) -> Result<Multipliers, LoadError> {
+    let number = |ix: usize, name: &str| match &node.multipliers[ix] {
+        None => Ok(1.0),
+        Some(text) => text.parse().ok().filter(|number: &f32| number.is_finite() && 0.0 <= *number).ok_or_else(|| {
+            let reason = format!("variable `{}`: {name} must be a number >= 0, got `{text}`", node.name);
+            LoadError::Malformed { reason }
+        }),
+    };
+    Ok(Multipliers { learning_rate: number(0, "lr_mult")?, weight_decay: number(1, "wd_mult")? })
 }
 
 /// The shape of a variable in the file, with 0 for dynamic extents.

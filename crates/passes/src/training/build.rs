@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use ir::ops::{
     BatchNormTraining, Binary, Compare, Concat, Reduce, ReduceKind, Select, Slice, Transpose, Unary, Update,
 };
-use ir::{Graph, LossForm, LossTerm, Moving, Node, NodeId, Op, Refusal, Trainable, ValueDef, ValueId};
+use ir::{Graph, LossForm, LossTerm, Moving, Multipliers, Node, NodeId, Op, Refusal, Trainable, ValueDef, ValueId};
 use smallvec::SmallVec;
 use types::pointwise::{Binary as Function, Compare as Relation, Unary as Of};
 use types::{DType, Map, Role, Scope, Shape, Tensor};
@@ -138,6 +138,11 @@ struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
+    /// The multipliers of a weight.
+    fn multipliers(&self, weight: &str) -> Multipliers {
+        self.model.multipliers.get(weight).copied().unwrap_or_default()
+    }
+
     fn new(model: &'a Trainable) -> Assembly<'a> {
         let normalizations = model.graph.nodes().values().filter(|node| matches!(node.op, Op::BatchNorm(_)));
         let statistics = normalizations.flat_map(|node| node.inputs[3..].iter().copied()).collect();
@@ -440,7 +445,8 @@ fn trained(assembly: &Assembly, recipe: &Recipe, loss: ValueId) -> Result<Vec<Va
             node.inputs.iter().for_each(|&input| reaches[input] = true);
         }
     }
-    let is_trained = |weight: &ValueId| reaches[*weight] && !is_frozen(weight);
+    let stands = |weight: &ValueId| assembly.multipliers(name(weight)).learning_rate == 0.0;
+    let is_trained = |weight: &ValueId| reaches[*weight] && !is_frozen(weight) && !stands(weight);
     Ok(assembly.weights.iter().copied().filter(is_trained).collect())
 }
 
@@ -482,11 +488,23 @@ fn update(
     learning_rate: ValueId,
     number: Option<ValueId>,
 ) -> Result<(), TrainingError> {
-    let rule = optimizer.rule;
     let readers = assembly.graph.readers();
+    // By factor the learning rate times it.
+    let mut rates: Vec<(f32, ValueId)> = vec![(1.0, learning_rate)];
     for &(weight, gradient) in pairs {
         let value = assembly.graph.value(weight);
         let (name, shape) = (value.name.clone(), value.ty.shape.clone());
+        let multipliers = assembly.multipliers(&name);
+        let rule = optimizer.rule.with_weight_decay(optimizer.rule.weight_decay() * multipliers.weight_decay);
+        let learning_rate = match rates.iter().find(|(factor, _)| *factor == multipliers.learning_rate) {
+            Some(&(_, rate)) => rate,
+            None => {
+                let scaled = Of::Affine { scale: multipliers.learning_rate, shift: 0.0 };
+                let rate = assembly.add(Unary(scaled), &[learning_rate], "learning_rate")?;
+                rates.push((multipliers.learning_rate, rate));
+                rate
+            }
+        };
         let reader: Option<&NodeId> = readers[weight].first();
         let scope = reader.map_or_else(|| Scope::new(&name), |&node| assembly.graph.node(node).scope.clone());
         let scope = scope.child("update");
