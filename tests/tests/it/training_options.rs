@@ -1,7 +1,7 @@
 //! Options of a training step: the loss of sequences, values saved in half precision, budgets, multipliers of a symbol.
 
 use compiler::source::{Request, TrainableModel, load_trainable};
-use compiler::{CompileError, Compiled, compile_training};
+use compiler::{CompileError, Compiled, Goal, compile_training};
 use ir::ops::{Binary, MatMul};
 use ir::{Graph, Trainable};
 use lower::cpu::CpuTarget;
@@ -156,7 +156,8 @@ fn weights_of_symbol(name: &str, multipliers: &[(&str, &str)]) -> Result<Vec<(St
     };
     let model = load_trainable(&request).map_err(|error| error.to_string())?;
     let recipe = recipe("softmax_cross_entropy", "sgd:weight_decay=0.5");
-    let [step, _] = compile_training(model, &recipe, &CpuTarget::new(), None, |_, _| {}).expect("it compiles");
+    let [step, _] =
+        compile_training(model, &recipe, &CpuTarget::new(), Goal::default(), |_, _| {}).expect("it compiles");
     let mut session = open(&step, 2);
     let mut random = Random::new(1);
     let x = Tensor::from_fn(Shape::from([4, 1, 28, 28]), |_| random.uniform(0.0, 1.0));
