@@ -42,7 +42,7 @@ fn sequences_of_labels_are_learned_without_an_alignment() {
     let model = classifier_of_steps([batch, steps, features, classes]);
     let recipe = recipe("ctc:labels=4", "adam:lr=0.05");
     let [step, _] =
-        compile_training(model, &recipe, &CpuTarget::new(), compiler::Goal::default(), |_, _| {}).expect("it compiles");
+        compile_training(model, &recipe, &CpuTarget::new(), Goal::default(), |_, _| {}).expect("it compiles");
     let mut random = Random::new(2);
     let x = Tensor::from_fn(Shape::from([batch, steps, features]), |_| random.uniform(-1.0, 1.0));
     // The last two sequences have padding.
@@ -69,8 +69,7 @@ fn sequences_of_labels_are_learned_without_an_alignment() {
 fn classes_without_the_blank_are_refused() {
     let compiled = |loss: &str| {
         let model = classifier_of_steps([2, 4, 3, 5]);
-        compile_training(model, &recipe(loss, "sgd"), &CpuTarget::new(), compiler::Goal::default(), |_, _| {})
-            .map(|_| ())
+        compile_training(model, &recipe(loss, "sgd"), &CpuTarget::new(), Goal::default(), |_, _| {}).map(|_| ())
     };
     let error = compiled("ctc:blank=5").expect_err("there are five classes").to_string();
     assert!(error.contains("blank must be one of 5 classes, got 5"), "{error}");
@@ -87,7 +86,7 @@ fn step(dtype: DType, budget: Option<Bytes>) -> Result<Compiled, CompileError> {
         model,
         &recipe("softmax_cross_entropy", "sgd"),
         &target,
-        compiler::Goal { budget, ..compiler::Goal::default() },
+        Goal { budget, ..Goal::default() },
         |_, _| {},
     )
     .map(|[step, _]| step)
