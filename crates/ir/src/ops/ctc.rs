@@ -128,8 +128,8 @@ impl Operator for Ctc {
     }
 
     fn axes(&self, _inputs: &[&TensorType], _output: &TensorType) -> AxisMap {
-        let logits: OperandAxes = [Along::Whole, Along::Same(0), Along::Whole].into_iter().collect();
-        let labels: OperandAxes = [Along::Same(0), Along::Whole].into_iter().collect();
+        let logits: OperandAxes = [Along::Same(1)].into_iter().collect();
+        let labels: OperandAxes = [Along::Same(0)].into_iter().collect();
         AxisMap { work: Work::Arithmetic, operands: [logits, labels].into_iter().collect() }
     }
 

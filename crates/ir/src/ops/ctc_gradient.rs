@@ -71,9 +71,9 @@ impl Operator for CtcGradient {
 
     fn axes(&self, _inputs: &[&TensorType], _output: &TensorType) -> AxisMap {
         // `[steps, batch, c]`: a step depends on all others.
-        let losses: OperandAxes = [Along::Same(1)].into_iter().collect();
+        let losses: OperandAxes = [Along::Broadcast, Along::Same(0), Along::Broadcast].into_iter().collect();
         let logits: OperandAxes = [Along::Whole, Along::Same(1), Along::Whole].into_iter().collect();
-        let labels: OperandAxes = [Along::Same(1), Along::Whole].into_iter().collect();
+        let labels: OperandAxes = [Along::Whole, Along::Same(0), Along::Whole].into_iter().collect();
         AxisMap { work: Work::Arithmetic, operands: [losses, logits, labels].into_iter().collect() }
     }
 
