@@ -130,7 +130,7 @@ fn with_output(graph: &Graph, gradients: &[ValueId]) -> Graph {
 }
 
 fn is_alignment_loss(node: &ir::Node) -> bool {
-    matches!(node.op, ir::Op::Ctc(_))
+    matches!(node.op, Op::Ctc(_))
 }
 
 /// Compares the gradients of some values, or zero if there are none, with differences of the loss.
