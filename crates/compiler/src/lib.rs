@@ -89,9 +89,9 @@ const PLACE_LIMITS: Limits = Limits { work: 30_000_000, aim: Aim::Least };
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Optimize {
     /// The least time.
+    #[default]
     Time,
     /// The fewest bytes of the arena in at most 2 % more than the least modelled time.
-    #[default]
     Balanced,
     /// The fewest bytes of the arena.
     Memory,

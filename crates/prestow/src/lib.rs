@@ -4,7 +4,7 @@
 //! reserves that arena once, and its runs allocate nothing.
 //!
 //! ```
-//! use prestow::{CpuTarget, Request, Tensor};
+//! use prestow::{CpuTarget, Goal, Request, Tensor};
 //!
 //! let model = prestow::load(&Request { model: "lenet".into(), ..Request::default() })?;
 //! let compiled = prestow::compile(model, &CpuTarget::new(), Goal::default())?;
