@@ -64,6 +64,66 @@ impl Sizes {
     }
 }
 
+/// An operand whose size is not the one that its kernel requires.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SizeMismatch {
+    /// The parameters of the kernel contradict each other.
+    #[error("kernel `{kernel}`: {reason}")]
+    Kernel {
+        /// The kernel.
+        kernel: &'static str,
+        /// The contradiction.
+        reason: InvalidKernel,
+    },
+    /// Another number of operands.
+    #[error("kernel `{kernel}` requires {required} {operands}, got {found}")]
+    Count {
+        /// The kernel.
+        kernel: &'static str,
+        /// `inputs` or `outputs`.
+        operands: &'static str,
+        /// The number that the kernel requires.
+        required: usize,
+        /// The number given.
+        found: usize,
+    },
+    /// Another size.
+    #[error("kernel `{kernel}` requires {required} bytes of {operand}, got {found}")]
+    Bytes {
+        /// The kernel.
+        kernel: &'static str,
+        /// As in `input 1`.
+        operand: String,
+        /// The bytes that the kernel requires.
+        required: u64,
+        /// The bytes given.
+        found: u64,
+    },
+}
+
+impl Sizes {
+    /// Refuses operands that do not have exactly these sizes.
+    pub(crate) fn check(&self, kernel: &'static str, found: &Sizes) -> Result<(), SizeMismatch> {
+        let lists = [("input", &self.inputs[..], &found.inputs[..]), ("output", &self.outputs, &found.outputs)];
+        for (name, required, found) in lists {
+            if required.len() != found.len() {
+                let operands = if name == "input" { "inputs" } else { "outputs" };
+                return Err(SizeMismatch::Count { kernel, operands, required: required.len(), found: found.len() });
+            }
+            for (ix, (&required, &found)) in required.iter().zip(found).enumerate() {
+                if required != found {
+                    return Err(SizeMismatch::Bytes { kernel, operand: format!("{name} {ix}"), required, found });
+                }
+            }
+        }
+        if self.workspace != found.workspace {
+            let (required, found) = (self.workspace, found.workspace);
+            return Err(SizeMismatch::Bytes { kernel, operand: "workspace".into(), required, found });
+        }
+        Ok(())
+    }
+}
+
 /// The largest size of a slice.
 const BYTES_MAX: usize = isize::MAX as usize;
 
@@ -114,4 +174,32 @@ pub(crate) fn input_or_in_place<'a, T: bytemuck::AnyBitPattern>(args: &Args<'a, 
 pub(crate) fn product(extents: &[usize]) -> Option<usize> {
     let product = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent.max(1)))?;
     Some(if extents.contains(&0) { 0 } else { product })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operand_of_another_size_is_refused() {
+        let sizes = |inputs: &[u64], outputs: &[u64], workspace| Sizes {
+            inputs: SmallVec::from_slice(inputs),
+            outputs: SmallVec::from_slice(outputs),
+            workspace,
+        };
+        let required = sizes(&[8, 12], &[8, 4], 64);
+        let text = |found: Sizes| required.check("k", &found).map_err(|error| error.to_string());
+        assert_eq!(text(required.clone()), Ok(()));
+        let refused = [
+            (sizes(&[8], &[8, 4], 64), "kernel `k` requires 2 inputs, got 1"),
+            (sizes(&[8, 12, 0], &[8, 4], 64), "kernel `k` requires 2 inputs, got 3"),
+            (sizes(&[8, 8], &[8, 4], 64), "kernel `k` requires 12 bytes of input 1, got 8"),
+            (sizes(&[8, 12], &[8], 64), "kernel `k` requires 2 outputs, got 1"),
+            (sizes(&[8, 12], &[8, 8], 64), "kernel `k` requires 4 bytes of output 1, got 8"),
+            (sizes(&[8, 12], &[8, 4], 0), "kernel `k` requires 64 bytes of workspace, got 0"),
+        ];
+        for (found, expected) in refused {
+            assert_eq!(text(found), Err(expected.to_string()));
+        }
+    }
 }

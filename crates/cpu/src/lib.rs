@@ -50,7 +50,7 @@ pub use conv::{
     joined_groups,
 };
 pub use gemm::{Epilogue, Weights};
-pub use kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes};
+pub use kernel::{Args, InvalidKernel, KernelFn, Operand, SizeMismatch, Sizes};
 pub use movement::copy::Copy;
 pub use movement::fill::Fill;
 pub use movement::gather::Gather;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes};
+use crate::kernel::{Args, InvalidKernel, KernelFn, SizeMismatch, Sizes};
 use crate::threads::Pool;
 
 macro_rules! kernels {
@@ -42,6 +42,15 @@ macro_rules! kernels {
                 match self {
                     $(Kernel::$kernel(kernel) => kernel.sizes()),*
                 }
+            }
+
+            /// Checks the sizes of operands: they must be exactly [`Kernel::sizes`].
+            ///
+            /// # Errors
+            /// The first operand with another size, or parameters that contradict each other.
+            pub fn check_sizes(&self, found: &Sizes) -> Result<(), SizeMismatch> {
+                let kernel = self.name();
+                self.sizes().map_err(|reason| SizeMismatch::Kernel { kernel, reason })?.check(kernel, found)
             }
 
             /// See [`KernelFn::run`]. Returns at once if all outputs are empty.

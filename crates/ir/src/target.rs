@@ -40,6 +40,15 @@ pub trait Target {
     /// empty.
     fn candidates(&self, graph: &Graph, nodes: &[NodeId], query: &Query) -> Result<Vec<Candidate>, NoKernel>;
 
+    /// Checks a call whose operands have their sizes: in bytes, of inputs, outputs and workspace. A plan is written only of
+    /// calls that pass.
+    ///
+    /// # Errors
+    /// The kernel, the size that it requires and the one that it got.
+    fn check_call(&self, _code: &[u8], _sizes: CallSizes) -> Result<(), String> {
+        Ok(())
+    }
+
     /// The modelled cost of converting a value between row-major and [`Target::layout`].
     fn relayout_cost(&self, graph: &Graph, value: ValueId) -> u64;
 }
@@ -163,6 +172,17 @@ impl Candidate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoKernel(pub String);
+
+/// The bytes of a call's operands.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSizes<'a> {
+    /// Of each input.
+    pub inputs: &'a [u64],
+    /// Of each output.
+    pub outputs: &'a [u64],
+    /// Of the workspace.
+    pub workspace: u64,
+}
 
 /// A kernel call, before its operands have addresses.
 #[derive(Clone, Debug)]

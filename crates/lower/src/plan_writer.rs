@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ir::analysis::alias::{AliasKind, AliasObstacle, AliasSets, Location};
 use ir::analysis::value_size;
-use ir::{Call, CallInput, Graph, Node, NodeId, Pack, Reuse, Target, ValueDef, ValueId};
+use ir::{Call, CallInput, CallSizes, Graph, Node, NodeId, Pack, Reuse, Target, ValueDef, ValueId};
 use plan::{
     Arena, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Place, Plan, Port, RefusedReason,
     RefusedSharing, Sharing, StatePort, Step, ValueSpan,
@@ -25,12 +25,14 @@ pub struct Lowered {
 /// The plan of a graph with the chosen kernels, in the order of its nodes.
 ///
 /// # Errors
-/// The target has no kernel for the copy that updates a state.
+/// The target has no kernel for the copy that updates a state, or a kernel requires operands of other sizes than it has.
 pub fn write_plan(graph: &Graph, target: &dyn Target, selection: &Selection) -> Result<Lowered, LowerError> {
     let (graph, selection) = &state::with_copies(graph, target, selection)?;
     let mut writer = PlanWriter::new(graph, target, selection.alias_sets(graph));
     for id in graph.nodes().keys() {
-        selection.calls(id).iter().for_each(|call| writer.step(id, call));
+        for call in selection.calls(id) {
+            writer.step(id, call, target)?;
+        }
     }
     Ok(writer.finish())
 }
@@ -98,21 +100,21 @@ impl<'a> PlanWriter<'a> {
         writer
     }
 
-    fn step(&mut self, id: NodeId, call: &Call) {
+    fn step(&mut self, id: NodeId, call: &Call, target: &dyn Target) -> Result<(), LowerError> {
         let node = self.graph.node(id);
         let at = self.plan.steps.len() as u32;
         let part = call.slice.map(|part| (part, self.part_offset(node, part)));
         if let Some((part, offset)) = part
             && self.sets.is_at(node.inputs[part], node.outputs[0], offset)
         {
-            return;
+            return Ok(());
         }
         let mut output = self.operand(node.outputs[0], at);
         if let Some((part, offset)) = part {
             output.offset += Bytes(offset);
             output.size = Bytes(value_size(self.graph, node.inputs[part]));
         }
-        let inputs = call
+        let inputs: Vec<Operand> = call
             .inputs
             .iter()
             .map(|input| match input {
@@ -128,6 +130,10 @@ impl<'a> PlanWriter<'a> {
             let ix = self.push_buffer(tag, call.workspace, at);
             Operand { place: Place::Buffer(ix), offset: Bytes::ZERO, size: call.workspace }
         });
+        let bytes = |operands: &[Operand]| operands.iter().map(|operand| operand.size.0).collect::<Vec<u64>>();
+        let sizes = CallSizes { inputs: &bytes(&inputs), outputs: &bytes(&outputs), workspace: call.workspace.0 };
+        let mismatch = |reason| LowerError::Operands { scope: node.scope.to_string(), reason };
+        target.check_call(&call.code, sizes).map_err(mismatch)?;
         self.plan.steps.push(Step {
             scope: node.scope.clone(),
             kernel: call.kernel.to_string(),
@@ -138,6 +144,7 @@ impl<'a> PlanWriter<'a> {
             workspace,
             flops: if call.slice.is_some() || call.is_postprocessing() { 0 } else { self.graph.node_flops(node) },
         });
+        Ok(())
     }
 
     /// The offset of an operand in the result of a concatenation, in bytes.
@@ -313,5 +320,88 @@ impl<'a> PlanWriter<'a> {
         let ix = ConstantIx(self.plan.constants.len() as u32 - 1);
         self.constant_of.insert((value, packing), ix);
         ix
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::ops::{Binary, Unary};
+    use ir::{Candidate, NoKernel, Op, Query};
+    use types::{DType, Layout, Shape, pointwise};
+
+    use super::*;
+    use crate::cpu::CpuTarget;
+
+    /// The CPU target with one error in the calls of a node.
+    struct Wrong(CpuTarget, fn(&mut Call));
+
+    impl Target for Wrong {
+        fn name(&self) -> String {
+            self.0.name()
+        }
+
+        fn alignment(&self) -> Bytes {
+            self.0.alignment()
+        }
+
+        fn precision(&self) -> DType {
+            self.0.precision()
+        }
+
+        fn layout(&self) -> Option<Layout> {
+            self.0.layout()
+        }
+
+        fn candidates(&self, graph: &Graph, nodes: &[NodeId], query: &Query) -> Result<Vec<Candidate>, NoKernel> {
+            let mut candidates = self.0.candidates(graph, nodes, query)?;
+            if nodes.iter().any(|&id| graph.node(id).scope.to_string() == "wrong") {
+                candidates.iter_mut().flat_map(|candidate| &mut candidate.calls).for_each(self.1);
+            }
+            Ok(candidates)
+        }
+
+        fn check_call(&self, code: &[u8], sizes: CallSizes) -> Result<(), String> {
+            self.0.check_call(code, sizes)
+        }
+
+        fn relayout_cost(&self, graph: &Graph, value: ValueId) -> u64 {
+            self.0.relayout_cost(graph, value)
+        }
+    }
+
+    /// The error of a plan of two nodes, the second with the error.
+    fn error(wrong: fn(&mut Call)) -> Option<String> {
+        let mut graph = Graph::new("two");
+        let [x, row] = [("x", [3, 100]), ("row", [1, 100])]
+            .map(|(name, shape)| graph.add_input(name, DType::F32, Shape::from(shape)));
+        let y =
+            graph.add1(Op::Unary(Unary(pointwise::Unary::Relu)), &[x], Scope::new("right")).expect("it is accepted");
+        let add = Op::Binary(Binary(pointwise::Binary::Add));
+        let y = graph.add1(add, &[y, row], Scope::new("wrong")).expect("it is accepted");
+        graph.set_outputs(vec![("y".into(), y)]);
+        crate::lower(&graph, &Wrong(CpuTarget::new(), wrong)).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn operands_of_other_sizes_than_the_kernel_requires_are_refused_by_node_and_kernel() {
+        assert_eq!(error(|_| ()), None);
+        let kernel: &[fn(&mut Call)] = &[
+            |call| call.inputs.reverse(),
+            |call| drop(call.inputs.pop()),
+            |call| call.inputs.push(CallInput::Value(0)),
+            |call| call.workspace += Bytes(64),
+            |call| call.code.truncate(call.code.len() - 1),
+        ];
+        let found: Vec<String> = kernel.iter().map(|&wrong| error(wrong).expect("it is refused")).collect();
+        let expected = [
+            "requires 1200 bytes of input 0, got 400",
+            "requires 2 inputs, got 1",
+            "requires 2 inputs, got 3",
+            "requires 0 bytes of workspace, got 64",
+            "unknown kernel: ",
+        ];
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with("node `wrong`: ") && found.contains(expected), "{found}");
+        }
     }
 }

@@ -30,6 +30,14 @@ pub enum LowerError {
         /// The property of the node that no kernel supports.
         reason: String,
     },
+    /// A kernel was chosen that requires other operands than the node has: a defect of the target.
+    #[error("node `{scope}`: {reason}")]
+    Operands {
+        /// The node.
+        scope: String,
+        /// The kernel, the size that it requires and the one that it got.
+        reason: String,
+    },
     /// There are no kernels for several nodes.
     #[error("{} nodes have no kernel:{}", .0.len(), .0.iter().map(|error| format!("\n  {error}")).collect::<String>())]
     Several(Vec<LowerError>),

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use ir::{Candidate, Formats, Graph, NoKernel, NodeId, Query, Reuse, Target, ValueId};
+use ir::{CallSizes, Candidate, Formats, Graph, NoKernel, NodeId, Query, Reuse, Target, ValueId};
 use types::{Bytes, DType, EntityId, Layout, Map, Scope};
 
 /// The price of a byte while a node runs, in the unit of the target's costs. By scope, which passes keep.
@@ -145,6 +145,10 @@ impl Target for Priced<'_> {
             _ => candidates.sort_by_cached_key(price),
         }
         Ok(candidates)
+    }
+
+    fn check_call(&self, code: &[u8], sizes: CallSizes) -> Result<(), String> {
+        self.target.check_call(code, sizes)
     }
 
     fn relayout_cost(&self, graph: &Graph, value: ValueId) -> u64 {

@@ -1,7 +1,8 @@
 //! [`CpuTarget`]: the candidates of CPU kernels.
 
-use cpu::Level;
-use ir::{Candidate, Formats, Graph, NoKernel, Node, NodeId, Op, Query, Target, ValueId};
+use cpu::{Kernel, Level, Sizes};
+use ir::{CallSizes, Candidate, Formats, Graph, NoKernel, Node, NodeId, Op, Query, Target, ValueId};
+use smallvec::SmallVec;
 use types::{Bytes, DType, Layout};
 
 use super::select::select;
@@ -87,6 +88,16 @@ impl Target for CpuTarget {
                 .collect()),
             Formats::Half(half) => Ok(half_precision::candidates(graph, id, half)),
         }
+    }
+
+    fn check_call(&self, code: &[u8], sizes: CallSizes) -> Result<(), String> {
+        let kernel: Kernel = postcard::from_bytes(code).map_err(|error| format!("unknown kernel: {error}"))?;
+        let found = Sizes {
+            inputs: SmallVec::from_slice(sizes.inputs),
+            outputs: SmallVec::from_slice(sizes.outputs),
+            workspace: sizes.workspace,
+        };
+        kernel.check_sizes(&found).map_err(|mismatch| mismatch.to_string())
     }
 
     fn relayout_cost(&self, graph: &Graph, value: ValueId) -> u64 {

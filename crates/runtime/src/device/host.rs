@@ -4,7 +4,7 @@ use std::env::consts::ARCH;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cpu::{Args, Isa, Kernel, Level, Operand as Slice, Pool};
+use cpu::{Args, Isa, Kernel, Level, Operand as Slice, Pool, Sizes};
 use memmap2::MmapMut;
 use plan::{Operand, Place, Plan, Step};
 use smallvec::SmallVec;
@@ -95,7 +95,7 @@ enum Read {
 impl Prepared {
     fn new(plan: &Plan, step: &Step) -> Result<Prepared, String> {
         let kernel: Kernel = postcard::from_bytes(&step.code).map_err(|error| format!("unknown kernel: {error}"))?;
-        check_sizes(&kernel, step)?;
+        kernel.check_sizes(&sizes(step)).map_err(|mismatch| mismatch.to_string())?;
         check_alignment(&kernel, plan, step)?;
 
         let range = |operand: &Operand| -> Result<Range<usize>, String> {
@@ -186,17 +186,13 @@ impl Prepared {
     }
 }
 
-/// Refuses a kernel whose operands do not have exactly the sizes that it requires.
-fn check_sizes(kernel: &Kernel, step: &Step) -> Result<(), String> {
-    let sizes = kernel.sizes().map_err(|misfit| misfit.to_string())?;
-    let same = |want: &[u64], got: &[Operand]| {
-        want.len() == got.len() && want.iter().zip(got).all(|(&want, got)| want == got.size.0)
-    };
-    let workspace = step.workspace.map_or(0, |workspace| workspace.size.0);
-    if same(&sizes.inputs, &step.inputs) && same(&sizes.outputs, &step.outputs) && sizes.workspace == workspace {
-        return Ok(());
+/// The sizes of a step's operands.
+fn sizes(step: &Step) -> Sizes {
+    Sizes {
+        inputs: step.inputs.iter().map(|operand| operand.size.0).collect(),
+        outputs: step.outputs.iter().map(|operand| operand.size.0).collect(),
+        workspace: step.workspace.map_or(0, |workspace| workspace.size.0),
     }
-    Err(format!("kernel `{}` does not fit the sizes of its operands", kernel.name()))
 }
 
 /// Refuses operands that are not aligned to the kernel's elements. Arena and constants start at page boundaries.
