@@ -5,18 +5,24 @@ use crate::{cargo, check, peers, tools};
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     let (bench, words) = match words.split_first() {
-        Some((first, rest)) if ["planner", "cpu", "training", "uprd", "kernels"].contains(&&**first) => {
+        Some((first, rest)) if ["planner", "cpu", "training", "uprd", "kernels", "data"].contains(&&**first) => {
             (first.as_str(), rest)
         }
         _ => ("networks", words),
     };
     let mut words = words.to_vec();
+    if ["cpu", "training", "data"].contains(&bench)
+        && let Some(ix) = words.iter().position(|word| word == "--peers" || word.starts_with("--peers="))
+    {
+        let usual = match bench {
+            "cpu" => peers::USUAL,
+            "data" => peers::USUAL_DATA,
+            _ => peers::USUAL_TRAINING,
+        };
+        let names = words.remove(ix);
+        words.extend(peers::install(names.strip_prefix("--peers=").unwrap_or(usual))?);
+    }
     if ["cpu", "training"].contains(&bench) {
-        if let Some(ix) = words.iter().position(|word| word == "--peers" || word.starts_with("--peers=")) {
-            let usual = if bench == "cpu" { peers::USUAL } else { peers::USUAL_TRAINING };
-            let names = words.remove(ix);
-            words.extend(peers::install(names.strip_prefix("--peers=").unwrap_or(usual))?);
-        }
         // The bench measures executables that users would run.
         tools::build(&tools::PRODUCT)?;
     }

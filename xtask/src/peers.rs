@@ -13,6 +13,9 @@ pub(crate) const USUAL: &str = "onnxruntime,openvino";
 /// The same of training steps.
 pub(crate) const USUAL_TRAINING: &str = "torch-eager,torch";
 
+/// The same of data pipelines.
+pub(crate) const USUAL_DATA: &str = "mxnet-iter,opencv,torchvision,pillow";
+
 /// The origin of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
@@ -20,14 +23,16 @@ enum Source {
     Shared(&'static str),
     /// PyTorch, in `target/peers-torch`: with dependencies 5.5 GB.
     Torch,
+    /// torchvision and Pillow, in the same folder.
+    Torchvision,
     /// MXNet, in `data/mxnet`: it needs an older NumPy.
     Mxnet,
     /// A program of `benches/peers/native`.
     Native,
 }
 
-/// The name of a peer in `benches/peers/speed.py`, or of its program in `benches/peers/native`, in the order of the help.
-const PEERS: [(&str, Source); 9] = [
+/// The name of a peer in a script of `benches/peers`, or of its program in `benches/peers/native`, in the order of the help.
+const PEERS: [(&str, Source); 13] = [
     ("onnxruntime", Source::Shared("onnxruntime")),
     ("openvino", Source::Shared("openvino")),
     ("mnn", Source::Shared("mnn")),
@@ -35,6 +40,10 @@ const PEERS: [(&str, Source); 9] = [
     ("torch-eager", Source::Torch),
     ("torch-jit", Source::Torch),
     ("mxnet", Source::Mxnet),
+    ("mxnet-iter", Source::Mxnet),
+    ("opencv", Source::Shared("opencv")),
+    ("torchvision", Source::Torchvision),
+    ("pillow", Source::Torchvision),
     ("tract", Source::Native),
     ("rten", Source::Native),
 ];
@@ -61,6 +70,7 @@ fn flag(name: &str, source: Source) -> Result<String, String> {
     let python = match source {
         Source::Shared(package) => environment(&target().join("peers"), &[package])?,
         Source::Torch => environment(&target().join("peers-torch"), &["torch"])?,
+        Source::Torchvision => environment(&target().join("peers-torch"), &["torch", "torchvision"])?,
         Source::Mxnet => environment(&root().join("data/mxnet"), &["mxnet-onnx"])
             .map_err(|error| format!("{error}\n  its wheels and those of its NumPy are for Python 3.8 to 3.11"))?,
         Source::Native => return Ok(format!("--native={name}={}", build(name)?.display())),
@@ -134,6 +144,8 @@ mod tests {
             "openvino",
             "mnn",
             "torch",
+            "torchvision",
+            "opencv",
             MXNET,
             "mxnet-onnx",
             "nvrtc",
@@ -160,11 +172,12 @@ mod tests {
     #[test]
     fn every_peer_has_a_program_or_a_script_entry() {
         let folder = root().join("benches/peers");
-        let script = fs::read_to_string(folder.join("speed.py")).expect("it is checked in");
+        let scripts =
+            ["speed.py", "data.py"].map(|name| fs::read_to_string(folder.join(name)).expect("it is checked in"));
         for (name, source) in PEERS {
             match source {
                 Source::Native => assert!(folder.join(format!("native/src/bin/{name}.rs")).exists(), "{name}"),
-                _ => assert!(script.contains(&format!("\"{name}\": ")), "{name}"),
+                _ => assert!(scripts.iter().any(|script| script.contains(&format!("\"{name}\": "))), "{name}"),
             }
         }
     }

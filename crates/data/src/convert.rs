@@ -179,6 +179,14 @@ impl Conversion {
         if self.from == DType::U8 {
             // A table of 256 results for each channel makes the conversion a lookup.
             match self.to {
+                DType::F32 if self.channels == 3 && self.transpose => {
+                    let plain = [(0.0, 1.0)];
+                    let (scale, channels) =
+                        self.normalize.as_ref().map_or((1.0, &plain[..]), |(scale, channels)| (*scale, channels));
+                    let of = |channel: usize| channels[channel.min(channels.len() - 1)];
+                    planes(from.as_chunks::<3>().0, scale, [of(0), of(1), of(2)], to.as_chunks_mut::<4>().0);
+                    return Ok(());
+                }
                 DType::F32 => return self.convert_bytes(from, to, |value| value.to_le_bytes()),
                 DType::F16 => return self.convert_bytes(from, to, |value| f16::from_f32(value).to_le_bytes()),
                 DType::Bf16 => return self.convert_bytes(from, to, |value| bf16::from_f32(value).to_le_bytes()),
@@ -254,6 +262,35 @@ impl Conversion {
             }
         }
         Ok(())
+    }
+}
+
+/// Pixels to planes: `(element * scale - mean) * factor`, as [`Conversion::apply`] computes it for one element.
+fn planes(pixels: &[[u8; 3]], scale: f32, channels: [(f32, f32); 3], to: &mut [[u8; 4]]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        #[expect(unsafe_code, reason = "the function is compiled for another processor")]
+        // SAFETY: the processor has AVX2.
+        return unsafe { planes_avx2(pixels, scale, channels, to) };
+    }
+    planes_of(pixels, scale, channels, to);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn planes_avx2(pixels: &[[u8; 3]], scale: f32, channels: [(f32, f32); 3], to: &mut [[u8; 4]]) {
+    planes_of(pixels, scale, channels, to);
+}
+
+#[inline(always)]
+fn planes_of(pixels: &[[u8; 3]], scale: f32, channels: [(f32, f32); 3], to: &mut [[u8; 4]]) {
+    let (red, rest) = to.split_at_mut(pixels.len());
+    let (green, blue) = rest.split_at_mut(pixels.len());
+    let value = |byte: u8, (mean, factor): (f32, f32)| ((f32::from(byte) * scale - mean) * factor).to_le_bytes();
+    for (((pixel, red), green), blue) in pixels.iter().zip(red).zip(green).zip(blue) {
+        *red = value(pixel[0], channels[0]);
+        *green = value(pixel[1], channels[1]);
+        *blue = value(pixel[2], channels[2]);
     }
 }
 

@@ -22,8 +22,8 @@ use crate::{DataError, DataField, Dataset, Normalize};
 /// first N records only).
 ///
 /// Options of `images` and `rec`: `resize=N` (the shorter side before the crop), `crop=center|random|random-resized`,
-/// `mirror=yes|no`, `brightness=F`, `contrast=F`, `saturation=F` ([`ImagePipeline`]), `pixels=N` (the most pixels of an
-/// image, by default 2^24; memory of a thread follows from it).
+/// `mirror=yes|no`, `brightness=F`, `contrast=F`, `saturation=F`, `reduced=yes|no` ([`ImagePipeline`]), `pixels=N` (the
+/// most pixels of an image, by default 2^24; memory of a thread follows from it).
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataSpec {
     text: String,
@@ -65,7 +65,7 @@ const KINDS: [(&str, Kind); 6] = [
 const PICTURES: &[Kind] = &[Kind::Images, Kind::Rec];
 
 /// The options by name with the kinds that take them; all kinds if empty.
-const OPTIONS: [(&str, &[Kind]); 15] = [
+const OPTIONS: [(&str, &[Kind]); 16] = [
     ("split", &[]),
     ("records", &[]),
     ("scale", &[]),
@@ -80,6 +80,7 @@ const OPTIONS: [(&str, &[Kind]); 15] = [
     ("brightness", PICTURES),
     ("contrast", PICTURES),
     ("saturation", PICTURES),
+    ("reduced", PICTURES),
     ("pixels", PICTURES),
 ];
 
@@ -229,12 +230,16 @@ impl DataSpec {
                     _ => return Err(format!("`crop` takes center, random or random-resized, got `{value}`")),
                 };
             }
-            "mirror" => {
-                self.pipeline.mirror = match value {
+            "mirror" | "reduced" => {
+                let given = match value {
                     "yes" => true,
                     "no" => false,
-                    _ => return Err(format!("`mirror` takes yes or no, got `{value}`")),
+                    _ => return Err(format!("`{name}` takes yes or no, got `{value}`")),
                 };
+                match name {
+                    "mirror" => self.pipeline.mirror = given,
+                    _ => self.pipeline.reduced = given,
+                }
             }
             "brightness" | "contrast" | "saturation" => {
                 let range = match floats(value)?[..] {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use types::{Bytes, DType, Random, Shape};
 
-use crate::image::{ImagePipeline, decode_within};
+use crate::image::ImagePipeline;
 use crate::recordio::{ImageRecord, RecordFile};
 use crate::{Axes, DataError, DataField, Dataset};
 
@@ -45,9 +45,7 @@ impl Pictures {
     }
 
     fn write(&self, bytes: &[u8], augment: Option<Random>, out: &mut [u8]) -> Result<(), String> {
-        let image = decode_within(bytes, self.pixels_max)?;
-        self.pipeline.apply(&image, augment, out);
-        Ok(())
+        self.pipeline.read(bytes, self.pixels_max, augment, out)
     }
 
     fn scratch_bytes(&self) -> u64 {

@@ -10,6 +10,7 @@ pub use resize::resize;
 pub use variation::{Crop, ImagePipeline, Jitter};
 
 use std::io::Cursor;
+use std::ops::Range;
 
 /// Interleaved 8-bit RGB.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,30 @@ pub struct RgbImage {
     pub height: usize,
     /// Three bytes for each pixel, row by row.
     pub rgb: Vec<u8>,
+}
+
+/// The pixels of a file to decode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    /// The sides of the image are divided by 1, 2, 4 or 8, rounded up; only a JPEG can be reduced.
+    reduction: usize,
+    /// Columns and rows of the reduced image, none of them empty.
+    columns: Range<usize>,
+    rows: Range<usize>,
+}
+
+/// A part of an image.
+pub(crate) struct Part {
+    image: RgbImage,
+    /// The column and row of its first pixel in the (reduced) image.
+    at: (usize, usize),
+}
+
+/// The formats that are decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Png,
+    Jpeg,
 }
 
 /// The most pixels of an image that [`decode`] accepts: 67 million. A few bytes can describe any number of pixels, and a
@@ -39,10 +64,31 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage, String> {
 /// # Errors
 /// As [`decode`].
 pub fn decode_within(bytes: &[u8], pixels_max: u64) -> Result<RgbImage, String> {
+    let whole = |_, width, height| View { reduction: 1, columns: 0..width, rows: 0..height };
+    Ok(decode_part(bytes, pixels_max, whole)?.image)
+}
+
+/// The view of an image that `choose` returns for its format, columns and rows.
+///
+/// # Errors
+/// As [`decode_within`]; damage outside of the view is an error too.
+fn decode_part(
+    bytes: &[u8],
+    pixels_max: u64,
+    mut choose: impl FnMut(Format, usize, usize) -> View,
+) -> Result<Part, String> {
     if bytes.starts_with(b"\x89PNG") {
-        decode_png(bytes, pixels_max)
+        let image = decode_png(bytes, pixels_max)?;
+        let View { columns, rows, .. } = choose(Format::Png, image.width, image.height);
+        if (columns.len(), rows.len()) == (image.width, image.height) {
+            return Ok(Part { image, at: (0, 0) });
+        }
+        let rgb = image.rgb.chunks_exact(3 * image.width).skip(rows.start).take(rows.len());
+        let rgb = rgb.flat_map(|row| &row[3 * columns.start..3 * columns.end]).copied().collect();
+        let at = (columns.start, rows.start);
+        Ok(Part { image: RgbImage { width: columns.len(), height: rows.len(), rgb }, at })
     } else if bytes.starts_with(b"\xff\xd8") {
-        jpeg::decode(bytes, pixels_max)
+        jpeg::decode(bytes, pixels_max, &mut |width, height| choose(Format::Jpeg, width, height))
     } else {
         Err("not a PNG or JPEG image".into())
     }
@@ -92,6 +138,60 @@ mod tests {
         let jpeg = b"\xff\xd8\xff\xc2\0\x0b\x08\xff\xdc\xff\xdc\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\0\0";
         let error = decode(jpeg).expect_err("it is too large");
         assert_eq!(error, "an image must have 1 to 67108864 pixels, got 65500 x 65500; scale it down");
+    }
+
+    fn arrays(name: &str) -> std::collections::BTreeMap<String, types::Tensor> {
+        let path = format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+        weights::read(name, &std::fs::read(path).unwrap()).unwrap().into_iter().collect()
+    }
+
+    /// The pixels are those of Pillow's `draft`, which is libjpeg-turbo's `scale_denom`.
+    #[test]
+    fn reduced_pixels_are_those_of_libjpeg() {
+        let (files, reduced) = (arrays("libjpeg.npz"), arrays("libjpeg_reduced.npz"));
+        assert_eq!(reduced.len(), 39);
+        for (name, want) in reduced {
+            let (file, reduction) = name.rsplit_once('_').unwrap();
+            let reduction = reduction.parse().unwrap();
+            let file = files[&format!("{file}_file")].as_slice::<u8>().unwrap();
+            let whole = |_, width: usize, height: usize| View {
+                reduction,
+                columns: 0..width.div_ceil(reduction),
+                rows: 0..height.div_ceil(reduction),
+            };
+            let found = decode_part(file, PIXELS_MAX, whole).unwrap().image;
+            assert_eq!([found.height, found.width, 3], want.shape()[..], "{name}");
+            let differ = found.rgb.iter().zip(want.as_slice::<u8>().unwrap()).filter(|(a, b)| a != b).count();
+            assert_eq!(differ, 0, "{name}: samples that differ");
+        }
+    }
+
+    #[test]
+    fn view_is_that_part_of_the_whole_image() {
+        let mut random = types::Random::new(4);
+        for (name, file) in arrays("libjpeg.npz").iter().filter(|(name, _)| name.ends_with("_file")) {
+            let file = file.as_slice::<u8>().unwrap();
+            for round in 0..200 {
+                let reduction = [1, 2, 4, 8][round % 4];
+                let mut part = |extent: usize| {
+                    let start = random.below(extent as u64) as usize;
+                    start..start + 1 + random.below((extent - start) as u64) as usize
+                };
+                let mut views = Vec::new();
+                let whole = decode_part(file, PIXELS_MAX, |_, width, height| {
+                    let (width, height) = (width.div_ceil(reduction), height.div_ceil(reduction));
+                    views.push(View { reduction, columns: part(width), rows: part(height) });
+                    View { reduction, columns: 0..width, rows: 0..height }
+                });
+                let (whole, view) = (whole.unwrap().image, views.remove(0));
+                let found = decode_part(file, PIXELS_MAX, |_, _, _| view.clone()).unwrap();
+                assert_eq!(found.at, (view.columns.start, view.rows.start));
+                let rows = view.rows.clone().map(|y| &whole.rgb[y * whole.width * 3..][..whole.width * 3]);
+                let want: Vec<u8> =
+                    rows.flat_map(|row| &row[view.columns.start * 3..view.columns.end * 3]).copied().collect();
+                assert!(found.image.rgb == want, "{name}: {view:?}");
+            }
+        }
     }
 
     #[test]

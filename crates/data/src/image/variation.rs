@@ -1,9 +1,11 @@
 //! [`ImagePipeline`]: an image at the size of an input, with random variations for training.
 
+use std::ops::Range;
+
 use types::Random;
 
-use super::RgbImage;
-use super::resize::resize_window;
+use super::resize::{Frame, inputs, resize_window};
+use super::{Format, Part, RgbImage, View};
 
 /// From a decoded image to the pixels of an input: resize, crop, mirror, colors.
 ///
@@ -26,6 +28,9 @@ pub struct ImagePipeline {
     pub mirror: bool,
     /// Random changes of colors.
     pub jitter: Jitter,
+    /// A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is at least as large as the resized image. It is
+    /// faster, and pixels differ: they are means of more than the two neighbors of bilinear interpolation.
+    pub reduced: bool,
 }
 
 /// A crop for training.
@@ -56,13 +61,46 @@ impl ImagePipeline {
     /// A pipeline with a centered crop.
     pub fn new(height: usize, width: usize, channels: usize) -> ImagePipeline {
         let (crop, jitter) = (Crop::Center, Jitter::default());
-        ImagePipeline { height, width, channels, shorter_side: None, crop, mirror: false, jitter }
+        ImagePipeline { height, width, channels, shorter_side: None, crop, mirror: false, jitter, reduced: false }
+    }
+
+    /// Decodes a file and writes the pixels with interleaved channels: `height * width * channels` bytes. Only the part of
+    /// the image that the result depends on is made.
+    ///
+    /// # Errors
+    /// As [`super::decode_within`].
+    pub(crate) fn read(
+        &self,
+        bytes: &[u8],
+        pixels_max: u64,
+        random: Option<Random>,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        let (mut random, mut chosen) = (random, None);
+        let part = super::decode_part(bytes, pixels_max, |format, width, height| {
+            let mut cut = self.cut(width, height, random.as_mut());
+            if self.reduced && format == Format::Jpeg {
+                cut.reduce(width, height);
+            }
+            let view = cut.view();
+            chosen = Some(cut);
+            view
+        })?;
+        let cut = chosen.expect("a decoded file has a size");
+        self.write(cut.pixels(part), random, out);
+        Ok(())
     }
 
     /// Writes the pixels with interleaved channels: `height * width * channels` bytes.
     pub fn apply(&self, image: &RgbImage, random: Option<Random>, out: &mut [u8]) {
         let mut random = random;
-        let mut result = self.cropped(image, random.as_mut());
+        let cut = self.cut(image.width, image.height, random.as_mut());
+        let frame = Frame { x: cut.x as isize, y: cut.y as isize, width: cut.width, height: cut.height };
+        self.write(cut.resized(image, frame), random, out);
+    }
+
+    fn write(&self, mut result: RgbImage, random: Option<Random>, out: &mut [u8]) {
+        let mut random = random;
         if let Some(random) = &mut random {
             if self.mirror && random.below(2) == 1 {
                 result.rgb.chunks_exact_mut(self.width * 3).for_each(mirror);
@@ -75,23 +113,26 @@ impl ImagePipeline {
         }
     }
 
-    fn cropped(&self, image: &RgbImage, random: Option<&mut Random>) -> RgbImage {
-        let (width, height) = (image.width, image.height);
+    fn cut(&self, width: usize, height: usize, random: Option<&mut Random>) -> Cut {
         let crop = if random.is_some() { self.crop } else { Crop::Center };
+        let whole = |to: (usize, usize), x: usize, y: usize| {
+            let (columns, rows) = (x..x + self.width, y..y + self.height);
+            Cut { reduction: 1, x: 0, y: 0, width, height, to, columns, rows }
+        };
         let Some(random) = random.filter(|_| crop != Crop::Center) else {
-            let (width, height) = self.covering(width, height);
-            return self.window(image, width, height, (width - self.width) / 2, (height - self.height) / 2);
+            let to = self.covering(width, height);
+            return whole(to, (to.0 - self.width) / 2, (to.1 - self.height) / 2);
         };
         if crop == Crop::RandomResized
-            && let Some((x, y, part_width, part_height)) = random_part(width, height, random)
+            && let Some((x, y, width, height)) = random_part(width, height, random)
         {
-            let part = resize_window(image, width, height, x..x + part_width, y..y + part_height);
-            return super::resize(&part, self.width, self.height);
+            let (columns, rows) = (0..self.width, 0..self.height);
+            return Cut { reduction: 1, x, y, width, height, to: (self.width, self.height), columns, rows };
         }
-        let (width, height) = self.covering(width, height);
+        let to = self.covering(width, height);
         let mut place = |extent: usize, crop: usize| random.below((extent - crop) as u64 + 1) as usize;
-        let (x, y) = (place(width, self.width), place(height, self.height));
-        self.window(image, width, height, x, y)
+        let (x, y) = (place(to.0, self.width), place(to.1, self.height));
+        whole(to, x, y)
     }
 
     /// The size to which an image is resized before the crop: integer arithmetic as in MXNet's `image_aug_default.cc`.
@@ -111,9 +152,56 @@ impl ImagePipeline {
         }
         (width.max(self.width), height.max(self.height))
     }
+}
 
-    fn window(&self, image: &RgbImage, width: usize, height: usize, x: usize, y: usize) -> RgbImage {
-        resize_window(image, width, height, x..x + self.width, y..y + self.height)
+/// The source of the pixels of a result: `columns` and `rows` of a part of the image after it is resized.
+struct Cut {
+    /// The sides of the image are divided by it, rounded up, before all else.
+    reduction: usize,
+    /// The part.
+    x: usize,
+    y: usize,
+    width: usize,
+    height: usize,
+    /// The size to which the part is resized.
+    to: (usize, usize),
+    columns: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Cut {
+    /// Chooses the largest reduction of an image of `width` x `height` pixels that leaves the part as large as the
+    /// resized part.
+    fn reduce(&mut self, width: usize, height: usize) {
+        let fits = |by: &usize| self.to.0 * by <= self.width && self.to.1 * by <= self.height;
+        let Some(by) = [8, 4, 2].into_iter().find(fits) else { return };
+        let ends = ((self.x + self.width).div_ceil(by), (self.y + self.height).div_ceil(by));
+        (self.reduction, self.x, self.y) = (by, self.x / by, self.y / by);
+        (self.width, self.height) = (ends.0.min(width.div_ceil(by)) - self.x, ends.1.min(height.div_ceil(by)) - self.y);
+    }
+
+    /// The pixels of the (reduced) image on which the result depends.
+    fn view(&self) -> View {
+        let keeps = self.to == (self.width, self.height);
+        let inputs = |outputs: &Range<usize>, start: usize, from: usize, to: usize| {
+            let Range { start: first, end } = if keeps { outputs.clone() } else { inputs(outputs, from, to) };
+            start + first..start + end
+        };
+        let columns = inputs(&self.columns, self.x, self.width, self.to.0);
+        View { reduction: self.reduction, columns, rows: inputs(&self.rows, self.y, self.height, self.to.1) }
+    }
+
+    /// The result, from the view.
+    fn pixels(&self, part: Part) -> RgbImage {
+        if self.to == (self.width, self.height) {
+            return part.image;
+        }
+        let (x, y) = (self.x as isize - part.at.0 as isize, self.y as isize - part.at.1 as isize);
+        self.resized(&part.image, Frame { x, y, width: self.width, height: self.height })
+    }
+
+    fn resized(&self, image: &RgbImage, frame: Frame) -> RgbImage {
+        resize_window(image, frame, self.to.0, self.to.1, self.columns.clone(), self.rows.clone())
     }
 }
 
@@ -181,6 +269,53 @@ mod tests {
         let mut out = vec![0; pipeline.height * pipeline.width * pipeline.channels];
         pipeline.apply(image, seed.map(Random::new), &mut out);
         out
+    }
+
+    /// A pipeline makes only a part of an encoded image; the result is that of the whole one.
+    #[test]
+    fn encoded_image_gives_the_same_pixels_as_the_decoded_one() {
+        let bytes = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/libjpeg.npz")).unwrap();
+        let files = weights::read("libjpeg.npz", &bytes).unwrap();
+        let mut random = Random::new(6);
+        let mut reductions = 0;
+        for (name, file) in files.iter().filter(|(name, _)| name.ends_with("_file")) {
+            let file = file.as_slice::<u8>().unwrap();
+            let image = super::super::decode(file).unwrap();
+            for round in 0..120 {
+                let mut side = || 1 + random.below(40) as usize;
+                let mut pipeline = ImagePipeline::new(side(), side(), 3);
+                pipeline.crop = [Crop::Center, Crop::Random, Crop::RandomResized][round % 3];
+                pipeline.shorter_side = (round % 2 == 0).then(|| pipeline.width.max(pipeline.height) + side());
+                let mut out = vec![0; pipeline.height * pipeline.width * 3];
+                let seed = random.bits();
+                pipeline.read(file, 1 << 20, Some(Random::new(seed)), &mut out).unwrap();
+                assert!(out == applied(&pipeline, &image, Some(seed)), "{name}: {pipeline:?}");
+
+                let full = out.clone();
+                let reduced = ImagePipeline { reduced: true, ..pipeline };
+                reduced.read(file, 1 << 20, Some(Random::new(seed)), &mut out).unwrap();
+                let mean =
+                    |pixels: &[u8]| pixels.iter().map(|&byte| f64::from(byte)).sum::<f64>() / pixels.len() as f64;
+                // Noise of the files is averaged, not moved.
+                assert!(out.len() < 300 || (mean(&full) - mean(&out)).abs() < 40.0, "{name}: {reduced:?}");
+                reductions += usize::from(full != out);
+            }
+        }
+        assert!(30 < reductions, "{reductions}");
+    }
+
+    #[test]
+    fn largest_reduction_leaves_the_part_as_large_as_the_result() {
+        let cut = |width: usize, height: usize, side: usize| {
+            let pipeline = ImagePipeline { shorter_side: Some(side), ..ImagePipeline::new(side, side, 3) };
+            let mut cut = pipeline.cut(width, height, None);
+            cut.reduce(width, height);
+            (cut.reduction, cut.width, cut.height)
+        };
+        assert_eq!(cut(2000, 1500, 224), (4, 500, 375));
+        assert_eq!(cut(449, 448, 224), (2, 225, 224));
+        assert_eq!(cut(447, 447, 224), (1, 447, 447));
+        assert_eq!(cut(8001, 8001, 32), (8, 1001, 1001));
     }
 
     #[test]
