@@ -48,7 +48,7 @@ Development:
   test [--cuda-tools]          every test, with counts of passed, failed and skipped; --cuda-tools fetches NVIDIA's libraries
   test --asan                  tests of the kernels under AddressSanitizer
   test --tsan                  tests of the thread pool under ThreadSanitizer; needs a nightly toolchain with rust-src
-  test --miri                  tests of plans, placements and the thread pool under Miri; needs nightly with miri and rust-src
+  test --miri                  tests of types, plans, placements and the thread pool under Miri; needs nightly with miri and rust-src
   test --aarch64               tests of the kernels and some networks for aarch64, in QEMU
   fuzz [TARGET]... [--minutes N] [--seed N]
                                fuzz readers and random models, guided by coverage, N minutes each (default 3 seconds)

@@ -41,7 +41,8 @@ fn race_checked() -> Result<u8, String> {
 
 /// Tests under Miri, which finds undefined behavior and data races. Tests of many random cases are too slow for it.
 fn interpreted() -> Result<u8, String> {
-    let runs: [(&str, &[&str]); 3] = [
+    let runs: [(&str, &[&str]); 4] = [
+        ("prestow-types", &["--lib", "--", "--skip", "random"]),
         ("prestow-plan", &["--test", "it"]),
         ("prestow-arena", &["--test", "it", "broken", "--", "--skip", "random"]),
         ("prestow-cpu", &["--lib", "threads"]),
