@@ -5,7 +5,9 @@ use crate::{cargo, check, peers, tools};
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     let (bench, words) = match words.split_first() {
-        Some((first, rest)) if ["planner", "cpu", "training", "uprd", "kernels", "data"].contains(&&**first) => {
+        Some((first, rest))
+            if ["planner", "cpu", "training", "uprd", "kernels", "times", "data"].contains(&&**first) =>
+        {
             (first.as_str(), rest)
         }
         _ => ("networks", words),

@@ -70,6 +70,8 @@ Development:
                                weights of the daemon compared with private ones (docs/measurements/weights-daemon.md)
   bench kernels [--threads=N] [--ms=N] [--below=PERCENT] [FAMILY[:PART]|NETWORK|FILE]...
                                steps far below their bound, over families of shapes or networks
+  bench times [--seconds=N] [--layers=N] [--worst=N] [--record=FILE] [--write] [NETWORK|FILE]...
+                               kernels timed and the model of times fitted to them, networks as its test
   bindgen [--headers DIR] [--check]
                                the tables of crates/cuda-sys, from NVIDIA's headers
 ";

@@ -68,8 +68,7 @@ impl Choice {
     fn raised(&self, least: u64) -> Prices {
         let mut prices = self.prices.clone();
         let full = self.peak - self.peak / FULL;
-        for (id, node) in self.graph.nodes().iter().filter(|(id, _)| full <= self.live[id.index()]) {
-            debug_assert!(id.index() < self.live.len(), "each node has live bytes");
+        for (_, node) in self.graph.nodes().iter().filter(|(id, _)| full <= self.live[id.index()]) {
             prices.raise(&node.scope, least);
         }
         prices

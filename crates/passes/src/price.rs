@@ -1,9 +1,9 @@
 //! [`Priced`]: a target whose candidates cost time and bytes.
 //!
-//! Layouts, algorithms and their workspaces trade time for bytes, and bytes are scarce only while many are live. A price per
-//! byte and step states how scarce ([`Prices`]): in the dual of "least time, with at most so many live bytes at each step" it is
-//! the multiplier of that step. With prices, every pass and selection that takes the cheapest candidate chooses time and bytes
-//! together, and none has a rule of its own for memory.
+//! A faster layout, algorithm or larger workspace often needs more memory, which matters only at the steps where much memory is
+//! live. [`Prices`] states the price of a byte at each step, in the unit of the target's costs. The cost of a candidate is its
+//! time plus the price of its bytes, so that every pass and selection that takes the cheapest candidate chooses time and memory
+//! together. (In linear programming these prices are the dual variables of the limits on live bytes.)
 
 use std::collections::BTreeMap;
 

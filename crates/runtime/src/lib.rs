@@ -5,7 +5,7 @@
 //! [`WeightSource`]: host bytes, a file descriptor, or memory of a device.
 //!
 //! Beyond running: [`audit`] runs a plan and checks which bytes it touches, [`process`] reads resident memory from the
-//! operating system, [`heap`] counts allocations, [`FlopsProbe`] measures peak arithmetic.
+//! operating system, [`heap`] counts allocations, [`FlopsProbe`] measures peak arithmetic, [`KernelTimer`] one kernel.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -58,6 +58,7 @@ pub mod audit;
 mod device;
 mod file;
 pub mod heap;
+mod kernel_timer;
 mod probe;
 pub mod process;
 mod session;
@@ -68,6 +69,7 @@ pub use cpu::THREADS_MAX;
 pub use cuda::{ExternalBuffer, ExternalStream, LibraryPaths};
 pub use device::{CudaDevice, Device, Host, StreamSession, required_libraries};
 pub use file::{ImageFile, OpenError};
+pub use kernel_timer::KernelTimer;
 pub use plan::{Plan, Port};
 pub use probe::FlopsProbe;
 pub use session::{RunError, Session, check_input, open, open_all};

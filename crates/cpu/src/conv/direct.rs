@@ -41,7 +41,7 @@ use types::pointwise::Unary;
 pub(crate) use self::fused_stage::Stage;
 use self::partition::{PLANE_LARGE, Panel};
 use self::regions::{Region, Run, Walk, cells_by_cover};
-use crate::conv::Window;
+use crate::conv::{Window, check_groups};
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::finish;
 use crate::gemm::prefetch::Prefetch;
@@ -228,9 +228,7 @@ impl KernelFn for ConvBlocked {
         if self.is_packed() && PACKED_CHANNELS_MAX < *in_channels {
             return Err(InvalidKernel("sizes must not overflow"));
         }
-        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
-            return Err(InvalidKernel("`groups` must be >= 1 and divide the input and output channels"));
-        }
+        check_groups(*groups, *in_channels, *out_channels)?;
         let (ins, outs) = (in_channels / groups, out_channels / groups);
         if 1 < *groups && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
             return Err(InvalidKernel("channels of each group must fill blocks of 16"));

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::conv::winograd::Winograd;
-use crate::conv::{ConvAlgorithm, ConvBlocked, DepthwiseBlocked, ImageLayout, Window};
+use crate::conv::{ConvAlgorithm, ConvBlocked, DepthwiseBlocked, ImageLayout, Window, check_groups};
 use crate::gemm::epilogue::Epilogue;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, product};
 use crate::simd::StorageType;
@@ -366,9 +366,7 @@ impl KernelFn for ConvDataGradient {
         let ConvDataGradient { batch, in_channels, out_channels, groups, window, epilogue } = self;
         window.check()?;
         epilogue.check_unscaled()?;
-        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
-            return Err(InvalidKernel("`groups` must be >= 1 and divide the channels"));
-        }
+        check_groups(*groups, *in_channels, *out_channels)?;
         if window.dilation != [1, 1] || epilogue.bias || epilogue.residual {
             return Err(InvalidKernel("dilation must be 1, and the epilogue have functions only"));
         }

@@ -21,6 +21,14 @@ pub struct Window {
     pub pad: [usize; 2],
 }
 
+/// Refuses groups that do not divide the channels.
+pub(crate) fn check_groups(groups: usize, in_channels: usize, out_channels: usize) -> Result<(), InvalidKernel> {
+    match 0 < groups && in_channels.is_multiple_of(groups) && out_channels.is_multiple_of(groups) {
+        true => Ok(()),
+        false => Err(InvalidKernel("`groups` must be >= 1 and divide the input and output channels")),
+    }
+}
+
 impl Window {
     /// The window of one tap over one pixel.
     pub const ONE: Window =

@@ -17,5 +17,6 @@ pub use self::depthwise_gradient::{DepthwiseDataGradient, DepthwiseWeightGradien
 pub use self::direct::{ConvAlgorithm, ConvBlocked, ImageLayout};
 pub use self::dynamic::{ConvDataGradient, DynamicConv, PackedConv, WeightOrder, joined_groups};
 pub use self::geometry::Window;
+pub(crate) use self::geometry::check_groups;
 pub use self::unbuffered::ConvUnbuffered;
 pub use self::weight_gradient::{ConvWeightGradient, WeightGradientRows};

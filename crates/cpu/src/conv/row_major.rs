@@ -28,7 +28,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conv::Window;
+use crate::conv::{Window, check_groups};
 use crate::conv::row_major::copy::copy_channel;
 use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
@@ -315,9 +315,7 @@ impl KernelFn for Conv {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let Conv { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
-        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
-            return Err(InvalidKernel("`groups` must be >= 1 and divide the input and output channels"));
-        }
+        check_groups(*groups, *in_channels, *out_channels)?;
         let output = product(&[*batch, *out_channels, window.output[0], window.output[1]]);
         let x = product(&[*batch, *in_channels, window.input[0], window.input[1]]);
         let weights = product(&[*out_channels, in_channels / groups, window.kernel[0], window.kernel[1]]);

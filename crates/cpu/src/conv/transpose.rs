@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::conv::Window;
+use crate::conv::{Window, check_groups};
 use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::prefetch::Prefetch;
@@ -77,8 +77,9 @@ impl KernelFn for ConvTranspose {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let ConvTranspose { batch, in_channels, out_channels, groups, window, epilogue, .. } = self;
         window.check()?;
-        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 || epilogue.residual {
-            return Err(InvalidKernel("`groups` must be >= 1 and divide the channels, without a residual"));
+        check_groups(*groups, *in_channels, *out_channels)?;
+        if epilogue.residual {
+            return Err(InvalidKernel("a transposed convolution takes no residual"));
         }
         let x = product(&[*batch, *in_channels, window.output[0], window.output[1]]);
         let output = product(&[*batch, *out_channels, window.input[0], window.input[1]]);

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conv::Window;
+use crate::conv::{Window, check_groups};
 use crate::gemm::epilogue::Epilogue;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::{Vector, with_vector};
@@ -127,9 +127,7 @@ impl KernelFn for ConvUnbuffered {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let ConvUnbuffered { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
-        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
-            return Err(InvalidKernel("`groups` must be >= 1 and divide the input and output channels"));
-        }
+        check_groups(*groups, *in_channels, *out_channels)?;
         let [from, to] = self.extents();
         let x = product(&[*batch, *in_channels, from[0], from[1]]);
         let output = product(&[*batch, *out_channels, to[0], to[1]]);

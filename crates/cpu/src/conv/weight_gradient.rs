@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conv::{ImageLayout, Window, joined_groups};
+use crate::conv::{ImageLayout, Window, check_groups, joined_groups};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::simd::Isa;
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -142,9 +142,7 @@ impl KernelFn for ConvWeightGradient {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let ConvWeightGradient { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
-        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
-            return Err(InvalidKernel("`groups` must be >= 1 and divide the channels"));
-        }
+        check_groups(*groups, *in_channels, *out_channels)?;
         if 1 < *groups && !self.is_blocked() {
             return Err(InvalidKernel("the input of several groups must be blocked"));
         }
@@ -535,9 +533,7 @@ impl KernelFn for WeightGradientRows {
         let WeightGradientRows { batch, in_channels, out_channels, groups, depth, window } = self;
         window.check()?;
         depth.check()?;
-        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
-            return Err(InvalidKernel("`groups` must be >= 1 and divide the channels"));
-        }
+        check_groups(*groups, *in_channels, *out_channels)?;
         let x = product(&[*batch, *in_channels, depth.input[0], window.input[0], window.input[1]]);
         let dy = product(&[*batch, *out_channels, depth.output[0], window.output[0], window.output[1]]);
         let kernel = [depth.kernel[0], window.kernel[0], window.kernel[1]];

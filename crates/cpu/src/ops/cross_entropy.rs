@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use types::Element;
 
-use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::math;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
@@ -53,13 +53,6 @@ impl LabeledRows {
     }
 }
 
-fn bytes<'a>(args: &Args<'a, '_>, ix: usize) -> &'a [u8] {
-    match args.inputs[ix] {
-        Operand::Bytes(bytes) => bytes,
-        Operand::InPlace(_) => unreachable!("labels are never in place"),
-    }
-}
-
 /// `logits: [rows, classes]` and `labels: [rows]` to the loss of each row, `log(sum(exp(x))) - sum(target x)`: `[rows]`.
 /// All `f32`, except integer labels.
 ///
@@ -81,7 +74,7 @@ impl KernelFn for SoftmaxCrossEntropy {
 
     fn run(&self, args: Args, pool: &Pool) {
         let logits: &[f32] = input(&args, 0);
-        let labels = bytes(&args, 1);
+        let labels: &[u8] = input(&args, 1);
         let (rows, classes) = (&self.rows, self.rows.classes);
         let together = (TASK / classes).max(1);
         for_each_chunk(pool, elements_mut(args.outputs[0]), together, &|number, losses: &mut [f32]| {
@@ -155,7 +148,7 @@ impl KernelFn for SoftmaxCrossEntropyGradient {
     fn run(&self, args: Args, pool: &Pool) {
         let dloss: &[f32] = input(&args, 0);
         let logits: Option<&[f32]> = input_or_in_place(&args, 1);
-        let labels = bytes(&args, 2);
+        let labels: &[u8] = input(&args, 2);
         let (rows, classes) = (&self.rows, self.rows.classes);
         let together = (TASK / classes).max(1);
         for_each_chunk(pool, elements_mut(args.outputs[0]), together * classes, &|number, cells: &mut [f32]| {

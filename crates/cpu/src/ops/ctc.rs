@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use types::Element;
 
-use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, product};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, for_each_chunk};
 
@@ -126,13 +126,6 @@ fn log_sum(row: &[f32]) -> f64 {
     top + row.iter().map(|&item| (f64::from(item) - top).exp()).sum::<f64>().ln()
 }
 
-fn label_bytes<'a>(args: &Args<'a, '_>, ix: usize) -> &'a [u8] {
-    match args.inputs[ix] {
-        Operand::Bytes(bytes) => bytes,
-        Operand::InPlace(_) => unreachable!("labels are never in place"),
-    }
-}
-
 /// The workspace of a sequence: the classes of its states, two rows of numbers by state, and further numbers.
 fn parts(workspace: &mut [f64], states: usize) -> (&mut [u32], [&mut [f64]; 2], &mut [f64]) {
     let (classes, rest) = workspace.split_at_mut(states.div_ceil(2));
@@ -167,7 +160,7 @@ impl KernelFn for Ctc {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let (logits, labels): (&[f32], &[u8]) = (input(&args, 0), label_bytes(&args, 1));
+        let (logits, labels): (&[f32], &[u8]) = (input(&args, 0), input(&args, 1));
         let (sequences, losses) = (&self.sequences, elements_mut::<f32>(args.outputs[0]));
         let workspace = SharedMut::new(elements_mut::<f64>(args.workspace));
         let own = workspace.len() / sequences.batch.max(1);
@@ -218,7 +211,7 @@ impl KernelFn for CtcGradient {
 
     fn run(&self, args: Args, pool: &Pool) {
         let (slopes, logits): (&[f32], &[f32]) = (input(&args, 0), input(&args, 1));
-        let (labels, out) = (label_bytes(&args, 2), elements_mut::<f32>(args.outputs[0]));
+        let (labels, out): (&[u8], &mut [f32]) = (input(&args, 2), elements_mut(args.outputs[0]));
         let (sequences, out) = (&self.sequences, SharedMut::new(out));
         let workspace = SharedMut::new(elements_mut::<f64>(args.workspace));
         let own = workspace.len() / sequences.batch.max(1);

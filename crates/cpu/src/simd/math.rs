@@ -198,7 +198,7 @@ fn exp_parts<V: Vector>(x: V, least: f32) -> (V, V) {
 #[inline(always)]
 pub(crate) fn sigmoid<V: Vector>(x: V) -> V {
     let one = V::splat(1.0);
-    // Beside 1 the least normal number is 0.
+    // `normal_exp` gives the least normal number where `e^-x` is less; adding either to 1 gives 1.
     one.div(one.add(normal_exp(V::zero().sub(x))))
 }
 

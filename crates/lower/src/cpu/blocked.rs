@@ -1,17 +1,14 @@
-//! Kernels for values with channels in blocks of sixteen, and the cost model of layouts.
+//! Kernels for values with channels in blocks of sixteen.
 
 use cpu::{ConvAlgorithm, ImageLayout, PackedConv, Pool2dKind, StorageType, WeightOrder, Window, joined_groups};
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind, Reduce, ReduceKind};
-use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, Query, TensorType, UNLIMITED, ValueId, Work};
+use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMITED, ValueId, Work};
 use types::{Bytes, DType, Layout, Shape};
 
+use super::CpuTarget;
 use super::select::{around, call, epilogue, packed, packed_bytes, suffix};
-use super::training::{
-    is_channel_sum, pool_gradient_kernel, pool_with_positions_kernel, weight_gradient_kernel, works_on_blocks,
-    writes_blocked,
-};
-use super::windows::{RowMajorConv, label, rows_columns, window};
-use super::{Algorithm, CpuTarget, Layer};
+use super::training::{is_channel_sum, works_on_blocks, writes_blocked};
+use super::windows::{label, rows_columns, window};
 use crate::NodeView;
 
 /// Channels of a block: the lanes of a vector.
@@ -48,10 +45,15 @@ pub(super) fn relayout(node: &NodeView) -> Result<Call, String> {
     else {
         return Err("it is not between row-major and blocked floats".into());
     };
-    let (batch, channels, plane) = around(shape, 1);
-    let kernel = cpu::Reorder { batch, channels, plane, to_blocked: node.is_blocked(), stored };
+    let kernel = reorder(shape, stored, node.is_blocked());
     let to = if node.is_blocked() { "to blocks" } else { "from blocks" };
     Ok(call(kernel, format!("{shape} {to}"), node.values()))
+}
+
+/// The kernel that converts a value between the layouts.
+pub(super) fn reorder(shape: &Shape, stored: StorageType, to_blocked: bool) -> cpu::Reorder {
+    let (batch, channels, plane) = around(shape, 1);
+    cpu::Reorder { batch, channels, plane, to_blocked, stored }
 }
 
 /// The kernel of a convolution over blocked channels.
@@ -62,8 +64,7 @@ pub(super) enum ConvKernel {
     Winograd(cpu::Winograd),
 }
 
-/// The kernels of a convolution, best first: by measurement if there is one, otherwise by the model. Workspaces stay within
-/// a limit if they can.
+/// The kernels of a convolution. Workspaces stay within a limit if they can.
 pub(super) fn conv_kernels(
     graph: &Graph,
     node: &Node,
@@ -90,26 +91,28 @@ pub(super) fn conv_kernels(
         // Only the sum of products joins groups in a run.
         return Ok(vec![ConvKernel::Direct(direct)]);
     }
-    Ok(by_algorithm(&direct, is_dynamic, workspace, target))
+    Ok(with_winograd(&direct, is_dynamic, workspace))
 }
 
-/// A direct convolution and the other ways to compute it, best first. Weights that are packed in each run are in the
-/// workspace too.
-fn by_algorithm(direct: &cpu::ConvBlocked, is_dynamic: bool, workspace: Bytes, target: &CpuTarget) -> Vec<ConvKernel> {
-    let best = target.tuned.get(&layer_name(direct)).unwrap_or_else(|| modelled(direct, target.images));
-    let others = Algorithm::ALL.into_iter().filter(|&algorithm| algorithm != best);
-    let kernels = [best].into_iter().chain(others).filter_map(|algorithm| match algorithm {
-        Algorithm::Direct => Some(ConvKernel::Direct(direct.clone())),
-        Algorithm::Winograd { tile } => {
-            let packed = if is_dynamic { 4 * winograd(direct, tile, UNLIMITED)?.packed_at_once() as u64 } else { 0 };
-            let rest = workspace.0.checked_sub(packed)?;
-            winograd(direct, tile, Bytes(rest)).map(ConvKernel::Winograd)
-        }
-    });
-    kernels.collect()
+/// A direct convolution and the other ways to compute it, those by Winograd's algorithm also in a quarter of their
+/// workspace. Weights that are packed in each run are in the workspace too.
+fn with_winograd(direct: &cpu::ConvBlocked, is_dynamic: bool, workspace: Bytes) -> Vec<ConvKernel> {
+    let of_tile = |tile: usize| {
+        let packed = if is_dynamic { 4 * winograd(direct, tile, UNLIMITED)?.packed_at_once() as u64 } else { 0 };
+        winograd(direct, tile, Bytes(workspace.0.checked_sub(packed)?))
+    };
+    let in_a_quarter = |kernel: &cpu::Winograd| {
+        let whole = cpu::Kernel::from(kernel.clone()).sizes().ok()?.workspace;
+        let part = cpu::Winograd { workspace_max: (whole / 16) as usize, ..kernel.clone() };
+        (cpu::Kernel::from(part.clone()).sizes().ok()?.workspace < whole).then_some(part)
+    };
+    let whole: Vec<cpu::Winograd> = [2, 4, 6].into_iter().filter_map(of_tile).collect();
+    let parts: Vec<cpu::Winograd> = whole.iter().filter_map(in_a_quarter).collect();
+    let winograd = whole.into_iter().chain(parts).map(ConvKernel::Winograd);
+    [ConvKernel::Direct(direct.clone())].into_iter().chain(winograd).collect()
 }
 
-/// The kernels of a convolution, and those of them that can also work in a quarter of their workspace.
+/// The kernels to choose from for a convolution, the fastest first.
 pub(super) fn conv_choices(
     graph: &Graph,
     node: &Node,
@@ -117,19 +120,12 @@ pub(super) fn conv_choices(
     workspace: Bytes,
     target: &CpuTarget,
 ) -> Result<Vec<ConvKernel>, String> {
-    let mut kernels = conv_kernels(graph, node, conv, workspace, target)?;
-    let smaller = |kernel: &ConvKernel| {
-        let ConvKernel::Winograd(kernel) = kernel else { return None };
-        let whole = ConvKernel::Winograd(kernel.clone()).workspace()?;
-        let part = ConvKernel::Winograd(cpu::Winograd { workspace_max: (whole.0 / 16) as usize, ..kernel.clone() });
-        (part.workspace()? < whole).then_some(part)
-    };
-    let smaller: Vec<ConvKernel> = kernels.iter().filter_map(smaller).collect();
-    kernels.extend(smaller);
-    Ok(kernels)
+    let run_time = graph.value(node.inputs[1]).tensor().is_none().then_some(conv.groups);
+    let kernels = conv_kernels(graph, node, conv, workspace, target)?;
+    Ok(target.fastest_first(kernels, |kernel| kernel.clone().kernel(run_time)))
 }
 
-/// The kernels of a data gradient, a transposed convolution by run-time weights, best first.
+/// The kernels of a data gradient, a transposed convolution by run-time weights, the fastest first.
 pub(super) fn data_gradient_kernels(
     graph: &Graph,
     node: &Node,
@@ -181,11 +177,13 @@ pub(super) fn data_gradient_kernels(
                     // Only the sum of products joins groups in a run.
                     match target.exact || direct.groups != groups {
                         true => vec![ConvKernel::Direct(direct)],
-                        false => by_algorithm(&direct, true, workspace, target),
+                        false => with_winograd(&direct, true, workspace),
                     }
                 }
             };
-            kernels.into_iter().map(|kernel| kernel.dynamic(groups, WeightOrder::Gradient).into()).collect()
+            let kernels =
+                kernels.into_iter().map(|kernel| kernel.dynamic(groups, WeightOrder::Gradient).into()).collect();
+            target.fastest_first(kernels, |kernel: &cpu::Kernel| kernel.clone())
         }
         _ => {
             let window = forward;
@@ -416,55 +414,6 @@ pub(super) fn is_global_pool(graph: &Graph, node: &Node, reduce: &Reduce) -> boo
     all && matches!(reduce.kind, ReduceKind::Max | ReduceKind::Mean) && !x.contains(&0)
 }
 
-/// The properties that a convolution's time depends on, without the batch.
-fn layer_name(conv: &cpu::ConvBlocked) -> String {
-    let cpu::ConvBlocked { in_channels, out_channels, window, .. } = conv;
-    let [[kernel_rows, kernel_columns], [rows, columns], [out_rows, out_columns]] =
-        [window.kernel, window.input, window.output];
-    format!(
-        "conv {kernel_rows}x{kernel_columns} of {in_channels}x{rows}x{columns} pad {}x{} to \
-         {out_channels}x{out_rows}x{out_columns}",
-        window.pad[0], window.pad[1]
-    )
-}
-
-/// A convolution as a layer to measure, from its kernels; `None` if it has only one.
-pub(super) fn layer(kernels: Vec<ConvKernel>, images: Option<usize>) -> Option<Layer> {
-    let is_direct = |kernel: &ConvKernel| match kernel {
-        ConvKernel::Direct(direct) => Some(direct.clone()),
-        ConvKernel::Depthwise(_) | ConvKernel::Winograd(_) => None,
-    };
-    let direct = kernels.iter().find_map(is_direct).filter(|_| 1 < kernels.len())?;
-    let mut candidates: Vec<(Algorithm, cpu::Kernel)> = kernels
-        .into_iter()
-        .map(|kernel| match kernel {
-            ConvKernel::Depthwise(kernel) => (Algorithm::Direct, kernel.into()),
-            ConvKernel::Direct(kernel) => (Algorithm::Direct, kernel.into()),
-            ConvKernel::Winograd(kernel) => (Algorithm::Winograd { tile: kernel.tile }, kernel.into()),
-        })
-        .collect();
-    candidates.sort_by_key(|&(algorithm, _)| algorithm);
-    Some(Layer { name: layer_name(&direct), modelled: modelled(&direct, images), candidates })
-}
-
-/// The algorithm that is faster by the cost model, if weights are read once for this many images or for the batch:
-/// Winograd for images and channels of some size. Larger tiles need fewer multiplications and more weights, so memory
-/// decides when few tiles share them.
-fn modelled(direct: &cpu::ConvBlocked, images: Option<usize>) -> Algorithm {
-    let cpu::ConvBlocked { in_channels, out_channels, window, .. } = direct;
-    if window.output.iter().any(|&extent| extent < 12) || *in_channels < 16 || *out_channels < 32 {
-        return Algorithm::Direct;
-    }
-    let time = |tile: usize| {
-        let kernel = winograd(&cpu::ConvBlocked { batch: 1, ..direct.clone() }, tile, UNLIMITED)?;
-        let flops = kernel.flops().saturating_mul(images.unwrap_or(direct.batch) as u64);
-        let bytes = 4 * kernel.packed_elements() as u64;
-        Some(flops / FLOPS_BLOCKED + bytes / BYTES_WEIGHTS)
-    };
-    let ways = [4, 2].into_iter().filter_map(|tile| time(tile).map(|time| (time, tile)));
-    ways.min_by_key(|&(time, _)| time).map_or(Algorithm::Direct, |(_, tile)| Algorithm::Winograd { tile })
-}
-
 /// Winograd's algorithm, for 3 x 3 convolutions whose workspace suffices.
 fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cpu::Winograd> {
     let cpu::ConvBlocked {
@@ -499,14 +448,16 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
 }
 
 impl ConvKernel {
-    /// `None` if the kernel is not valid.
-    fn workspace(&self) -> Option<Bytes> {
-        let kernel: cpu::Kernel = match self.clone() {
+    /// The kernel for constant weights, or for weights that each run packs, in groups.
+    pub(super) fn kernel(self, run_time: Option<usize>) -> cpu::Kernel {
+        if let Some(groups) = run_time {
+            return self.dynamic(groups, WeightOrder::Forward).into();
+        }
+        match self {
             ConvKernel::Depthwise(kernel) => kernel.into(),
             ConvKernel::Direct(kernel) => kernel.into(),
             ConvKernel::Winograd(kernel) => kernel.into(),
-        };
-        Some(Bytes(kernel.sizes().ok()?.workspace))
+        }
     }
 
     fn window(&self) -> &Window {
@@ -564,7 +515,7 @@ pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Cal
     }
 }
 
-fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {
+pub(super) fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {
     let stored = StorageType::of(x.dtype).ok_or("it is not of floats")?;
     let x = &x.shape;
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
@@ -652,7 +603,7 @@ pub(super) fn unsupported_layout(graph: &Graph, node: &Node) -> Option<Layout> {
         .map(|(layout, _)| layout)
 }
 
-fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
+pub(super) fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
     let has_kernel = matches!(
         node.op,
         Op::Conv(_)
@@ -670,237 +621,4 @@ fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
     has_kernel
         || matches!(&node.op, Op::Reduce(reduce) if sums(reduce))
         || graph.blocked_op(node, BLOCK as u16).is_some()
-}
-
-// The cost model: throughput of two cores with AVX-512 per nanosecond. Only relations matter. All costs except that of
-// reading weights, which counts for one number of images, are proportional to the batch, so that plans for several
-// batches choose alike and share their packed weights.
-const FLOPS_BLOCKED: u64 = 200;
-const FLOPS_ROW_MAJOR: u64 = 110;
-const FLOPS_SLOW: u64 = 10;
-const BYTES: u64 = 40;
-/// Weights come from memory, with every run again.
-const BYTES_WEIGHTS: u64 = 20;
-const BYTES_RELAYOUT: u64 = 20;
-/// A kernel that works in little workspace, row by row or a few tiles at a time, takes longer by one part in this many.
-const LITTLE_WORKSPACE: u64 = 8;
-/// How many times as long a convolution without workspace takes, and how many times that with a stride.
-const UNBUFFERED: u64 = 5;
-const LANES_EMPTY: u64 = 4;
-/// The overhead of a step, in nanoseconds.
-const STEP: u64 = 1000;
-/// Times are in picoseconds.
-const PER_NANOSECOND: u64 = 1000;
-
-/// The candidates for a node whose result has a layout, the fastest first.
-pub(super) fn candidates_in(
-    graph: &Graph,
-    id: NodeId,
-    layout: Layout,
-    query: &Query,
-    target: &CpuTarget,
-) -> Vec<Candidate> {
-    let node = graph.node(id);
-    let candidate = |(cost, workspace)| {
-        let mut candidate = Candidate { cost, workspace, ..Candidate::given(graph, id) };
-        let of = |blocked: bool| if layout == LAYOUT && blocked { LAYOUT } else { Layout::RowMajor };
-        candidate.result.layout = of(writes_blocked(graph, node, 0));
-        for (ix, further) in candidate.further.iter_mut().enumerate() {
-            further.layout = of(writes_blocked(graph, node, ix + 1));
-        }
-        for (ix, operand) in candidate.operands.iter_mut().enumerate() {
-            operand.layout = of(reads_blocked(graph, node, ix));
-        }
-        candidate
-    };
-    costs(graph, id, layout, query, target).into_iter().map(candidate).collect()
-}
-
-/// The modelled time and the workspace of each kernel for a node whose result has a layout, the fastest first. The
-/// workspace of ops other than convolutions is not modelled. Empty without a kernel.
-pub(super) fn costs(graph: &Graph, id: NodeId, layout: Layout, query: &Query, target: &CpuTarget) -> Vec<(u64, Bytes)> {
-    let node = graph.node(id);
-    let blocked = match layout {
-        Layout::RowMajor => false,
-        LAYOUT => true,
-        _ => return Vec::new(),
-    };
-    if let Op::Relayout(_) = &node.op {
-        return vec![(relayout_time(graph, node.inputs[0]), Bytes::ZERO)];
-    }
-    let bytes = |value: ValueId, layout: Layout| {
-        let value = graph.value(value);
-        if value.tensor().is_some() { 0 } else { layout.size(&value.ty.shape, value.ty.dtype).0 }
-    };
-    let moved: u64 = node.inputs.iter().chain(&node.outputs).map(|&value| bytes(value, layout)).sum();
-    let (flops, moved) = (graph.node_flops(node) * PER_NANOSECOND, moved * PER_NANOSECOND);
-    // Run-time weights are packed first.
-    let packing = match blocked && matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_)) {
-        true => 2 * bytes(node.inputs[1], Layout::RowMajor) * PER_NANOSECOND / BYTES,
-        false => 0,
-    };
-    let mut values = node.inputs.iter().chain(&node.outputs);
-    let (works, possible) = if blocked {
-        let possible = values.all(|&value| StorageType::of(graph.ty(value).dtype).is_some());
-        (blocked_works(graph, node, flops, query, target), possible)
-    } else {
-        // Windows write half precision and int8 only to blocked layouts.
-        let slides = matches!(node.op, Op::Conv(_) | Op::Pool(_));
-        let possible = !slides || values.all(|&value| graph.ty(value).dtype == DType::F32);
-        (row_major_works(graph, id, flops, query), possible)
-    };
-    // Measured choices come first whatever the model says: no kernel behind one costs less.
-    let mut least = 0;
-    let cost = |(work, workspace): (u64, Bytes)| {
-        least = least.max(work.max(moved / BYTES) + packing);
-        (least, workspace)
-    };
-    if possible { works.into_iter().map(cost).collect() } else { Vec::new() }
-}
-
-/// The time of the arithmetic of each kernel on row-major values, in picoseconds, and the kernel's workspace.
-fn row_major_works(graph: &Graph, id: NodeId, flops: u64, query: &Query) -> Vec<(u64, Bytes)> {
-    let (node, view) = (graph.node(id), NodeView::new(graph, id, query));
-    let work = row_major_work(graph, node, flops);
-    let kernels = if let Op::Conv(conv) = &node.op {
-        super::windows::conv_kernels(&view, conv)
-    } else if let Op::ConvTranspose(conv) = &node.op {
-        super::windows::conv_transpose_kernels(&view, conv)
-    } else {
-        return vec![(work, Bytes::ZERO)];
-    };
-    let strides = |kernel: &cpu::ConvUnbuffered| kernel.window.stride[1] as u64;
-    let time = |(number, kernel): (u64, &RowMajorConv)| {
-        let work = match kernel {
-            RowMajorConv::Conv(_) | RowMajorConv::Transpose(_) => work.saturating_add(work / LITTLE_WORKSPACE * number),
-            // Sums are loaded and stored for each product, and strides leave lanes empty.
-            RowMajorConv::Unbuffered(kernel) => work.saturating_mul(UNBUFFERED * strides(kernel).min(LANES_EMPTY)),
-        };
-        (work, kernel.workspace())
-    };
-    // A node without such a kernel still has a time, for comparisons of layouts.
-    kernels.map_or_else(|_| vec![(work, Bytes::ZERO)], |kernels| (0..).zip(&kernels).map(time).collect())
-}
-
-/// The time of a node's arithmetic on row-major values, in picoseconds.
-fn row_major_work(graph: &Graph, node: &Node, flops: u64) -> u64 {
-    if let Op::Conv(conv) = &node.op {
-        let out = &graph.ty(node.outputs[0]).shape;
-        let (channels, plane) = (out[1] / conv.groups.max(1), out.iter().skip(2).product::<usize>());
-        return flops / if 1 < conv.groups { grouped_flops(channels as u64, plane as u64) } else { FLOPS_ROW_MAJOR };
-    }
-    if let Op::ConvTranspose(conv) = &node.op {
-        return flops / if 1 < conv.groups { FLOPS_SLOW } else { FLOPS_ROW_MAJOR };
-    }
-    let slides = matches!(node.op, Op::Pool(_) | Op::PoolGradient(_) | Op::PoolWithPositions(_));
-    if slides || matches!(node.op, Op::Reduce(_) | Op::ConvWeightGradient(_)) {
-        return flops / FLOPS_SLOW;
-    }
-    0
-}
-
-/// Throughput of a row-major convolution in groups of some output channels, on images of some pixels: channels fill the
-/// rows of a tile, pixels its lanes. Measured with 2, 4, 8 and 24 channels on 28 x 28 pixels: 10, 24, 37 and 63 % of the
-/// peak.
-fn grouped_flops(channels: u64, plane: u64) -> u64 {
-    let (most, half_channels, half_plane) = (250, 14, 196);
-    if channels < 3 {
-        return FLOPS_SLOW;
-    }
-    let share = most * channels / (channels + half_channels);
-    (share.saturating_mul(plane) / plane.saturating_add(half_plane)).max(FLOPS_SLOW)
-}
-
-/// The time of the arithmetic of each kernel on blocked values, in picoseconds, and the kernel's workspace. Empty without a
-/// kernel.
-fn blocked_works(graph: &Graph, node: &Node, flops: u64, query: &Query, target: &CpuTarget) -> Vec<(u64, Bytes)> {
-    let Op::Conv(conv) = &node.op else {
-        return blocked_work(graph, node, flops, target).map(|work| (work, Bytes::ZERO)).into_iter().collect();
-    };
-    let work = |kernel: ConvKernel| {
-        let workspace = kernel.workspace()?;
-        let work = match &kernel {
-            ConvKernel::Depthwise(kernel) => padded_flops(flops, kernel.channels) / (FLOPS_BLOCKED / 4),
-            ConvKernel::Direct(kernel) => {
-                let flops = flops.saturating_mul((conv.groups / kernel.groups) as u64);
-                padded_flops(flops, kernel.out_channels) / FLOPS_BLOCKED
-            }
-            // Two to four times fewer multiplications, and transforms.
-            ConvKernel::Winograd(kernel) => {
-                let work = flops.saturating_mul(conv.groups as u64) / (2 * FLOPS_BLOCKED);
-                work + if kernel.workspace_max < cpu::Winograd::WORKSPACE_MAX { work / LITTLE_WORKSPACE } else { 0 }
-            }
-        };
-        Some((work, workspace))
-    };
-    let kernels = conv_choices(graph, node, conv, query.workspace, target).unwrap_or_default();
-    let works: Vec<Option<(u64, Bytes)>> = kernels.into_iter().map(work).collect();
-    // The first one must be valid.
-    works.into_iter().map_while(|work| work).collect()
-}
-
-/// The time of a node's arithmetic on blocked values, in picoseconds; `None` without a kernel. Convolutions have several:
-/// [`blocked_works`].
-fn blocked_work(graph: &Graph, node: &Node, flops: u64, target: &CpuTarget) -> Option<u64> {
-    let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
-    if let Op::ConvChain(_) = &node.op {
-        return Some(flops / FLOPS_BLOCKED);
-    }
-    if let Op::ConvTranspose(conv) = &node.op {
-        return match data_gradient_kernels(graph, node, conv, UNLIMITED, target).ok()?.swap_remove(0) {
-            cpu::Kernel::DynamicConv(kernel) => Some(match kernel.conv {
-                PackedConv::Depthwise(_) => flops / (FLOPS_BLOCKED / 4),
-                PackedConv::Winograd(_) => flops / (2 * FLOPS_BLOCKED),
-                PackedConv::Direct(_) => flops.saturating_mul(wasted(graph, node, conv.groups)) / FLOPS_BLOCKED,
-            }),
-            cpu::Kernel::DepthwiseDataGradient(_) => Some(flops / (FLOPS_BLOCKED / 4)),
-            _ => Some(flops.saturating_mul(wasted(graph, node, conv.groups)) / FLOPS_BLOCKED),
-        };
-    }
-    if let Op::Pool(pool) = &node.op {
-        let kernel = pool_kernel(graph.ty(node.inputs[0]), &graph.ty(node.outputs[0]).shape, pool).ok()?;
-        return fits(kernel.into()).then_some(flops / FLOPS_BLOCKED * 2);
-    }
-    if let Op::ConvWeightGradient(op) = &node.op {
-        return match weight_gradient_kernel(graph, node, op, true).ok()? {
-            cpu::Kernel::DepthwiseWeightGradient(_) => Some(flops / (FLOPS_BLOCKED / 4)),
-            _ => Some(flops.saturating_mul(wasted(graph, node, op.groups)) / FLOPS_BLOCKED),
-        };
-    }
-    if let Op::PoolGradient(op) = &node.op {
-        return pool_gradient_kernel(graph, node, op, LAYOUT).ok().map(|_| flops / FLOPS_BLOCKED * 4);
-    }
-    if let Op::PoolWithPositions(op) = &node.op {
-        return pool_with_positions_kernel(graph, node, &op.pool, LAYOUT).ok().map(|_| flops / FLOPS_BLOCKED * 4);
-    }
-    let normalizes = matches!(node.op, Op::BatchNormTraining(_) | Op::BatchNormGradient(_));
-    if normalizes || matches!(&node.op, Op::Reduce(reduce) if is_channel_sum(graph, node, reduce)) {
-        return Some(0);
-    }
-    graph.blocked_op(node, BLOCK as u16).map(|_| 0)
-}
-
-/// The operations of blocks of channels that hold some padded ones.
-fn padded_flops(flops: u64, channels: usize) -> u64 {
-    flops / channels.max(1) as u64 * channels.next_multiple_of(BLOCK) as u64
-}
-
-/// How many products of a gradient are computed for each that is used, because groups are joined. Its operands are images.
-fn wasted(graph: &Graph, node: &Node, groups: usize) -> u64 {
-    let channels = |value: ValueId| graph.ty(value).shape[1];
-    // The result of a data gradient has the channels of the convolution's input.
-    let other = if matches!(node.op, Op::ConvTranspose(_)) { node.outputs[0] } else { node.inputs[1] };
-    (groups / joined_groups(groups, channels(node.inputs[0]), channels(other)).max(1)) as u64
-}
-
-/// The modelled time it takes to turn a value from one layout to the other.
-pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
-    let ty = graph.ty(value);
-    if ty.shape.rank() < 2 {
-        return 0;
-    }
-    let is_alias = ty.shape.iter().skip(2).all(|&extent| extent == 1) && ty.shape[1].is_multiple_of(BLOCK);
-    let Bytes(bytes) = LAYOUT.size(&ty.shape, ty.dtype);
-    let batch = ty.shape[0] as u64;
-    if is_alias { 0 } else { (STEP * batch + 2 * bytes / BYTES_RELAYOUT) * PER_NANOSECOND }
 }

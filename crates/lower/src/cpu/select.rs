@@ -69,11 +69,11 @@ pub(super) fn select(node: &NodeView, target: &CpuTarget) -> Result<Vec<Vec<Call
         return Ok(kernels.into_iter().map(|kernel| vec![blocked::data_gradient_call(node, conv, kernel)]).collect());
     }
     if let Op::Conv(conv) = &*node.op {
-        let kernels = windows::conv_kernels(node, conv)?;
+        let kernels = windows::conv_kernels(node, conv, target)?;
         return Ok(kernels.into_iter().map(|kernel| vec![windows::conv_call(node, kernel, &conv.epilogue)]).collect());
     }
     if let Op::ConvTranspose(conv) = &*node.op {
-        let kernels = windows::conv_transpose_kernels(node, conv)?;
+        let kernels = windows::conv_transpose_kernels(node, conv, target)?;
         return Ok(kernels.into_iter().map(|kernel| vec![windows::conv_call(node, kernel, &conv.epilogue)]).collect());
     }
     select_only(node).map(|calls| vec![calls])

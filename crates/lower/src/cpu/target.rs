@@ -1,13 +1,14 @@
 //! [`CpuTarget`]: the candidates of CPU kernels.
 
-use cpu::{Kernel, Level, Sizes};
+use cpu::{Isa, Kernel, Level, PackedConv, Sizes};
 use ir::{CallSizes, Candidate, Formats, Graph, NoKernel, Node, NodeId, Op, Query, Target, ValueId};
 use smallvec::SmallVec;
 use types::{Bytes, DType, Layout};
 
 use super::select::select;
-use super::tuned::Tuned;
-use super::{blocked, bottleneck, half_precision};
+use super::times::Times;
+use super::tuned::{Tuned, images, of_images};
+use super::{blocked, bottleneck, costs, half_precision};
 use crate::NodeView;
 
 /// Plans for CPUs. Packed weights are the same for all ISAs; the ISA is chosen at `open`.
@@ -18,7 +19,7 @@ pub struct CpuTarget {
     /// Whether Winograd's algorithms are excluded. They need fewer multiplications for 3 x 3 convolutions, with some
     /// more rounding: about 1e-5 of the largest result.
     pub exact: bool,
-    /// Measured choices of algorithms; the cost model chooses all others.
+    /// Measured times of kernels; those of all others are modelled.
     pub tuned: Tuned,
     /// The dtype of values between kernels that support it: `f32`, `f16` or `bf16`.
     pub dtype: DType,
@@ -72,7 +73,7 @@ impl Target for CpuTarget {
         let given_if = |has_kernel: bool| has_kernel.then(|| Candidate::given(graph, id)).into_iter();
         match query.formats {
             Formats::Given => self.given_candidates(graph, id, query).map_err(NoKernel),
-            Formats::Layout(layout) => Ok(blocked::candidates_in(graph, id, layout, query, self)),
+            Formats::Layout(layout) => Ok(costs::candidates_in(graph, id, layout, query, self)),
             Formats::Int8Operands => Ok(given_if(multiplies_int8(graph, node))
                 .map(|mut candidate| {
                     let int8 = [DType::U8, DType::I8];
@@ -101,18 +102,54 @@ impl Target for CpuTarget {
     }
 
     fn relayout_cost(&self, graph: &Graph, value: ValueId) -> u64 {
-        blocked::relayout_time(graph, value)
+        costs::relayout_time(graph, value, self)
     }
 }
 
 impl CpuTarget {
+    /// The model of times. It depends on the level alone, so that the same input gives the same executable on any machine: a
+    /// level that covers processors with and without AVX-512 has the times of AVX2.
+    pub(super) fn times(&self) -> &'static Times {
+        Times::of(if self.level == Level::ALL[0] { Isa::Avx2 } else { self.level.isa })
+    }
+
+    /// The time of a kernel in picoseconds, measured if it is known, otherwise modelled; `None` if neither. Proportional to the
+    /// number of images if weights are read for a given number, so that plans for several batches choose alike.
+    pub(super) fn time(&self, kernel: &Kernel) -> Option<u64> {
+        let batch = images(kernel);
+        if let Some(time) = self.tuned.get(kernel) {
+            return Some(time.saturating_mul(batch as u64));
+        }
+        match self.images {
+            Some(images) if images != batch && 0 < images => {
+                let time = self.times().of_kernel(&of_images(kernel, images))?;
+                Some((u128::from(time) * batch as u128 / images as u128) as u64)
+            }
+            _ => self.times().of_kernel(kernel),
+        }
+    }
+
+    /// Sorts kernels of a node by their times. Winograd's algorithm with the largest tiles rounds more and is a choice by
+    /// measurement alone.
+    pub(super) fn fastest_first<T>(&self, kernels: Vec<T>, kernel: impl Fn(&T) -> Kernel) -> Vec<T> {
+        let time = |item: T| {
+            let kernel = kernel(&item);
+            let rounds_more = matches!(&kernel, Kernel::Winograd(kernel) if 4 < kernel.tile)
+                || matches!(&kernel, Kernel::DynamicConv(dynamic) if matches!(&dynamic.conv, PackedConv::Winograd(kernel) if 4 < kernel.tile));
+            (!rounds_more || self.tuned.get(&kernel).is_some()).then(|| (self.time(&kernel).unwrap_or(u64::MAX), item))
+        };
+        let mut timed: Vec<(u64, T)> = kernels.into_iter().filter_map(time).collect();
+        timed.sort_by_key(|&(time, _)| time);
+        timed.into_iter().map(|(_, item)| item).collect()
+    }
+
     fn given_candidates(&self, graph: &Graph, id: NodeId, query: &Query) -> Result<Vec<Candidate>, String> {
         if let Some(layout) = blocked::unsupported_layout(graph, graph.node(id)) {
             return Err(format!("a value in layout {layout}"));
         }
         let layout = graph.value(graph.node(id).outputs[0]).layout;
         let ways = select(&NodeView::new(graph, id, query), self)?;
-        let costs = blocked::costs(graph, id, layout, query, self);
+        let costs = costs::costs(graph, id, layout, query, self);
         let cost = |way: usize| costs.get(way).or(costs.last()).map_or(0, |&(cost, _)| cost);
         let given = |(way, calls)| Candidate { cost: cost(way), ..Candidate::given(graph, id) }.with_calls(calls);
         Ok(ways.into_iter().enumerate().map(given).collect())

@@ -1,91 +1,87 @@
-//! [`Tuned`]: convolution algorithms that were chosen by measurement instead of the cost model.
+//! [`Tuned`]: times of kernels that were measured on the target machine instead of modelled.
 //!
-//! [`layers`] lists the layers to measure: each convolution of a graph that has several algorithms, once for each
-//! shape, as kernels. The fastest ones on the target machine are entered into a [`Tuned`], which a
-//! [`CpuTarget`](super::CpuTarget) follows.
+//! [`layers`] lists what to measure: each node of a graph that has several kernels, in one layout or in both. Measured times are
+//! entered into a [`Tuned`], and costs of a [`CpuTarget`] are taken from there.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use ir::{Graph, Op, UNLIMITED};
+use cpu::Kernel;
+use ir::Graph;
 
-use super::{CpuTarget, blocked};
+use super::{CpuTarget, costs};
 
-/// How a convolution is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Algorithm {
-    /// As the sum of products that it is.
-    Direct,
-    /// By Winograd's algorithm.
-    Winograd {
-        /// 2, 4 or 6.
-        tile: usize,
-    },
-}
-
-impl Algorithm {
-    /// All, those with the fewest packed weights first.
-    pub const ALL: [Algorithm; 4] = [
-        Algorithm::Direct,
-        Algorithm::Winograd { tile: 2 },
-        Algorithm::Winograd { tile: 4 },
-        Algorithm::Winograd { tile: 6 },
-    ];
-
-    /// The algorithm that is written so.
-    pub fn named(name: &str) -> Option<Algorithm> {
-        Algorithm::ALL.into_iter().find(|algorithm| algorithm.to_string() == name)
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Algorithm::Direct => f.write_str("direct"),
-            Algorithm::Winograd { tile } => write!(f, "winograd-{tile}"),
-        }
-    }
-}
-
-/// A convolution that can be computed in several ways.
+/// Work that several kernels can do.
 #[derive(Clone, Debug)]
 pub struct Layer {
-    /// Its shape, without the batch: the key of choices.
-    pub name: String,
-    /// The way that the model of times takes.
-    pub modelled: Algorithm,
-    /// The ways, those with the fewest packed weights first. Operand 1 of each kernel is its packed weights.
-    pub candidates: Vec<(Algorithm, cpu::Kernel)>,
+    /// The kernels, the fastest one by the model of times first.
+    pub candidates: Vec<Kernel>,
 }
 
-/// Choices by the names of layers.
+/// Measured times by kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuned {
-    choices: BTreeMap<String, Algorithm>,
+    times: BTreeMap<String, u64>,
 }
 
 impl Tuned {
-    /// Enters a choice.
-    pub fn insert(&mut self, layer: &str, algorithm: Algorithm) {
-        self.choices.insert(layer.to_string(), algorithm);
+    /// The name of a kernel in tables of times: its parameters, without the number of images.
+    pub fn name(kernel: &Kernel) -> String {
+        format!("{:?}", of_images(kernel, 1))
     }
 
-    /// The choice for a layer.
-    pub fn get(&self, layer: &str) -> Option<Algorithm> {
-        self.choices.get(layer).copied()
+    /// Enters the time of a kernel, in picoseconds for each image.
+    pub fn insert(&mut self, kernel: &str, picoseconds: u64) {
+        self.times.insert(kernel.to_string(), picoseconds);
+    }
+
+    /// The time of a kernel, in picoseconds for each image.
+    pub fn get(&self, kernel: &Kernel) -> Option<u64> {
+        if self.times.is_empty() { None } else { self.times.get(&Tuned::name(kernel)).copied() }
     }
 }
 
-/// The convolutions of a graph, after the passes and before layouts, that can be computed in several ways: one a shape, in
-/// the order in which they first occur. The model of times is that of `target`.
+/// The number of images that a kernel works on at once, if that is a parameter of its own.
+pub(super) fn images(kernel: &Kernel) -> usize {
+    match kernel {
+        Kernel::ConvBlocked(kernel) => kernel.batch,
+        Kernel::Winograd(kernel) => kernel.batch,
+        Kernel::DepthwiseBlocked(kernel) => kernel.batch,
+        Kernel::PoolBlocked(kernel) => kernel.batch,
+        Kernel::Reorder(kernel) => kernel.batch,
+        Kernel::Conv(kernel) => kernel.batch,
+        Kernel::ConvTranspose(kernel) => kernel.batch,
+        Kernel::ConvUnbuffered(kernel) => kernel.batch,
+        _ => 1,
+    }
+}
+
+/// The kernel for another number of images, if that is a parameter of its own.
+pub(super) fn of_images(kernel: &Kernel, images: usize) -> Kernel {
+    let mut kernel = kernel.clone();
+    match &mut kernel {
+        Kernel::ConvBlocked(kernel) => kernel.batch = images,
+        Kernel::Winograd(kernel) => kernel.batch = images,
+        Kernel::DepthwiseBlocked(kernel) => kernel.batch = images,
+        Kernel::PoolBlocked(kernel) => kernel.batch = images,
+        Kernel::Reorder(kernel) => kernel.batch = images,
+        Kernel::Conv(kernel) => kernel.batch = images,
+        Kernel::ConvTranspose(kernel) => kernel.batch = images,
+        Kernel::ConvUnbuffered(kernel) => kernel.batch = images,
+        _ => {}
+    }
+    kernel
+}
+
+/// The nodes of a graph, after the passes and before layouts, that can be computed in several ways: one of each shape, in the
+/// order in which they first occur.
 pub fn layers(graph: &Graph, target: &CpuTarget) -> Vec<Layer> {
     let mut found: Vec<Layer> = Vec::new();
-    for node in graph.nodes().values() {
-        let Op::Conv(conv) = &node.op else { continue };
-        let Ok(kernels) = blocked::conv_kernels(graph, node, conv, UNLIMITED, target) else { continue };
-        let Some(layer) = blocked::layer(kernels, target.images) else { continue };
-        if found.iter().all(|other| other.name != layer.name) {
-            found.push(layer);
+    for id in graph.nodes().keys() {
+        let mut candidates = costs::alternatives(graph, id, target);
+        candidates.sort_by_key(|kernel| target.time(kernel));
+        let is_new = || found.iter().all(|other| other.candidates != candidates);
+        if 1 < candidates.len() && is_new() {
+            found.push(Layer { candidates });
         }
     }
     found

@@ -5,6 +5,7 @@ use ir::Call;
 use ir::ops::{Conv, ConvTranspose, Epilogue, Pool, PoolKind};
 use types::{Bytes, DType, Shape};
 
+use super::CpuTarget;
 use super::select::{call, epilogue, suffix};
 use crate::NodeView;
 
@@ -61,58 +62,83 @@ pub(super) enum RowMajorConv {
 }
 
 impl RowMajorConv {
-    pub(super) fn workspace(&self) -> Bytes {
-        let kernel: cpu::Kernel = match self.clone() {
+    pub(super) fn kernel(self) -> cpu::Kernel {
+        match self {
             RowMajorConv::Conv(kernel) => kernel.into(),
             RowMajorConv::Transpose(kernel) => kernel.into(),
             RowMajorConv::Unbuffered(kernel) => kernel.into(),
-        };
-        kernel.sizes().map_or(Bytes::ZERO, |sizes| Bytes(sizes.workspace))
+        }
+    }
+
+    fn workspace(&self) -> Bytes {
+        self.clone().kernel().sizes().map_or(Bytes::ZERO, |sizes| Bytes(sizes.workspace))
     }
 }
 
-/// The kernels of a convolution, the fastest first: with the workspace that is fastest, with less, and without.
-pub(super) fn conv_kernels(node: &NodeView, conv: &Conv) -> Result<Vec<RowMajorConv>, String> {
+/// The kernels of a convolution, the fastest first: with much workspace, with less, and without.
+pub(super) fn conv_kernels(node: &NodeView, conv: &Conv, target: &CpuTarget) -> Result<Vec<RowMajorConv>, String> {
     numbers_only(node)?;
-    let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
-    let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
-    let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
-    let epilogue = epilogue(&conv.epilogue);
-    let fastest = cpu::Conv {
-        batch,
-        in_channels,
-        out_channels,
-        groups,
-        window,
-        weights: node.weights(),
-        epilogue: epilogue.clone(),
-        workspace_max: cpu::Conv::WORKSPACE_MAX.min((node.workspace.0 / 4) as usize),
+    let sides = [node.input(0), node.output()].map(|ty| &ty.shape);
+    let with_buffer = |shape: ConvShape| {
+        let ConvShape { batch, in_channels, out_channels, groups, window, epilogue } = shape;
+        let (weights, workspace_max) = (node.weights(), cpu::Conv::WORKSPACE_MAX.min((node.workspace.0 / 4) as usize));
+        let much = cpu::Conv { batch, in_channels, out_channels, groups, window, weights, epilogue, workspace_max };
+        vec![RowMajorConv::Conv(much.clone()), RowMajorConv::Conv(cpu::Conv { workspace_max: 0, ..much })]
     };
-    let less = cpu::Conv { workspace_max: 0, ..fastest.clone() };
-    let unbuffered =
-        cpu::ConvUnbuffered { batch, in_channels, out_channels, groups, window, transposed: false, epilogue };
-    Ok(falling([RowMajorConv::Conv(fastest), RowMajorConv::Conv(less), RowMajorConv::Unbuffered(unbuffered)]))
+    let (stride, dilation, pad) = (&conv.stride, &conv.dilation, &conv.pad);
+    let window = window(sides[0], sides[1], &node.input(1).shape[2..], stride, dilation, pad)?;
+    Ok(choices(ConvShape::of(sides, conv.groups, window, &conv.epilogue), false, with_buffer, target))
 }
 
 /// The kernels of a transposed convolution, the fastest first.
-pub(super) fn conv_transpose_kernels(node: &NodeView, conv: &ConvTranspose) -> Result<Vec<RowMajorConv>, String> {
-    let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
-    // From the output: it is the input of the convolution that this one transposes.
-    let window = window(out, x, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
-    let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
-    let epilogue = epilogue(&conv.epilogue);
-    let fastest = cpu::ConvTranspose {
-        batch,
-        in_channels,
-        out_channels,
-        groups,
-        window,
-        weights: node.weights(),
-        epilogue: epilogue.clone(),
+pub(super) fn conv_transpose_kernels(
+    node: &NodeView,
+    conv: &ConvTranspose,
+    target: &CpuTarget,
+) -> Result<Vec<RowMajorConv>, String> {
+    let sides = [node.input(0), node.output()].map(|ty| &ty.shape);
+    let with_buffer = |shape: ConvShape| {
+        let ConvShape { batch, in_channels, out_channels, groups, window, epilogue } = shape;
+        let weights = node.weights();
+        let kernel = cpu::ConvTranspose { batch, in_channels, out_channels, groups, window, weights, epilogue };
+        vec![RowMajorConv::Transpose(kernel)]
     };
-    let unbuffered =
-        cpu::ConvUnbuffered { batch, in_channels, out_channels, groups, window, transposed: true, epilogue };
-    Ok(falling([RowMajorConv::Transpose(fastest), RowMajorConv::Unbuffered(unbuffered)]))
+    // From the output: it is the input of the convolution that this one transposes.
+    let (stride, dilation, pad) = (&conv.stride, &conv.dilation, &conv.pad);
+    let window = window(sides[1], sides[0], &node.input(1).shape[2..], stride, dilation, pad)?;
+    Ok(choices(ConvShape::of(sides, conv.groups, window, &conv.epilogue), true, with_buffer, target))
+}
+
+/// The parameters that the kernels of a convolution share.
+struct ConvShape {
+    batch: usize,
+    in_channels: usize,
+    out_channels: usize,
+    groups: usize,
+    window: Window,
+    epilogue: cpu::Epilogue,
+}
+
+impl ConvShape {
+    /// Of an operand and a result.
+    fn of([x, out]: [&Shape; 2], groups: usize, window: Window, after: &Epilogue) -> ConvShape {
+        let epilogue = epilogue(after);
+        ConvShape { batch: x[0], in_channels: x[1], out_channels: out[1], groups, window, epilogue }
+    }
+}
+
+/// The kernels with buffers and the one without, the fastest first.
+fn choices(
+    shape: ConvShape,
+    transposed: bool,
+    with_buffer: impl Fn(ConvShape) -> Vec<RowMajorConv>,
+    target: &CpuTarget,
+) -> Vec<RowMajorConv> {
+    let ConvShape { batch, in_channels, out_channels, groups, window, ref epilogue } = shape;
+    let epilogue = epilogue.clone();
+    let unbuffered = cpu::ConvUnbuffered { batch, in_channels, out_channels, groups, window, transposed, epilogue };
+    let kernels = with_buffer(shape).into_iter().chain([RowMajorConv::Unbuffered(unbuffered)]);
+    target.fastest_first(falling(kernels), |kernel| kernel.clone().kernel())
 }
 
 /// Those of kernels that need less workspace than all before them.
@@ -148,16 +174,23 @@ pub(super) fn conv_call(node: &NodeView, kernel: RowMajorConv, activation: &Epil
     }
 }
 
-pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Call, String> {
+/// The kernel of a pool over row-major values.
+pub(super) fn pool_kernel(node: &NodeView, pool: &Pool) -> Result<cpu::Pool2d, String> {
     numbers_only(node)?;
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
     let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
-    let (kind, name) = match pool.kind {
-        PoolKind::Max => (Pool2dKind::Max, " max"),
-        PoolKind::Mean => (Pool2dKind::Mean, " mean"),
-        PoolKind::MeanWithPadding => (Pool2dKind::MeanWithPadding { pad_end: rows_columns(&back, 0)? }, " mean"),
+    let kind = match pool.kind {
+        PoolKind::Max => Pool2dKind::Max,
+        PoolKind::Mean => Pool2dKind::Mean,
+        PoolKind::MeanWithPadding => Pool2dKind::MeanWithPadding { pad_end: rows_columns(&back, 0)? },
     };
-    let label = label(&window, out, name);
-    Ok(call(cpu::Pool2d { kind, planes: x[0] * x[1], window }, label, node.values()))
+    Ok(cpu::Pool2d { kind, planes: x[0] * x[1], window })
+}
+
+pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Call, String> {
+    let kernel = pool_kernel(node, pool)?;
+    let name = if pool.kind == PoolKind::Max { " max" } else { " mean" };
+    let label = label(&kernel.window, &node.output().shape, name);
+    Ok(call(kernel, label, node.values()))
 }

@@ -21,7 +21,7 @@ pub(crate) struct TuneFlags {
     #[arg(long, value_name = "N", requires = "tune")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
     tune_threads: Option<usize>,
-    /// File of results, read and extended (default ~/.cache/prestow/tuned.tsv, tuned-gpu.tsv for GPUs).
+    /// File of results, read and extended (default ~/.cache/prestow/kernel-times.tsv, tuned-gpu.tsv for GPUs).
     #[arg(long, value_name = "FILE", requires = "tune")]
     tune_cache: Option<PathBuf>,
 }

@@ -1,0 +1,389 @@
+//! [`Times`]: modelled times of kernels on a class of processors.
+//!
+//! The time of a kernel is a sum over amounts of work: products, bytes, tiles, one step. [`Work::of`] counts them from the
+//! kernel's parameters. A table has the time of a unit of each amount, by family of kernels. It is fitted to measured times by
+//! `cargo xtask bench times`, which also writes down how far the model is off.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use cpu::{ConvBlocked, ImageLayout, Isa, Kernel, PackedConv, Planes, Pool2dKind, Window};
+
+use super::blocked::BLOCK;
+
+/// Pixels of a tile of direct convolutions, and output channels of one of row-major convolutions.
+const TILE_ROWS: usize = 6;
+/// Pixels of a tile of row-major convolutions.
+const TILE_PIXELS: usize = 32;
+
+/// The amounts of work of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    /// The kind of kernels whose amounts cost the same.
+    pub family: &'static str,
+    /// Amounts by their names. Sizes are in bytes.
+    pub amounts: Vec<(&'static str, f64)>,
+}
+
+/// The times of units of work on a class of processors, in picoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Times {
+    units: BTreeMap<(String, String), f64>,
+}
+
+/// Recorded with one thread on a processor with AVX2.
+static AVX2: LazyLock<Times> =
+    LazyLock::new(|| Times::parse(include_str!("times/avx2.tsv")).expect("a test reads the table"));
+/// No table is recorded for AVX-512: vectors twice as long halve the time of products.
+static AVX512: LazyLock<Times> = LazyLock::new(|| AVX2.with_products(0.5));
+/// Nor for four lanes.
+static FOUR_LANES: LazyLock<Times> = LazyLock::new(|| AVX2.with_products(2.0));
+
+impl Times {
+    /// Those of processors with this ISA.
+    pub fn of(isa: Isa) -> &'static Times {
+        match isa {
+            Isa::Portable | Isa::Neon => &FOUR_LANES,
+            Isa::Avx2 => &AVX2,
+            Isa::Avx512 => &AVX512,
+        }
+    }
+
+    /// Reads a table: lines of a family, an amount and the picoseconds of its unit, separated by tabs.
+    ///
+    /// # Errors
+    /// The line that is not such a line.
+    pub fn parse(table: &str) -> Result<Times, String> {
+        let lines = table.lines().filter(|line| !line.starts_with('#'));
+        let unit = |line: &str| {
+            let mut words = line.split('\t');
+            let (family, amount, time) = (words.next()?, words.next()?, words.next()?.parse::<f64>().ok()?);
+            (time.is_finite() && 0.0 <= time).then(|| ((family.to_string(), amount.to_string()), time))
+        };
+        let units =
+            lines.map(|line| unit(line).ok_or_else(|| format!("`{line}` is not a family, an amount and a time")));
+        Ok(Times { units: units.collect::<Result<_, _>>()? })
+    }
+
+    /// With products that take `factor` times as long.
+    fn with_products(&self, factor: f64) -> Times {
+        let mut times = self.clone();
+        let products = times.units.iter_mut().filter(|((_, amount), _)| amount.starts_with("products"));
+        products.for_each(|(_, time)| *time *= factor);
+        times
+    }
+
+    /// The time of some work in picoseconds; `None` if its family is not in the table.
+    pub fn of_work(&self, work: &Work) -> Option<u64> {
+        let unit = |amount: &str| self.units.get(&(work.family.to_string(), amount.to_string()));
+        let known: Vec<(f64, f64)> =
+            work.amounts.iter().filter_map(|&(name, amount)| Some((*unit(name)?, amount))).collect();
+        (!known.is_empty()).then(|| known.iter().map(|(unit, amount)| unit * amount).sum::<f64>() as u64)
+    }
+
+    /// The time of a kernel in picoseconds; `None` if it is not modelled.
+    pub fn of_kernel(&self, kernel: &Kernel) -> Option<u64> {
+        self.of_work(&Work::of(kernel)?)
+    }
+
+    /// The time to read or write so many bytes of values, element by element, in picoseconds.
+    pub(super) fn of_bytes(&self, bytes: u64) -> u64 {
+        self.of_work(&Work { family: "elementwise", amounts: vec![("bytes", bytes as f64), ("step", 1.0)] })
+            .unwrap_or(0)
+    }
+}
+
+impl Work {
+    /// The work of a kernel; `None` if kernels of its kind are not modelled, or if its parameters contradict each other.
+    pub fn of(kernel: &Kernel) -> Option<Work> {
+        let sizes = kernel.sizes().ok()?;
+        let mut bytes = sizes.inputs.iter().chain(&sizes.outputs).sum::<u64>() as f64;
+        let (family, mut amounts) = Work::arithmetic(kernel)?;
+        if has_weights(kernel) {
+            let weights = sizes.inputs[1] as f64;
+            bytes -= weights;
+            amounts.push(("weight bytes", weights));
+        }
+        amounts.extend(traffic(bytes));
+        amounts.push(("step", 1.0));
+        Some(Work { family, amounts })
+    }
+
+    /// The family of a kernel, and its amounts other than those of operands.
+    fn arithmetic(kernel: &Kernel) -> Option<(&'static str, Vec<(&'static str, f64)>)> {
+        Some(match kernel {
+            Kernel::ConvBlocked(kernel) => {
+                let family = if kernel.layout == ImageLayout::RowMajor { "direct of images" } else { "direct" };
+                (family, direct(kernel))
+            }
+            Kernel::Winograd(kernel) => {
+                let family = ["winograd 2", "winograd 4", "winograd 6"][(kernel.tile / 2).clamp(1, 3) - 1];
+                (family, winograd(kernel))
+            }
+            Kernel::DepthwiseBlocked(kernel) => (
+                if kernel.window.stride == [1, 1] { "depthwise" } else { "strided depthwise" },
+                depthwise(kernel.batch, kernel.channels, &kernel.window),
+            ),
+            Kernel::DynamicConv(kernel) => match &kernel.conv {
+                PackedConv::Depthwise(inner) => {
+                    ("depthwise by run-time weights", depthwise(inner.batch, inner.channels, &inner.window))
+                }
+                PackedConv::Direct(inner) => ("direct by run-time weights", direct(inner)),
+                PackedConv::Winograd(inner) => ("winograd by run-time weights", winograd(inner)),
+            },
+            Kernel::Conv(kernel) => {
+                let family = if kernel.out_channels / kernel.groups < 3 { "rows of few channels" } else { "rows" };
+                (family, rows(kernel))
+            }
+            Kernel::ConvUnbuffered(kernel) => {
+                let strided = kernel.window.stride[1] != 1;
+                let family = match (kernel.transposed, strided) {
+                    (false, false) => "unbuffered",
+                    (false, true) => "strided unbuffered",
+                    (true, _) => "transposed unbuffered",
+                };
+                let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64;
+                let rows = channels * row_taps(&kernel.window);
+                (family, vec![("products", channels * covered(&kernel.window)), ("rows", rows)])
+            }
+            Kernel::ConvTranspose(kernel) => {
+                let sums = (kernel.batch * kernel.out_channels) as f64 * cells(&kernel.window, kernel.window.output);
+                let products = sums * (kernel.in_channels / kernel.groups) as f64;
+                ("transposed", vec![("products", products), ("sums", sums)])
+            }
+            Kernel::ConvDataGradient(kernel) => {
+                let joined = cpu::joined_groups(kernel.groups, kernel.in_channels, kernel.out_channels);
+                let channels = padded(kernel.in_channels / joined) * padded(kernel.out_channels / joined) * joined;
+                let products = (kernel.batch * channels) as f64 * covered(&kernel.window);
+                ("data gradient", vec![("products", products)])
+            }
+            Kernel::ConvWeightGradient(kernel) => {
+                let joined = cpu::joined_groups(kernel.groups, kernel.in_channels, kernel.out_channels);
+                let channels = padded(kernel.in_channels / joined) * padded(kernel.out_channels / joined) * joined;
+                let products = (kernel.batch * channels) as f64 * covered(&kernel.window);
+                ("weight gradient", vec![("products", products), ("results", (channels * area(&kernel.window)) as f64)])
+            }
+            Kernel::WeightGradientRows(kernel) => {
+                let channels = kernel.in_channels / kernel.groups * kernel.out_channels;
+                let images = (kernel.batch * channels) as f64;
+                let products = images * covered(&kernel.window) * covered(&kernel.depth);
+                let rows = images * row_taps(&kernel.window) * covered(&kernel.depth);
+                ("weight gradient of rows", vec![("products", products), ("rows", rows)])
+            }
+            Kernel::DepthwiseWeightGradient(kernel) => {
+                ("depthwise weight gradient", depthwise(kernel.batch, kernel.channels, &kernel.window))
+            }
+            Kernel::DepthwiseDataGradient(kernel) => {
+                ("depthwise data gradient", depthwise(kernel.batch, kernel.channels, &kernel.window))
+            }
+            Kernel::PoolBlocked(kernel) => {
+                let family = if kernel.kind == Pool2dKind::Max { "max of blocks" } else { "mean of blocks" };
+                (family, depthwise(kernel.batch, kernel.channels, &kernel.window))
+            }
+            Kernel::Pool2d(kernel) => {
+                let family = if kernel.kind == Pool2dKind::Max { "max of rows" } else { "mean of rows" };
+                let rows = (kernel.planes * kernel.window.output[0]) as f64;
+                let of_stride = if kernel.window.stride[1] == 1 { "products" } else { "products strided" };
+                let row_taps = kernel.planes as f64 * row_taps(&kernel.window);
+                let products = kernel.planes as f64 * covered(&kernel.window);
+                (family, vec![(of_stride, products), ("rows", rows), ("row taps", row_taps)])
+            }
+            Kernel::PoolGradient(kernel) => (
+                by_layout(&kernel.planes, ["pool gradient of rows", "pool gradient of blocks"]),
+                vec![("products", lanes(&kernel.planes) * covered(&kernel.window))],
+            ),
+            Kernel::PoolWithPositions(kernel) => (
+                by_layout(&kernel.planes, ["positions of rows", "positions of blocks"]),
+                vec![("products", lanes(&kernel.planes) * covered(&kernel.window))],
+            ),
+            Kernel::BatchNormTraining(kernel) => {
+                (by_layout(&kernel.planes, ["statistics of rows", "statistics of blocks"]), Vec::new())
+            }
+            Kernel::BatchNormGradient(kernel) => {
+                (by_layout(&kernel.planes, ["norm gradient of rows", "norm gradient of blocks"]), Vec::new())
+            }
+            Kernel::ChannelSum(kernel) => {
+                (by_layout(&kernel.planes, ["channel sum of rows", "channel sum of blocks"]), Vec::new())
+            }
+            Kernel::Reorder(kernel) => {
+                let family = if kernel.to_blocked { "to blocks" } else { "from blocks" };
+                (family, vec![("planes", (kernel.batch * kernel.channels) as f64)])
+            }
+            Kernel::Elementwise(_) | Kernel::Chain(_) => ("elementwise", Vec::new()),
+            Kernel::Reduce(_) => ("reduce", Vec::new()),
+            _ => return None,
+        })
+    }
+}
+
+/// The bytes of operands, and those of them beyond the capacity of caches.
+fn traffic(bytes: f64) -> [(&'static str, f64); 3] {
+    let beyond = |capacity: f64| (bytes - capacity).max(0.0);
+    [("bytes", bytes), ("bytes beyond 512 KiB", beyond(524_288.0)), ("bytes beyond 8 MiB", beyond(8_388_608.0))]
+}
+
+/// Whether operand 1 is weights.
+fn has_weights(kernel: &Kernel) -> bool {
+    matches!(
+        kernel,
+        Kernel::ConvBlocked(_)
+            | Kernel::Winograd(_)
+            | Kernel::DepthwiseBlocked(_)
+            | Kernel::DynamicConv(_)
+            | Kernel::Conv(_)
+            | Kernel::ConvUnbuffered(_)
+            | Kernel::ConvTranspose(_)
+            | Kernel::ConvDataGradient(_)
+    )
+}
+
+fn direct(kernel: &ConvBlocked) -> Vec<(&'static str, f64)> {
+    let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = kernel;
+    let (terms, blocks) = (in_channels / groups, (out_channels / groups).div_ceil(BLOCK));
+    let vectors = (batch * groups * terms) as f64 * covered(window);
+    let tiles = batch * groups * blocks * window.output[0] * window.output[1].div_ceil(TILE_ROWS);
+    // The last of an odd number of blocks has a tile of its own.
+    let single = (blocks % 2 * BLOCK) as f64;
+    let products = vectors * (blocks * BLOCK) as f64;
+    let name = if window.stride == [1, 1] { "products" } else { "products strided" };
+    vec![
+        (name, products),
+        ("products single", vectors * single),
+        ("tiles", tiles as f64),
+        ("tile terms", (tiles * terms * area(window)) as f64),
+    ]
+}
+
+fn winograd(kernel: &cpu::Winograd) -> Vec<(&'static str, f64)> {
+    let (transforms, side) = (kernel.transform_flops() as f64, kernel.tile + 2);
+    let tiles: usize = kernel.window.output.iter().map(|extent| extent.div_ceil(kernel.tile)).product();
+    let transformed = (kernel.batch * tiles * side * side * padded(kernel.in_channels)) as f64;
+    // The workspace holds so many tiles at a time, and weights are read again for the next ones.
+    let passes = (transformed / kernel.workspace_max.max(1) as f64).ceil();
+    // What does not fit the second-level cache is written to and read from the next one.
+    let workspace = 4.0 * transformed.min(kernel.workspace_max as f64);
+    let spilled = 4.0 * transformed * (1.0 - 262_144.0 / workspace.max(262_144.0));
+    let weights = 4.0 * (side * side * kernel.in_channels * padded(kernel.out_channels)) as f64;
+    vec![
+        ("products", (kernel.flops() as f64 - transforms) / 2.0),
+        ("transforms", transforms),
+        ("spilled bytes", spilled),
+        ("weights again", weights * (passes - 1.0).max(0.0)),
+    ]
+}
+
+/// The work of a window over each channel of blocks.
+fn depthwise(batch: usize, channels: usize, window: &Window) -> Vec<(&'static str, f64)> {
+    let lanes = (batch * padded(channels)) as f64;
+    let rows = (batch * padded(channels) / BLOCK * window.output[0]) as f64;
+    vec![("products", lanes * covered(window)), ("sums", lanes * cells(window, window.output)), ("rows", rows)]
+}
+
+fn rows(kernel: &cpu::Conv) -> Vec<(&'static str, f64)> {
+    let cpu::Conv { batch, in_channels, out_channels, groups, window, .. } = kernel;
+    let (ins, outs) = (in_channels / groups, out_channels / groups);
+    // Outputs are counted along padded rows.
+    let reach = |axis: usize| {
+        (window.output[axis] - 1) * window.stride[axis] + (window.kernel[axis] - 1) * window.dilation[axis] + 1
+    };
+    if window.output.contains(&0) {
+        return Vec::new();
+    }
+    let is_plain = window.stride == [1, 1] && window.pad == [0, 0] && window.input == [reach(0), reach(1)];
+    let pitch = reach(1).div_ceil(window.stride[1]);
+    let pixels = (window.output[0] * pitch).next_multiple_of(TILE_PIXELS);
+    let vectors = (batch * groups * ins * area(window)) as f64 * pixels as f64;
+    // Rows of a block that the next block copies again.
+    let again = if kernel.workspace_max == 0 { window.kernel[0].div_ceil(window.stride[0]) } else { 1 };
+    // Only phases with a tap are copied.
+    let phases = |axis: usize| window.stride[axis].min(window.kernel[axis]);
+    let copied_rows = match is_plain {
+        true => 0,
+        false => batch * in_channels * reach(0).div_ceil(window.stride[0]) * phases(0) * phases(1) * again,
+    };
+    let copies = if window.stride[1] == 1 { "copies" } else { "copies strided" };
+    let tile_rows = outs.div_ceil(TILE_ROWS);
+    let products = if window.stride == [1, 1] { "products" } else { "products strided" };
+    vec![
+        (products, vectors * outs as f64),
+        ("vectors", vectors * tile_rows as f64),
+        (copies, (copied_rows * pitch) as f64),
+        ("copied rows", copied_rows as f64),
+        ("tiles", (batch * groups * tile_rows * pixels / TILE_PIXELS) as f64),
+        ("groups", (batch * groups) as f64),
+        ("row taps", (batch * out_channels * ins) as f64 * row_taps(window)),
+    ]
+}
+
+fn by_layout(planes: &Planes, [rows, blocks]: [&'static str; 2]) -> &'static str {
+    if planes.layout == ImageLayout::Blocked { blocks } else { rows }
+}
+
+/// Images times channels, padded ones included.
+fn lanes(planes: &Planes) -> f64 {
+    let channels = if planes.layout == ImageLayout::Blocked { padded(planes.channels) } else { planes.channels };
+    (planes.batch * channels) as f64
+}
+
+fn padded(channels: usize) -> usize {
+    channels.next_multiple_of(BLOCK)
+}
+
+/// Taps of a kernel.
+fn area(window: &Window) -> usize {
+    window.kernel[0] * window.kernel[1]
+}
+
+/// Taps times cells.
+fn cells(window: &Window, cells: [usize; 2]) -> f64 {
+    (area(window) * cells[0] * cells[1]) as f64
+}
+
+/// Pairs of an output and a tap along an axis that lie in the input.
+fn taps(window: &Window, axis: usize) -> usize {
+    let Window { input, output, kernel, stride, dilation, pad } = window;
+    let outputs = |tap: usize| {
+        let offset = tap * dilation[axis];
+        let first = pad[axis].saturating_sub(offset).div_ceil(stride[axis]);
+        let end = (input[axis] + pad[axis]).saturating_sub(offset).div_ceil(stride[axis]).min(output[axis]);
+        end.saturating_sub(first)
+    };
+    (0..kernel[axis]).map(outputs).sum()
+}
+
+/// Pairs of a row of outputs and a tap that lie in the input.
+fn row_taps(window: &Window) -> f64 {
+    (taps(window, 0) * window.kernel[1]) as f64
+}
+
+/// Pairs of an output and a tap that lie in the input.
+fn covered(window: &Window) -> f64 {
+    taps(window, 0) as f64 * taps(window, 1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_read_and_broken_lines_are_named() {
+        assert!(!AVX2.units.is_empty());
+        let times = Times::parse("# family\tamount\ttime\nelementwise\tbytes\t2.5\nelementwise\tstep\t1000").unwrap();
+        assert_eq!(times.of_bytes(400), 2000);
+        for line in
+            ["elementwise\tbytes", "elementwise\tbytes\tmany", "elementwise\tbytes\t-1", "elementwise\tbytes\tinf"]
+        {
+            assert!(Times::parse(line).unwrap_err().contains(line));
+        }
+    }
+
+    #[test]
+    fn taps_on_padding_are_not_counted() {
+        let window =
+            Window { input: [4, 4], output: [4, 2], kernel: [3, 3], stride: [1, 2], dilation: [1, 1], pad: [1, 1] };
+        // Rows: 3, 4 and 3 outputs; columns at stride 2: 1, 2 and 2.
+        assert_eq!((taps(&window, 0), taps(&window, 1)), (10, 5));
+        let before = Window { dilation: [9, 9], ..window };
+        assert_eq!(taps(&before, 0), 3);
+    }
+}
