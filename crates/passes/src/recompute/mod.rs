@@ -14,20 +14,23 @@
 //!           x .... normalize -> relu -> r' -> weight gradient
 //! ```
 //!
-//! Values in which the backward pass looks for equal elements stay saved: a second copy may be rounded in another way. A
-//! value may depend on others that are computed again, up to [`LINKS_MAX`] of them in a row: all of them are alive at once
-//! when the first is needed.
+//! Values in which the backward pass looks for equal elements stay saved: a second copy may be rounded in another way.
+//! Copies of elements, such as concatenations and transposed values, are exact. Which of the others are computed again is
+//! chosen by the planned peak ([`choose`]): values that depend on one another are alive at once when the first is needed.
 
+mod choose;
+
+use ir::analysis::value_size;
 use ir::ops::{Binary, Conv, Epilogue, PoolKind, Reshape, Unary};
 use ir::{Graph, Node, NodeId, Op, Refusal, Reuse, Rewrite, ValueDef, ValueId, rewrite};
 use smallvec::SmallVec;
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, EntityId, Map, Role, Scope};
 
+use choose::{Choice, Form};
+
 use crate::uses::Uses;
 
-/// The most values in a row that are computed from one another.
-const LINKS_MAX: u32 = 8;
 /// The least bytes of a value that is worth computing again.
 const BYTES_MIN: u64 = 1 << 12;
 
@@ -74,68 +77,26 @@ struct RecomputePlan<'a> {
     is_backward: Map<NodeId, bool>,
     /// By value whether the backward pass reads a second copy.
     is_recomputed: Map<ValueId, bool>,
-    /// By value whether it is there during the backward pass.
-    is_saved: Map<ValueId, bool>,
-    /// By value how many recomputed values in a row it takes; `None` if it cannot be computed from saved values.
-    links: Map<ValueId, Option<u32>>,
 }
 
 impl RecomputePlan<'_> {
     fn of(graph: &Graph) -> RecomputePlan<'_> {
         let uses = Uses::new(graph);
         let is_backward = backward_nodes(graph, &uses);
-        let values = graph.values().len();
-        let is_compared = compared(graph, &is_backward);
-        let is_given = graph.values().values().map(|value| value.producer().is_none()).collect();
-        let (is_recomputed, links) = (Map::filled(values, false), Map::filled(values, None));
-        let mut plan = RecomputePlan { graph, is_backward, is_recomputed, is_saved: is_given, links };
-        for id in graph.values().keys().filter(|&id| plan.is_saved[id]) {
-            plan.links[id] = Some(0);
+        let forms = forms(graph, &is_backward);
+        let operands = |id| operands_again(graph.node(id)).to_vec();
+        let choice = Choice::least(&uses, &is_backward, &forms, &operands);
+        let mut is_recomputed = Map::filled(graph.values().len(), false);
+        for (_, node) in graph.nodes().iter().filter(|(id, _)| !is_backward[*id]) {
+            let output = node.outputs[0];
+            is_recomputed[output] = choice.is_needed[output]
+                && match forms[output] {
+                    Form::Cheap => !choice.is_kept[output],
+                    Form::View => is_recomputed[node.inputs[0]],
+                    Form::Given | Form::Saved => false,
+                };
         }
-        let nodes: Vec<NodeId> = graph.nodes().keys().filter(|&id| !plan.is_backward[id]).collect();
-        for id in nodes {
-            let node = graph.node(id);
-            let derived = plan.derived(node);
-            for (number, &output) in node.outputs.iter().enumerate() {
-                let is_read = uses.readers(output).iter().any(|&reader| plan.is_backward[reader]);
-                let derived = derived.filter(|_| number == 0 && !is_compared[output]);
-                let size = graph.ty(output).dtype.size().0 * graph.ty(output).shape.elements() as u64;
-                let pays = is_read && BYTES_MIN <= size && !graph.is_output(output);
-                match derived {
-                    Some(links) if is_view(graph, node) => {
-                        plan.is_recomputed[output] = is_read && 0 < links;
-                        plan.links[output] = Some(links);
-                    }
-                    Some(links) if pays && links < LINKS_MAX => {
-                        plan.is_recomputed[output] = true;
-                        plan.links[output] = Some(links + 1);
-                    }
-                    _ if is_read || graph.is_output(output) => {
-                        plan.is_saved[output] = true;
-                        plan.links[output] = Some(0);
-                    }
-                    derived => plan.links[output] = derived,
-                }
-            }
-        }
-        plan
-    }
-
-    /// The recomputed values in a row that a node's first result takes; `None` if it is not cheap to compute.
-    fn derived(&self, node: &Node) -> Option<u32> {
-        // Statistics are small: saving them is cheaper than computing them again.
-        let operands = if let Op::BatchNormTraining(_) = node.op { &node.inputs[..1] } else { &node.inputs[..] };
-        let is_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| self.graph.ty(value).dtype == DType::F32);
-        // Normalization is computed again by a convolution, over one or two spatial axes.
-        let is_spatial = |value: ValueId| (3..=4).contains(&self.graph.ty(value).shape.rank());
-        let norm_fits = !matches!(node.op, Op::BatchNormTraining(_)) || is_spatial(node.inputs[0]);
-        // Parts of a concatenation are computed again where it lies. One that is saved would be there twice.
-        let is_concat = matches!(node.op, Op::Concat(_))
-            && operands.iter().all(|&part| !self.is_saved[part] && self.graph.value(part).tensor().is_none());
-        if !is_f32 || !norm_fits || !(is_concat || is_cheap(&node.op) || is_view(self.graph, node)) {
-            return None;
-        }
-        operands.iter().map(|&operand| self.links[operand]).try_fold(0, |most: u32, links| Some(most.max(links?)))
+        RecomputePlan { graph, is_backward, is_recomputed }
     }
 
     /// A value of the copy for the backward pass.
@@ -144,7 +105,7 @@ impl RecomputePlan<'_> {
             return clone;
         }
         let ValueDef::Node { node: id, .. } = self.graph.value(old).source else { return context.value(old) };
-        if self.is_saved[old] {
+        if !self.is_recomputed[old] {
             return context.value(old);
         }
         let node = self.graph.node(id);
@@ -163,6 +124,42 @@ impl RecomputePlan<'_> {
         clones[old] = Some(clone);
         clone
     }
+}
+
+/// By value how it can be there during the backward pass.
+fn forms(graph: &Graph, is_backward: &Map<NodeId, bool>) -> Map<ValueId, Form> {
+    let is_compared = compared(graph, is_backward);
+    let mut forms = Map::filled(graph.values().len(), Form::Given);
+    for (id, node) in graph.nodes().iter() {
+        for (number, &output) in node.outputs.iter().enumerate() {
+            let is_exact = !is_compared[output] || is_movement(&node.op);
+            let is_worth = BYTES_MIN <= value_size(graph, output) && !graph.is_output(output);
+            forms[output] = if is_backward[id] || 0 < number {
+                Form::Saved
+            } else if is_view(graph, node) {
+                Form::View
+            } else if is_worth && is_exact && is_cheap_here(graph, node) {
+                Form::Cheap
+            } else {
+                Form::Saved
+            };
+        }
+    }
+    forms
+}
+
+/// The operands from which the first result of a node is computed again. Statistics of a batch are small: they are saved.
+fn operands_again(node: &Node) -> &[ValueId] {
+    if let Op::BatchNormTraining(_) = node.op { &node.inputs[..1] } else { &node.inputs }
+}
+
+/// Whether a node is cheap enough to be computed again.
+fn is_cheap_here(graph: &Graph, node: &Node) -> bool {
+    let is_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32);
+    // Normalization is computed again by a convolution, over one or two spatial axes.
+    let is_spatial = |value: ValueId| (3..=4).contains(&graph.ty(value).shape.rank());
+    let norm_fits = !matches!(node.op, Op::BatchNormTraining(_)) || is_spatial(node.inputs[0]);
+    is_f32 && norm_fits && (is_cheap(&node.op) || is_movement(&node.op))
 }
 
 /// Normalization by known statistics, as a convolution of each channel by one weight: its kernels take vectors that are
@@ -199,7 +196,7 @@ pub(crate) fn compared(graph: &Graph, is_backward: &Map<NodeId, bool>) -> Map<Va
     let mut is_compared = Map::filled(graph.values().len(), false);
     for (id, node) in graph.nodes().iter().rev() {
         let compares = is_backward[id] && matches!(node.op, Op::Compare(_) | Op::ArgExtreme(_));
-        let views = is_view(graph, node) && is_compared[node.outputs[0]];
+        let views = (is_view(graph, node) || is_movement(&node.op)) && is_compared[node.outputs[0]];
         if compares || views {
             node.inputs.iter().for_each(|&input| is_compared[input] = true);
         }
@@ -209,6 +206,11 @@ pub(crate) fn compared(graph: &Graph, is_backward: &Map<NodeId, bool>) -> Map<Va
 
 fn is_view(graph: &Graph, node: &Node) -> bool {
     matches!(graph.reuse(node), Reuse::Alias { .. })
+}
+
+/// Operators that copy elements.
+fn is_movement(op: &Op) -> bool {
+    matches!(op, Op::Concat(_) | Op::Slice(_) | Op::Transpose(_))
 }
 
 /// Functions of each element that take few processor instructions, and maxima of windows.
@@ -249,7 +251,7 @@ pub(crate) fn backward_nodes(graph: &Graph, uses: &Uses) -> Map<NodeId, bool> {
 
 #[cfg(test)]
 mod tests {
-    use ir::ops::{BatchNormTraining, ConvWeightGradient};
+    use ir::ops::{BatchNormTraining, Concat, ConvWeightGradient, Reduce, ReduceKind};
     use types::{Random, Shape, Tensor};
 
     use super::*;
@@ -258,13 +260,16 @@ mod tests {
         Tensor::from_fn(shape.clone(), |_| random.uniform(-1.0, 1.0))
     }
 
-    /// Two blocks of normalization, ReLU and a sum with the value in front, whose results a backward pass reads.
-    fn trained(random: &mut Random) -> (Graph, Vec<ValueId>) {
+    const BLOCKS: usize = 12;
+
+    /// Blocks of normalization, ReLU and a sum with the value in front, and a backward pass that reads the results of all but
+    /// the last block, and what is normalized.
+    fn trained(random: &mut Random) -> Graph {
         let mut graph = Graph::new("trained");
         let shape = Shape::from([2, 16, 8, 8]);
         let mut value = graph.add_input("x", DType::F32, shape.clone());
-        let mut rectified = Vec::new();
-        for block in 0..2 {
+        let mut saved = Vec::new();
+        for block in 0..BLOCKS {
             let scope = Scope::new(&format!("block{block}"));
             let mut state = |graph: &mut Graph, name: &str, shape: &[usize]| {
                 let initial = tensor(random, &shape.into());
@@ -273,18 +278,12 @@ mod tests {
             let weight = state(&mut graph, "weight", &[16, 16, 3, 3]);
             let (scale, shift) = (state(&mut graph, "scale", &[16]), state(&mut graph, "shift", &[16]));
             let conv = graph.add1(Conv::square(1, 1).into(), &[value, weight], scope.child("conv")).unwrap();
+            saved.push((value, conv));
             let norm = BatchNormTraining { epsilon: 1e-3 };
             let norm = graph.add(norm.into(), &[conv, scale, shift], scope.child("norm")).unwrap();
             let sum = graph.add1(Binary(Function2::Add).into(), &[norm[0], value], scope.child("sum")).unwrap();
             value = graph.add1(Unary(Function::Relu).into(), &[sum], scope.child("relu")).unwrap();
-            rectified.push(value);
-            // The gradient of the normalization reads its operand.
-            let dy = graph.add_input(&format!("dy{block}"), DType::F32, shape.clone());
-            let slope = graph.add1(Binary(Function2::Mul).into(), &[dy, conv], scope.child("gradient")).unwrap();
-            graph.value_mut(slope).result_role = Some(Role::ActivationGradient);
-            rectified.push(slope);
         }
-        let (first, slopes) = (rectified[0], [rectified[1], rectified[3]]);
         let op = ConvWeightGradient {
             stride: SmallVec::from_slice(&[1, 1]),
             dilation: SmallVec::from_slice(&[1, 1]),
@@ -292,23 +291,39 @@ mod tests {
             groups: 1,
             kernel: SmallVec::from_slice(&[3, 3]),
         };
-        let dw = graph.add1(op.into(), &[first, slopes[1]], Scope::new("weight/gradient")).unwrap();
-        graph.value_mut(dw).result_role = Some(Role::WeightGradient);
-        graph.set_outputs(vec![("y".into(), value), ("dw".into(), dw), ("slope".into(), slopes[0])]);
-        (graph, vec![first, dw])
+        let mut outputs = vec![("y".to_string(), value)];
+        let mut dy = graph.add_input("dy", DType::F32, shape);
+        for (block, (x, conv)) in saved.into_iter().enumerate().rev() {
+            let scope = Scope::new(&format!("block{block}/gradient"));
+            dy = graph.add1(Binary(Function2::Mul).into(), &[dy, conv], scope.clone()).unwrap();
+            graph.value_mut(dy).result_role = Some(Role::ActivationGradient);
+            let dw = graph.add1(op.clone().into(), &[x, dy], scope).unwrap();
+            graph.value_mut(dw).result_role = Some(Role::WeightGradient);
+            outputs.push((format!("dw{block}"), dw));
+        }
+        graph.set_outputs(outputs);
+        graph
+    }
+
+    fn peak(graph: &Graph) -> u64 {
+        crate::live_bytes(graph, &crate::MemoryModel::bare(graph)).into_iter().max().unwrap().0
     }
 
     #[test]
-    fn rectified_values_are_computed_again_for_the_backward_pass() {
+    fn long_rows_of_rectified_values_are_partly_computed_again() {
         let mut random = Random::new(3);
-        let (graph, values) = trained(&mut random);
+        let graph = trained(&mut random);
         let new = recompute(&graph);
         ir::verify(&new).unwrap();
-        let gradient = new.nodes().values().find(|node| matches!(node.op, Op::ConvWeightGradient(_))).unwrap();
-        let read = new.node(new.value(gradient.inputs[0]).producer().unwrap());
-        assert!(read.scope.to_string().ends_with("again"), "{} is read", read.scope);
-        let forward = graph.node(graph.value(values[0]).producer().unwrap());
-        assert_eq!(read.op, forward.op);
+        let gradients = new.nodes().values().filter(|node| matches!(node.op, Op::ConvWeightGradient(_)));
+        let reads = gradients.filter_map(|node| new.value(node.inputs[0]).producer());
+        let is_again = |&id: &NodeId| new.node(id).scope.to_string().ends_with("again");
+        let again = reads.filter(is_again).count();
+        // The input of the first block is no result of a node.
+        assert!((2..BLOCKS - 1).contains(&again), "{again} of {} are computed again", BLOCKS - 1);
+        // Weights and their gradients are the most of both.
+        let (before, after, value) = (peak(&graph), peak(&new), 4 * 2 * 16 * 8 * 8);
+        assert!(after + 5 * value <= before, "the peak is {after}, was {before}; a value is {value}");
 
         let inputs: Vec<Tensor> =
             graph.inputs().iter().map(|&input| tensor(&mut random, &graph.ty(input).shape)).collect();
@@ -318,6 +333,45 @@ mod tests {
                 assert!((want - got).abs() <= 1e-3 * (1.0 + want.abs()), "{got} is not {want}");
             }
         }
+    }
+
+    /// Each layer of a dense block appends channels to what is in front; the backward pass reads each concatenation.
+    #[test]
+    fn parts_of_growing_concatenations_are_saved_instead() {
+        let mut random = Random::new(4);
+        let mut graph = Graph::new("dense");
+        let mut value = graph.add_input("x", DType::F32, Shape::from([2, 16, 8, 8]));
+        let mut joined = Vec::new();
+        for layer in 0..6 {
+            let scope = Scope::new(&format!("layer{layer}"));
+            let channels = 16 * (layer + 1);
+            let weight = tensor(&mut random, &Shape::from([16, channels, 1, 1]));
+            let weight = graph.add_state(&format!("weight{layer}"), weight, Role::Weight);
+            let new = graph.add1(Conv::square(1, 0).into(), &[value, weight], scope.child("conv")).unwrap();
+            value = graph.add1(Concat { axis: 1 }.into(), &[value, new], scope.child("concat")).unwrap();
+            joined.push(value);
+        }
+        let mut outputs = vec![("y".to_string(), value)];
+        joined.pop();
+        for (layer, &value) in joined.iter().enumerate().rev() {
+            let scope = Scope::new(&format!("layer{layer}/gradient"));
+            let square = graph.add1(Binary(Function2::Mul).into(), &[value, value], scope.clone()).unwrap();
+            let axes = (0..4).collect();
+            let dw = Reduce { kind: ReduceKind::Sum, axes, keep: false };
+            let dw = graph.add1(dw.into(), &[square], scope).unwrap();
+            graph.value_mut(square).result_role = Some(Role::ActivationGradient);
+            graph.value_mut(dw).result_role = Some(Role::WeightGradient);
+            outputs.push((format!("dw{layer}"), dw));
+        }
+        graph.set_outputs(outputs);
+        let new = recompute(&graph);
+        ir::verify(&new).unwrap();
+        let (before, after) = (peak(&graph), peak(&new));
+        // Weights are a third of both.
+        assert!(after * 6 <= before * 5, "the peak is {after}, was {before}");
+        let inputs = [tensor(&mut random, &Shape::from([2, 16, 8, 8]))];
+        let run = |graph: &Graph| ir::evaluate_run(graph, &inputs, &mut ir::initial_states(graph)).unwrap();
+        assert_eq!(run(&graph), run(&new), "copies are exact");
     }
 
     #[test]
