@@ -5,7 +5,7 @@ use std::time::Instant;
 use cpu::{Args, InvalidKernel, Kernel, Operand, Pool};
 use types::Random;
 
-/// Runs alternate between copies of the weights with this total size, as weights of a network come from memory.
+/// Runs alternate between copies of the weights with at least this total size, as weights of a network come from memory.
 const COLD_BYTES: usize = 64 << 20;
 /// Alignment of operands in plans.
 const ALIGNMENT: usize = 64;
@@ -32,7 +32,7 @@ impl<'a> KernelTimer<'a> {
         let mut random = Random::new(1);
         let inputs: Vec<Aligned> =
             sizes.inputs.iter().map(|&size| Aligned::new(size, || random.uniform(-1.0, 1.0))).collect();
-        let copies = |weights: &Aligned| (COLD_BYTES / weights.len.max(1)).clamp(1, 64);
+        let copies = |weights: &Aligned| COLD_BYTES.div_ceil(weights.len.max(1)).clamp(2, 256);
         Ok(KernelTimer {
             kernel,
             weights: inputs.get(1).map_or_else(Vec::new, |weights| vec![weights.clone(); copies(weights)]),

@@ -28,8 +28,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conv::{Window, check_groups};
 use crate::conv::row_major::copy::copy_channel;
+use crate::conv::{Window, check_groups};
 use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::prefetch::Prefetch;

@@ -16,6 +16,10 @@ const TILE_ROWS: usize = 6;
 /// Pixels of a tile of row-major convolutions.
 const TILE_PIXELS: usize = 32;
 
+/// Kernels of Winograd's algorithm have several times the weights of direct ones. They must be faster by more than the usual
+/// error of the model.
+const CAUTION: f64 = 1.2;
+
 /// The amounts of work of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
@@ -81,9 +85,12 @@ impl Times {
         (!known.is_empty()).then(|| known.iter().map(|(unit, amount)| unit * amount).sum::<f64>() as u64)
     }
 
-    /// The time of a kernel in picoseconds; `None` if it is not modelled.
+    /// The time of a kernel in picoseconds; `None` if it is not modelled. Kernels with more weights than another for the same
+    /// work are charged [`CAUTION`].
     pub fn of_kernel(&self, kernel: &Kernel) -> Option<u64> {
-        self.of_work(&Work::of(kernel)?)
+        let work = Work::of(kernel)?;
+        let factor = if work.family.starts_with("winograd") { CAUTION } else { 1.0 };
+        self.of_work(&work).map(|time| (time as f64 * factor) as u64)
     }
 
     /// The time to read or write so many bytes of values, element by element, in picoseconds.
