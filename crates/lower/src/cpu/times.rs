@@ -16,8 +16,7 @@ const TILE_ROWS: usize = 6;
 /// Pixels of a tile of row-major convolutions.
 const TILE_PIXELS: usize = 32;
 
-/// Kernels of Winograd's algorithm have several times the weights of direct ones. They must be faster by more than the usual
-/// error of the model.
+/// The factor on times of Winograd's algorithm.
 const CAUTION: f64 = 1.2;
 
 /// The amounts of work of a kernel.
@@ -85,8 +84,9 @@ impl Times {
         (!known.is_empty()).then(|| known.iter().map(|(unit, amount)| unit * amount).sum::<f64>() as u64)
     }
 
-    /// The time of a kernel in picoseconds; `None` if it is not modelled. Kernels with more weights than another for the same
-    /// work are charged [`CAUTION`].
+    /// The time of a kernel in picoseconds; `None` if it is not modelled. Kernels of Winograd's
+    /// algorithm are charged a fifth more: they have several times the weights of direct ones, and must be faster by more than
+    /// the usual error of the model.
     pub fn of_kernel(&self, kernel: &Kernel) -> Option<u64> {
         let work = Work::of(kernel)?;
         let factor = if work.family.starts_with("winograd") { CAUTION } else { 1.0 };
