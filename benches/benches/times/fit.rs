@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Rounds over all units. The sum falls with each, and hardly after so many.
+/// Rounds over all units. The sum falls with each, and hardly after this number.
 const ROUNDS: usize = 5_000;
 /// Rounds of weighting: samples that are off by more than `FAIR` count less.
 const WEIGHTINGS: usize = 6;

@@ -2,7 +2,7 @@
 //!
 //! The kernels that can do the same work are measured in turns, those of random shapes ([`sweep`]) and those of the given
 //! networks. Times of units of work are fitted to the random ones alone, so that the networks test the model: for each the
-//! table says how much longer its layers take with the kernels that the model chooses than with the fastest ones. `--write`
+//! table has how much longer its layers take with the kernels that the model chooses than with the fastest ones. `--write`
 //! puts the fitted times where the compiler reads them.
 
 mod fit;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use compiler::source::{Request, load};
 use cpu::{Isa, Kernel, Level, Pool};
-use lower::cpu::{CpuTarget, Layer, Times, Work};
+use lower::cpu::{CpuTarget, Layer, Times, Workload};
 use runtime::KernelTimer;
 
 use fit::{Sample, fit};
@@ -91,7 +91,7 @@ fn run(options: &Options) -> Result<(), String> {
     let (_, sweep) = &record[0];
     let mut families: BTreeMap<&'static str, Vec<Sample>> = BTreeMap::new();
     for (kernel, picoseconds) in sweep.iter().flatten() {
-        let work = Work::of(kernel).ok_or_else(|| format!("{kernel:?} is not modelled"))?;
+        let work = Workload::of(kernel).ok_or_else(|| format!("{kernel:?} is not modelled"))?;
         families.entry(work.family).or_default().push(Sample { amounts: work.amounts, picoseconds: *picoseconds });
     }
     let mut table = String::new();

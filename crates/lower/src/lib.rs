@@ -6,7 +6,7 @@
 //! much workspace, at what cost, by which calls? Everything that depends on kernels chooses from these candidates:
 //!
 //! ```text
-//! pass or step              formats in question   what it takes from the candidates
+//! pass or step              formats in question   taken from the candidates
 //! quantization              int8                  whether there is one
 //! half precision            f16 or bf16           which operands and results can have it
 //! layouts                   each layout           cost and operand layouts, for a minimum cut

@@ -5,7 +5,7 @@ use ir::{Candidate, Graph, Node, NodeId, Op, Query, UNLIMITED, ValueId};
 use types::{Bytes, DType, Layout};
 
 use super::blocked::{self, BLOCK, LAYOUT, reads_blocked};
-use super::times::Work;
+use super::times::Workload;
 use super::training::{self, is_channel_sum, writes_blocked};
 use super::{CpuTarget, windows};
 use crate::NodeView;
@@ -79,7 +79,7 @@ fn rough_time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarget) ->
         matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvChain(_) | Op::ConvWeightGradient(_));
     let products = if multiplies { graph.node_flops(node) as f64 / 2.0 } else { 0.0 };
     let family = if layout == LAYOUT { "direct" } else { "rows" };
-    let arithmetic = target.times().of_work(&Work { family, amounts: vec![("products", products)] });
+    let arithmetic = target.times().of_work(&Workload { family, amounts: vec![("products", products)] });
     target.times().of_bytes(bytes).saturating_add(arithmetic.unwrap_or(0))
 }
 
@@ -114,11 +114,43 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
         Op::PoolWithPositions(op) => {
             one(training::pool_with_positions_kernel(graph, node, &op.pool, layout).map(Kernel::from))
         }
-        Op::BatchNormTraining(_) | Op::BatchNormGradient(_) => None,
-        Op::ConvChain(_) => None,
+        Op::BatchNormTraining(_) | Op::BatchNormGradient(_) | Op::ConvChain(_) => None,
         Op::Reduce(reduce) if is_blocked && is_channel_sum(graph, node, reduce) => None,
-        _ if is_blocked && graph.blocked_op(node, BLOCK as u16).is_none() => Some(Vec::new()),
-        _ => None,
+        Op::ArgExtreme(_)
+        | Op::Attention(_)
+        | Op::BatchNorm(_)
+        | Op::Binary(_)
+        | Op::Cast(_)
+        | Op::Chain(_)
+        | Op::Compare(_)
+        | Op::Concat(_)
+        | Op::Ctc(_)
+        | Op::CtcGradient(_)
+        | Op::Dropout(_)
+        | Op::Expand(_)
+        | Op::Gather(_)
+        | Op::LayerNorm(_)
+        | Op::Lrn(_)
+        | Op::MatMul(_)
+        | Op::Pad(_)
+        | Op::Recurrent(_)
+        | Op::RecurrentGradient(_)
+        | Op::Relayout(_)
+        | Op::Reshape(_)
+        | Op::Resize(_)
+        | Op::ScatterAdd(_)
+        | Op::Select(_)
+        | Op::Slice(_)
+        | Op::Softmax(_)
+        | Op::SoftmaxCrossEntropy(_)
+        | Op::SoftmaxCrossEntropyGradient(_)
+        | Op::StopGradient(_)
+        | Op::Transpose(_)
+        | Op::Unary(_)
+        | Op::Update(_)
+        | Op::Reduce(_) => {
+            (is_blocked && graph.blocked_op(node, BLOCK as u16).is_none()).then(Vec::new)
+        }
     }
 }
 

@@ -20,5 +20,5 @@ mod tuned;
 mod windows;
 
 pub use target::CpuTarget;
-pub use times::{Times, Work};
+pub use times::{Times, Workload};
 pub use tuned::{Layer, Tuned, layers};

@@ -1,6 +1,6 @@
 //! [`Times`]: modelled times of kernels on a class of processors.
 //!
-//! The time of a kernel is a sum over amounts of work: products, bytes, tiles, one step. [`Work::of`] counts them from the
+//! The time of a kernel is a sum over amounts of work: products, bytes, tiles, one step. [`Workload::of`] counts them from the
 //! kernel's parameters. A table has the time of a unit of each amount, by family of kernels. It is fitted to measured times by
 //! `cargo xtask bench times`, which also writes down how far the model is off.
 
@@ -21,7 +21,7 @@ const CAUTION: f64 = 1.2;
 
 /// The amounts of work of a kernel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Work {
+pub struct Workload {
     /// The kind of kernels whose amounts cost the same.
     pub family: &'static str,
     /// Amounts by their names. Sizes are in bytes.
@@ -77,7 +77,7 @@ impl Times {
     }
 
     /// The time of some work in picoseconds; `None` if its family is not in the table.
-    pub fn of_work(&self, work: &Work) -> Option<u64> {
+    pub fn of_work(&self, work: &Workload) -> Option<u64> {
         let unit = |amount: &str| self.units.get(&(work.family.to_string(), amount.to_string()));
         let known: Vec<(f64, f64)> =
             work.amounts.iter().filter_map(|&(name, amount)| Some((*unit(name)?, amount))).collect();
@@ -88,24 +88,24 @@ impl Times {
     /// algorithm are charged a fifth more: they have several times the weights of direct ones, and must be faster by more than
     /// the usual error of the model.
     pub fn of_kernel(&self, kernel: &Kernel) -> Option<u64> {
-        let work = Work::of(kernel)?;
+        let work = Workload::of(kernel)?;
         let factor = if work.family.starts_with("winograd") { CAUTION } else { 1.0 };
         self.of_work(&work).map(|time| (time as f64 * factor) as u64)
     }
 
-    /// The time to read or write so many bytes of values, element by element, in picoseconds.
+    /// The time to read or write `bytes` of values, element by element, in picoseconds.
     pub(super) fn of_bytes(&self, bytes: u64) -> u64 {
-        self.of_work(&Work { family: "elementwise", amounts: vec![("bytes", bytes as f64), ("step", 1.0)] })
+        self.of_work(&Workload { family: "elementwise", amounts: vec![("bytes", bytes as f64), ("step", 1.0)] })
             .unwrap_or(0)
     }
 }
 
-impl Work {
+impl Workload {
     /// The work of a kernel; `None` if kernels of its kind are not modelled, or if its parameters contradict each other.
-    pub fn of(kernel: &Kernel) -> Option<Work> {
+    pub fn of(kernel: &Kernel) -> Option<Workload> {
         let sizes = kernel.sizes().ok()?;
         let mut bytes = sizes.inputs.iter().chain(&sizes.outputs).sum::<u64>() as f64;
-        let (family, mut amounts) = Work::arithmetic(kernel)?;
+        let (family, mut amounts) = Workload::arithmetic(kernel)?;
         if has_weights(kernel) {
             let weights = sizes.inputs[1] as f64;
             bytes -= weights;
@@ -113,7 +113,7 @@ impl Work {
         }
         amounts.extend(traffic(bytes));
         amounts.push(("step", 1.0));
-        Some(Work { family, amounts })
+        Some(Workload { family, amounts })
     }
 
     /// The family of a kernel, and its amounts other than those of operands.
@@ -265,7 +265,7 @@ fn winograd(kernel: &cpu::Winograd) -> Vec<(&'static str, f64)> {
     let (transforms, side) = (kernel.transform_flops() as f64, kernel.tile + 2);
     let tiles: usize = kernel.window.output.iter().map(|extent| extent.div_ceil(kernel.tile)).product();
     let transformed = (kernel.batch * tiles * side * side * padded(kernel.in_channels)) as f64;
-    // The workspace holds so many tiles at a time, and weights are read again for the next ones.
+    // The workspace holds `group` tiles at a time, and weights are read again for the next ones.
     let passes = (transformed / kernel.workspace_max.max(1) as f64).ceil();
     // What does not fit the second-level cache is written to and read from the next one.
     let workspace = 4.0 * transformed.min(kernel.workspace_max as f64);

@@ -1,6 +1,6 @@
 //! [`Tuned`]: times of kernels that were measured on the target machine instead of modelled.
 //!
-//! [`layers`] lists what to measure: each node of a graph that has several kernels, in one layout or in both. Measured times are
+//! [`layers`] lists the nodes to measure: each of a graph that has several kernels, in one layout or in both. Measured times are
 //! entered into a [`Tuned`], and costs of a [`CpuTarget`] are taken from there.
 
 use std::collections::BTreeMap;

@@ -34,7 +34,7 @@ pub(super) fn calls(node: &NodeView, product: &MatMul, how: &Cublas) -> Result<V
     let apart = || "its factors do not lie at one distance".to_string();
     let (bias, residual) = (product.epilogue.bias, product.epilogue.residual);
     if bias && !node.is_constant(2) {
-        // cuBLASLt gets the alignment of each operand but not of a bias, of which it may load sixteen bytes at once. A
+        // cuBLASLt gets the alignment of each operand but not of a bias, and it may load sixteen bytes of that at once. A
         // constant is aligned to that; a part of a buffer may not be.
         return Err("its bias comes with the run, and may begin where cuBLASLt cannot read it".into());
     }
@@ -97,7 +97,7 @@ fn numbers(node: &NodeView) -> Result<(FloatType, FloatType), String> {
     let is_known_bias = |ix: usize| ix == 2 && node.input(ix).shape.rank() == 1 && node.is_constant(ix);
     let fits = |ix: usize| node.input(ix).dtype == out || (is_known_bias(ix) && number(node.input(ix).dtype).is_ok());
     match behind.into_iter().find(|&ix| !fits(ix)) {
-        Some(ix) => Err(format!("what is added is {} and its results are {out}", node.input(ix).dtype)),
+        Some(ix) => Err(format!("the summand is {} and its results are {out}", node.input(ix).dtype)),
         None => Ok((number(left)?, number(out)?)),
     }
 }

@@ -83,7 +83,7 @@ impl CudaTarget {
 /// The reason that there is no kernel.
 fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
     if node.layout == Layout::ChannelsLast && matches!(node.op(), Op::Conv(_)) {
-        return Err("cuDNN does not do it, and what is emitted is for row-major values".into());
+        return Err("cuDNN does not do it, and emitted kernels are for row-major values".into());
     }
     match node.op() {
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
