@@ -37,8 +37,8 @@ impl<'a> KernelTimer<'a> {
             kernel,
             weights: inputs.get(1).map_or_else(Vec::new, |weights| vec![weights.clone(); copies(weights)]),
             inputs,
-            outputs: sizes.outputs.iter().map(|&size| Aligned::new(size, || 0.0)).collect(),
-            workspace: Aligned::new(sizes.workspace, || 0.0),
+            outputs: sizes.outputs.iter().map(|&size| Aligned::zeros(size as usize)).collect(),
+            workspace: Aligned::zeros(sizes.workspace as usize),
             runs: 0,
             least: f64::INFINITY,
         })
@@ -77,10 +77,14 @@ struct Aligned {
 
 impl Aligned {
     fn new(len: u64, mut fill: impl FnMut() -> f32) -> Aligned {
-        let len = len as usize;
-        let mut bytes: Vec<u8> = vec![0; len + ALIGNMENT];
+        let mut new = Aligned::zeros(len as usize);
+        new.bytes_mut().chunks_exact_mut(4).for_each(|item| item.copy_from_slice(&fill().to_le_bytes()));
+        new
+    }
+
+    fn zeros(len: usize) -> Aligned {
+        let bytes: Vec<u8> = vec![0; len + ALIGNMENT];
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        bytes[start..start + len].chunks_exact_mut(4).for_each(|item| item.copy_from_slice(&fill().to_le_bytes()));
         Aligned { bytes, start, len }
     }
 
@@ -95,7 +99,7 @@ impl Aligned {
 
 impl Clone for Aligned {
     fn clone(&self) -> Aligned {
-        let mut copy = Aligned::new(self.len as u64, || 0.0);
+        let mut copy = Aligned::zeros(self.len);
         copy.bytes_mut().copy_from_slice(self.bytes());
         copy
     }

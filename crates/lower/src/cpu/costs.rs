@@ -148,9 +148,7 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
         | Op::Transpose(_)
         | Op::Unary(_)
         | Op::Update(_)
-        | Op::Reduce(_) => {
-            (is_blocked && graph.blocked_op(node, BLOCK as u16).is_none()).then(Vec::new)
-        }
+        | Op::Reduce(_) => (is_blocked && graph.blocked_op(node, BLOCK as u16).is_none()).then(Vec::new),
     }
 }
 

@@ -118,10 +118,10 @@ impl CpuTarget {
     pub(super) fn time(&self, kernel: &Kernel) -> Option<u64> {
         let batch = images(kernel);
         if let Some(time) = self.tuned.get(kernel) {
-            return Some(time.saturating_mul(batch as u64));
+            return Some(time.saturating_mul(batch.unwrap_or(1) as u64));
         }
-        match self.images {
-            Some(images) if images != batch && 0 < images => {
+        match (self.images, batch) {
+            (Some(images), Some(batch)) if images != batch && 0 < images => {
                 let time = self.times().of_kernel(&of_images(kernel, images))?;
                 Some((u128::from(time) * batch as u128 / images as u128) as u64)
             }

@@ -41,17 +41,17 @@ impl Tuned {
 }
 
 /// The number of images that a kernel works on at once, if that is a parameter of its own.
-pub(super) fn images(kernel: &Kernel) -> usize {
+pub(super) fn images(kernel: &Kernel) -> Option<usize> {
     match kernel {
-        Kernel::ConvBlocked(kernel) => kernel.batch,
-        Kernel::Winograd(kernel) => kernel.batch,
-        Kernel::DepthwiseBlocked(kernel) => kernel.batch,
-        Kernel::PoolBlocked(kernel) => kernel.batch,
-        Kernel::Reorder(kernel) => kernel.batch,
-        Kernel::Conv(kernel) => kernel.batch,
-        Kernel::ConvTranspose(kernel) => kernel.batch,
-        Kernel::ConvUnbuffered(kernel) => kernel.batch,
-        _ => 1,
+        Kernel::ConvBlocked(kernel) => Some(kernel.batch),
+        Kernel::Winograd(kernel) => Some(kernel.batch),
+        Kernel::DepthwiseBlocked(kernel) => Some(kernel.batch),
+        Kernel::PoolBlocked(kernel) => Some(kernel.batch),
+        Kernel::Reorder(kernel) => Some(kernel.batch),
+        Kernel::Conv(kernel) => Some(kernel.batch),
+        Kernel::ConvTranspose(kernel) => Some(kernel.batch),
+        Kernel::ConvUnbuffered(kernel) => Some(kernel.batch),
+        _ => None,
     }
 }
 
