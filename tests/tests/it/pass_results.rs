@@ -139,10 +139,8 @@ fn compilation_is_reproducible() {
 fn dense_block_concatenates_without_a_copy() {
     let mut graph = Graph::new("dense");
     let mut features = vec![graph.add_input("x", DType::F32, Shape::from([1, 16, 8, 8]))];
-    let relu = |graph: &mut Graph, x, name: &str| {
-        graph.add1(Op::Unary(Unary(pointwise::Unary::Relu)), &[x], Scope::new(name)).expect("relu takes anything")
-    };
-    features[0] = relu(&mut graph, features[0], "stem");
+    let relu = Op::Unary(Unary(pointwise::Unary::Relu));
+    features[0] = graph.add1(relu, &features, Scope::new("stem")).expect("relu takes anything");
     for layer in 0..4 {
         let all = match features.len() {
             1 => features[0],
