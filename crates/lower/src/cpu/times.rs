@@ -166,9 +166,14 @@ impl Workload {
             }
             Kernel::ConvWeightGradient(kernel) => {
                 let joined = cpu::joined_groups(kernel.groups, kernel.in_channels, kernel.out_channels);
-                let channels = padded(kernel.in_channels / joined) * padded(kernel.out_channels / joined) * joined;
+                // Channels of row-major images are read one by one.
+                let (family, of_group) = match kernel.layout {
+                    ImageLayout::Blocked => ("weight gradient", padded(kernel.in_channels / joined)),
+                    ImageLayout::RowMajor => ("weight gradient of images", kernel.in_channels / joined),
+                };
+                let channels = of_group * padded(kernel.out_channels / joined) * joined;
                 let products = (kernel.batch * channels) as f64 * covered(&kernel.window);
-                ("weight gradient", vec![("products", products), ("results", (channels * area(&kernel.window)) as f64)])
+                (family, vec![("products", products), ("results", (channels * area(&kernel.window)) as f64)])
             }
             Kernel::WeightGradientRows(kernel) => {
                 let channels = kernel.in_channels / kernel.groups * kernel.out_channels;
