@@ -102,8 +102,12 @@ impl Daemon {
     }
 
     pub(crate) fn status(&self) -> Value {
-        let (text, _) = self.client().text(&Ask::Status).expect("the daemon answers");
-        serde_json::from_str(&text).expect("it is JSON")
+        self.try_status().expect("the daemon answers")
+    }
+
+    fn try_status(&self) -> Result<Value, ClientError> {
+        let (text, _) = self.client().text(&Ask::Status)?;
+        Ok(serde_json::from_str(&text).expect("it is JSON"))
     }
 
     /// A figure of the status; 0 if it is absent.
@@ -111,10 +115,11 @@ impl Daemon {
         self.status().pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// Waits until a figure has a value.
+    /// Waits until a figure has a value. A daemon that has not yet noticed that clients left may refuse to answer.
     pub(crate) fn wait_for(&self, pointer: &str, value: u64) {
+        let is_reached = |status: Value| status.pointer(pointer).and_then(Value::as_u64).unwrap_or(0) == value;
         for _ in 0..20_000 {
-            if self.figure(pointer) == value {
+            if self.try_status().is_ok_and(is_reached) {
                 return;
             }
             std::thread::sleep(Duration::from_micros(500));
