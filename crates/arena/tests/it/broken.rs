@@ -89,6 +89,36 @@ fn height_above_the_capacity_is_found() {
     check_finds(&small, &[0], 8, &[Violation::AboveCapacity { capacity: Bytes(7), height: Bytes(8) }]);
 }
 
+#[test]
+fn height_of_the_capacity_passes() {
+    let exact = Problem { capacity: Some(Bytes(8)), ..problem([buffer(0, 1, 8)]) };
+    assert_eq!(check(&exact, &[Bytes(0)], Bytes(8)), Ok(()));
+}
+
+/// Buffers that overlap others are kept apart from those in order: they end, meet and touch like the others.
+#[test]
+fn overlapping_buffers_end_and_touch_like_others() {
+    let overlap = |a, b, step| Violation::Overlap { a: ix(a), b: ix(b), step };
+    // The second ends before the fourth, which meets only the third.
+    let four = problem([buffer(0, 9, 4), buffer(1, 5, 100), buffer(2, 9, 50), buffer(6, 9, 10)]);
+    let expected = [overlap(0, 1, 1), overlap(0, 2, 2), overlap(1, 2, 2), overlap(2, 3, 6)];
+    check_finds(&four, &[0, 0, 0, 20], 100, &expected);
+    // The third touches the second from above, the fourth from below.
+    let four = problem([buffer(0, 9, 4), buffer(1, 9, 6), buffer(2, 9, 4), buffer(3, 9, 2)]);
+    check_finds(&four, &[4, 2, 8, 0], 12, &[overlap(0, 1, 1)]);
+}
+
+#[test]
+fn adjacent_and_empty_gaps_do_not_overlap_themselves() {
+    let window = Some(ByteWindow { low: Bytes(2), high: Bytes(4) });
+    let gap = |first, end| Gap { lifetime: Lifetime { first, end }, window };
+    let adjacent = Buffer { gaps: vec![gap(2, 4), gap(4, 6)], ..buffer(0, 9, 8) };
+    let empty = Buffer { gaps: vec![gap(3, 3)], ..buffer(0, 9, 8) };
+    // The last one occupies the bytes that the first leaves.
+    let three = problem([adjacent, empty, buffer(2, 6, 2)]);
+    assert_eq!(check(&three, &[Bytes(0), Bytes(8), Bytes(0)], Bytes(16)), Ok(()));
+}
+
 /// Moves one buffer of a good placement onto another that lives at the same step.
 #[test]
 fn random_overlaps_are_found() {

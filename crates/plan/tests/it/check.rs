@@ -503,6 +503,58 @@ mod image_file {
         assert_eq!(image::read(&[]), Err(ImageError::NoTrailer));
     }
 
+    /// Every check of a section is reached, since the checksum of the trailer is right.
+    #[test]
+    fn marker_and_version_are_checked() {
+        assert_eq!(image::read(&with_number(0, 0)), Err(ImageError::NoTrailer));
+        let version = image::FORMAT_VERSION + 1;
+        assert_eq!(image::read(&with_number(8, version.into())), Err(ImageError::Version { found: version }));
+    }
+
+    #[test]
+    fn sections_may_touch() {
+        let whole = file();
+        let trailer = Trailer::read(&whole, whole.len() as u64).expect("it is whole");
+        let touching = with_number(24, trailer.constants.start - trailer.plans.start);
+        let read = Trailer::read(&touching, touching.len() as u64).expect("no byte is in both");
+        assert_eq!(read.plans.end, read.constants.start);
+    }
+
+    #[test]
+    fn invalid_plan_with_right_checksums_is_refused() {
+        let mut plan = valid();
+        plan.buffers[1].offset = Bytes(17);
+        let errors = check(&plan).expect_err("it is not aligned");
+        let section = postcard::to_stdvec(&[plan][..]).expect("it can be written");
+        let whole = file();
+        let trailer = Trailer::read(&whole, whole.len() as u64).expect("it is whole");
+        assert_eq!(section.len() as u64, trailer.plans.end - trailer.plans.start, "the test replaces it in place");
+        let mut file = with_number(32, xxhash_rust::xxh3::xxh3_64(&section));
+        file[PAGE as usize..PAGE as usize + section.len()].copy_from_slice(&section);
+        let expected = ImageError::Invalid { count: errors.len(), first: errors[0].clone() };
+        assert_eq!(image::read(&file), Err(expected));
+    }
+
+    #[test]
+    fn interrupted_reads_are_tried_again_and_other_errors_are_returned() {
+        use std::io::{Error, ErrorKind, Read, Result};
+        struct Failing<'a>(Option<ErrorKind>, &'a [u8]);
+        impl Read for Failing<'_> {
+            fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
+                match self.0.take() {
+                    Some(kind) => Err(Error::from(kind)),
+                    None => self.1.read(bytes),
+                }
+            }
+        }
+        let file = file();
+        let trailer = Trailer::read(&file, file.len() as u64).expect("it is whole");
+        let rest = &file[trailer.plans.end as usize..];
+        let checked = |kind| trailer.check_rest(Failing(Some(kind), &file), rest).map_err(|error| error.kind());
+        assert_eq!(checked(ErrorKind::Interrupted), Ok(Ok(())));
+        assert_eq!(checked(ErrorKind::TimedOut), Err(ErrorKind::TimedOut));
+    }
+
     #[test]
     fn constants_of_another_size_than_the_plan_says_are_refused() {
         let error = image::write(&mut Vec::new(), b"runner", &[valid()], &[7; 31]).expect_err("a byte is missing");
@@ -541,6 +593,22 @@ mod image_file {
         let evaluation = Plan { phase: Phase::Evaluation(Training::default()), ..second };
         let error = written(&[plain, evaluation]).expect_err("an evaluation needs its step");
         assert!(error.contains("must be the first"), "{error}");
+    }
+
+    #[test]
+    fn evaluation_reads_some_states_of_the_step() {
+        let mut step = step_of_training();
+        let half = |name: &str, offset| {
+            let operand = Operand { offset: Bytes(offset), size: Bytes(8), ..in_buffer(3) };
+            StatePort { port: Port { shape: Shape::from([2]), ..port(name, operand) }, initial: Initial::Zeros }
+        };
+        step.states = vec![half("first", 0), half("second", 8)];
+        let mut evaluation = step.clone();
+        evaluation.phase = Phase::Evaluation(step.phase.training().expect("it is a step").clone());
+        evaluation.states.remove(0);
+        let mut file = Vec::new();
+        image::write(&mut file, b"runner", &[step, evaluation], &[7; 32]).expect("the step has both states");
+        assert!(image::read(&file).is_ok());
     }
 
     #[test]
