@@ -185,13 +185,7 @@ fn patterned(
         let mut targets: Vec<(Operand, bool)> = targets(plan, step, session.fills_workspace(ix));
         for (operand, holds) in &mut targets {
             // Several steps may fill one result slice by slice: earlier slices stay.
-            let started = |write: &Write| {
-                write_of(ix, operand, Before::Operand).is_some_and(|own| {
-                    let (a, b) = (own.start..own.start + own.length, write.start..write.start + write.length);
-                    own.buffer == write.buffer && a.start < b.end && b.start < a.end
-                })
-            };
-            *holds |= earlier_fill(plan, ix, operand) && writes.iter().any(started);
+            *holds |= earlier_fill(plan, ix, operand);
         }
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
@@ -237,13 +231,14 @@ fn patterned(
     Ok(Observations { writes, outside, outside_of, results: results(session, plan)? })
 }
 
-/// Whether the step before writes to the same range for the same node: a result that is filled by several calls.
+/// Whether the step before writes to the same bytes of the same buffer for the same node: a result that is filled by several
+/// calls.
 fn earlier_fill(plan: &Plan, ix: usize, operand: &Operand) -> bool {
     let Some(before) = ix.checked_sub(1).map(|before| &plan.steps[before]) else { return false };
     let same_node = before.scope == plan.steps[ix].scope;
     let overlaps = |other: &Operand| {
-        let ranges = plan.arena_range(operand).zip(plan.arena_range(other));
-        ranges.is_some_and(|(a, b)| a.start < b.end && b.start < a.end)
+        let (a, b) = (operand.offset, other.offset);
+        other.place == operand.place && a < b + other.size && b < a + operand.size
     };
     same_node && before.outputs.iter().any(overlaps)
 }

@@ -292,9 +292,72 @@ fn slices_of_one_result_add_up() {
     let all = audit(&mut whole_run, &[vec![1, 2, 3, 4]]).expect("it does not fail");
     assert!(all.is_equal(), "{all:?}");
     assert_eq!(all.live_written, [6, 8]);
-    let mut lost = session(plan, vec![copy(0, 4), Box::new(|_| {})]);
+    let mut lost = session(plan.clone(), vec![copy(0, 4), Box::new(|_| {})]);
     let part = audit(&mut lost, &[vec![1, 2, 3, 4]]).expect("it does not fail");
     assert!(!part.is_equal() && part.written_bytes == 6, "{part:?}");
+    // The upper half first.
+    let mut reversed = plan;
+    reversed.steps.swap(0, 1);
+    let mut lost = session(reversed, vec![copy(2, 6), Box::new(|_| {})]);
+    let part = audit(&mut lost, &[vec![1, 2, 3, 4]]).expect("it does not fail");
+    assert!(!part.is_equal() && part.written_bytes == 6, "{part:?}");
+}
+
+/// A plan of two steps with the same whole output `a`, in 4..8; the first has another output as well.
+fn filled_twice(scopes: [&str; 2]) -> Plan {
+    let buffers = vec![buffer(0, 4, (0, 1)), buffer(4, 4, (0, 1)), buffer(8, 4, (0, 0))];
+    let operand = |ix| whole(&buffers, ix);
+    let certificate = Certificate { value: Bytes(12), lower_bound: Bytes(12), least: Bytes(12) };
+    Plan {
+        inputs: vec![port("x", operand(0))],
+        outputs: vec![port("y", operand(1))],
+        steps: vec![
+            step(scopes[0], &[operand(0)], &[operand(1), operand(2)], None),
+            step(scopes[1], &[operand(0)], &[operand(1)], None),
+        ],
+        arena: Arena { alignment: Bytes(1), peak_step: 0, certificate },
+        buffers,
+        ..Plan::default()
+    }
+}
+
+/// The first step writes the lower half of `a`, the second the upper half.
+fn halves() -> Vec<Script> {
+    let lower = |arena: &mut [u8]| {
+        arena.copy_within(0..2, 4);
+        arena[8..12].fill(1);
+    };
+    vec![Box::new(lower), Box::new(|arena| arena.copy_within(2..4, 6))]
+}
+
+#[test]
+fn second_call_of_a_node_keeps_the_bytes_of_the_first() {
+    let mut calls = session(filled_twice(["concat", "concat"]), halves());
+    let audit = audit(&mut calls, &[vec![1, 2, 3, 4]]).expect("it does not fail");
+    assert!(audit.is_equal(), "{audit:?}");
+    assert_eq!((audit.buffers[1].written, audit.buffers[1].assumed), (4, 2));
+}
+
+#[test]
+fn second_node_must_write_its_whole_output() {
+    let mut nodes = session(filled_twice(["first", "second"]), halves());
+    let audit = audit(&mut nodes, &[vec![1, 2, 3, 4]]).expect("it does not fail");
+    assert!(!audit.is_equal(), "{audit:?}");
+    assert_eq!((audit.buffers[1].written, audit.buffers[1].assumed), (2, 0));
+}
+
+#[test]
+fn second_call_of_a_node_must_write_another_buffer_at_the_same_place() {
+    // The second step's output takes the place of the first one's, which nothing reads.
+    let mut plan = filled_twice(["split", "split"]);
+    plan.buffers[1].last_step = 0;
+    plan.buffers.push(buffer(4, 4, (1, 1)));
+    plan.steps[1].outputs = vec![whole(&plan.buffers, 3)];
+    plan.outputs = vec![port("y", whole(&plan.buffers, 3))];
+    let mut calls = session(plan, halves());
+    let audit = audit(&mut calls, &[vec![1, 2, 3, 4]]).expect("it does not fail");
+    assert!(!audit.is_equal(), "{audit:?}");
+    assert_eq!((audit.buffers[3].written, audit.buffers[3].assumed), (2, 0));
 }
 
 #[test]
