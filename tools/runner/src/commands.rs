@@ -240,7 +240,7 @@ fn bench(run: &Run, warmup: usize, iters: usize) -> Result<(), String> {
 
 /// The seconds of further runs by the device's own clock; empty if it has none.
 fn device_seconds(session: &mut Session, inputs: &[Vec<u8>], iters: usize) -> Result<Vec<f64>, String> {
-    let mut seconds = Vec::with_capacity(iters);
+    let mut seconds = Vec::new();
     for _ in 0..iters {
         write_inputs(session, inputs)?;
         match session.run_timed(1).map_err(|error| error.to_string())? {

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &AttachArgs, place: &Place) -> Result<String, Failure> {
         };
         return on_device(args, place, device, key, file);
     }
-    let (mut times, mut held) = (Vec::with_capacity(args.count), None);
+    let (mut times, mut held) = (Vec::new(), None);
     for _ in 0..args.count.max(1) {
         let start = now();
         let mut client = place.connect()?;
@@ -62,7 +62,7 @@ fn on_device(
     file: &std::fs::File,
 ) -> Result<String, Failure> {
     let gpu = Gpu::open(device).map_err(Failure::Error)?;
-    let (mut times, mut held) = (Vec::with_capacity(args.count), None);
+    let (mut times, mut held) = (Vec::new(), None);
     for _ in 0..args.count.max(1) {
         let start = now();
         let mut client = place.connect()?;

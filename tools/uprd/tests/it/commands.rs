@@ -179,3 +179,16 @@ fn second_signal_ends_a_drain_and_a_second_daemon_is_refused() {
     daemon.signal("TERM");
     assert!(daemon.child.wait().expect("it ends").success());
 }
+
+/// Memory is taken for the rounds that took place, not for those that a flag announces.
+#[test]
+fn attach_without_a_daemon_is_an_error_for_every_count() {
+    for count in [1, 1 << 32, u64::MAX] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uprd"));
+        command.args(["--socket", "/nonexistent/uprd.sock", "attach", "m", "--count", &count.to_string()]);
+        let output = command.output().expect("the program starts");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{count}: {stderr}");
+        assert!(stderr.contains("/nonexistent/uprd.sock"), "{stderr}");
+    }
+}

@@ -401,7 +401,7 @@ impl<'a> Job<'a> {
         for _ in 0..args.num_warmup_batches {
             step(&mut subject)?;
         }
-        let (mut times, mut others) = (Vec::with_capacity(args.num_batches), Vec::new());
+        let (mut times, mut others) = (Vec::new(), Vec::new());
         let mut other = args.against.as_deref().map(|path| self.rival(path, threads)).transpose()?;
         for _ in 0..args.num_batches {
             times.push(step(&mut subject)?);
