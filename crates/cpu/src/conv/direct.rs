@@ -157,6 +157,11 @@ impl ConvBlocked {
         (self.in_channels / self.groups).div_ceil(self.operands.per_word())
     }
 
+    /// Blocks of a group's input channels.
+    fn blocks(&self) -> Range<usize> {
+        0..self.in_words().div_ceil(self.pixel())
+    }
+
     fn out_blocks(&self) -> usize {
         self.out_channels.div_ceil(LANES)
     }
@@ -211,8 +216,10 @@ impl ConvBlocked {
         if self.is_packed() {
             return [k_loop(0, 1, self.depth()), k_loop(0, 0, 0)];
         }
-        let rest = ins % pixel;
-        [k_loop(0, ins / pixel, pixel), k_loop(ins - rest, usize::from(0 < rest), rest)]
+        // The last block may not be full.
+        let full = region.blocks.start..region.blocks.end.min(ins / pixel);
+        let rest = if full.end < region.blocks.end { ins % pixel } else { 0 };
+        [k_loop(full.start * pixel, full.len(), pixel), k_loop(ins - rest, usize::from(0 < rest), rest)]
     }
 }
 
@@ -402,7 +409,8 @@ impl Job<'_> {
         let prefetch = &mut prefetch;
         if self.by_taps {
             let all = |axis: usize| Run { range: 0..window.output[axis], taps: 0..0 };
-            let region = |rows: Run, columns: Run| Region { images: images.clone(), rows, columns };
+            let blocks = self.conv.blocks();
+            let region = |rows, columns| Region { images: images.clone(), rows, columns, blocks: blocks.clone() };
             for (ix, cell) in cells_by_cover(window).enumerate() {
                 let [rows, columns] =
                     [0, 1].map(|axis| Run { range: window.inside(axis, cell[axis]), taps: cell[axis]..cell[axis] + 1 });
@@ -419,8 +427,27 @@ impl Job<'_> {
             while column < window.output[1] {
                 let columns = Run::new(window, 1, column..window.output[1]);
                 column = columns.range.end;
-                let region = Region { images: images.clone(), rows: row_run.clone(), columns };
-                self.run_region(panel, &region, Pass { first: true, last: true }, prefetch);
+                let (images, rows, blocks) = (images.clone(), row_run.clone(), self.conv.blocks());
+                self.run_in_parts(panel, Region { images, rows, columns, blocks }, prefetch);
+            }
+        }
+    }
+
+    /// Computes a region. If the weights of all terms would leave the second-level cache between two tiles, all outputs
+    /// sum a part of the terms at a time.
+    fn run_in_parts(&self, panel: Panel, mut region: Region, prefetch: &mut Prefetch) {
+        let (blocks, taps) = (region.blocks.clone(), region.rows.taps.clone());
+        let Some([part_blocks, part_taps]) = self.conv.part_of_terms(&region) else {
+            self.run_region(panel, &region, Pass { first: true, last: true }, prefetch);
+            return;
+        };
+        for block in blocks.clone().step_by(part_blocks) {
+            for tap in taps.clone().step_by(part_taps) {
+                region.blocks = block..blocks.end.min(block + part_blocks);
+                region.rows.taps = tap..taps.end.min(tap + part_taps);
+                let first = block == blocks.start && tap == taps.start;
+                let last = region.blocks.end == blocks.end && region.rows.taps.end == taps.end;
+                self.run_region(panel, &region, Pass { first, last }, prefetch);
             }
         }
     }
@@ -483,7 +510,7 @@ impl Job<'_> {
         let mut walk = Walk::new(self, panel, region);
         let even: [Row; STRIDED_ROWS_MAX] =
             std::array::from_fn(|ix| Row { x: ix.wrapping_mul(walk.step.x), out: ix.wrapping_mul(walk.step.out) });
-        let mut rest = region.images.len() * region.rows.range.len() * region.columns.range.len();
+        let mut rest = region.outputs();
         let lines = tile::prefers_strided_rows(self.isa, conv.operands);
         let rows_max = match tile.k_loops {
             [k_loop] => self.rows_max(k_loop.depth),

@@ -1,6 +1,6 @@
 //! How a convolution is divided into tasks.
 
-use super::regions::covering_cell;
+use super::regions::{Region, covering_cell};
 use super::{ConvBlocked, PANEL};
 use crate::conv::Window;
 use crate::gemm::tile::ROWS;
@@ -19,6 +19,10 @@ const INPUT_MAX: usize = 1 << 16;
 /// Images with fewer pixels, and at least this many channels, are summed tap by tap.
 const PLANE_SMALL: usize = 100;
 const CHANNELS_BY_TAPS: usize = 128;
+
+/// Terms from which on the weights of a panel, 128 bytes each, do not stay in a second-level cache, and the terms of a part.
+const TERMS_LARGE: usize = 1 << 11;
+const TERMS_PART: usize = 1 << 8;
 
 /// A panel of output channels.
 #[derive(Clone, Copy)]
@@ -102,5 +106,22 @@ impl ConvBlocked {
             && CHANNELS_BY_TAPS <= self.in_channels / self.groups
             && padded
             && covering_cell(window).is_some()
+    }
+
+    /// Blocks of input channels, and rows of their taps, whose terms are summed at a time, if not all are.
+    ///
+    /// Sums between two parts are in the output, which must hold them exactly. The order of the terms stays the same.
+    pub(super) fn part_of_terms(&self, region: &Region) -> Option<[usize; 2]> {
+        let row = region.columns.taps.len() * self.pixel();
+        let block = region.rows.taps.len() * row;
+        let is_f32 = [self.operands, self.result] == [StorageType::F32; 2];
+        // Few tiles read the weights too few times.
+        if !is_f32 || region.outputs() < 3 * ROWS || region.blocks.len() * block < TERMS_LARGE {
+            return None;
+        }
+        Some(match block <= TERMS_PART {
+            true => [TERMS_PART / block, region.rows.taps.len()],
+            false => [1, (TERMS_PART / row).max(1)],
+        })
     }
 }

@@ -49,11 +49,18 @@ pub(super) fn cells_by_cover(window: &Window) -> impl Iterator<Item = [usize; 2]
     first.into_iter().chain(cells.filter(move |&cell| Some(cell) != first))
 }
 
-/// A rectangle of outputs, in each of some images, that use the same taps.
+/// A rectangle of outputs, in each of some images, that use the same taps of some blocks of input channels.
 pub(super) struct Region {
     pub(super) images: Range<usize>,
     pub(super) rows: Run,
     pub(super) columns: Run,
+    pub(super) blocks: Range<usize>,
+}
+
+impl Region {
+    pub(super) fn outputs(&self) -> usize {
+        self.images.len() * self.rows.range.len() * self.columns.range.len()
+    }
 }
 
 /// The addresses that the outputs of a region read and write, row by row.

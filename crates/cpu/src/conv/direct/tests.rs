@@ -228,6 +228,20 @@ fn shapes_of_networks_agree_with_the_definition() {
             let conv = plain([128, 16], [4, 4], [3, 3], 1);
             ConvBlocked { window: Window { dilation: [4, 4], pad: [4, 4], ..conv.window }, ..conv }
         },
+        // So many terms that a part of them is summed at a time: some channels, and some taps of one.
+        ConvBlocked {
+            epilogue: Epilogue { residual: true, ..plain([1, 1], [1, 1], [1, 1], 1).epilogue },
+            ..plain([2104, 40], [5, 5], [1, 1], 1)
+        },
+        plain([300, 32], [12, 13], [3, 3], 1),
+        {
+            let conv = plain([3, 48], [96, 224], [32, 32], 32);
+            ConvBlocked { window: Window { pad: [0, 0], ..conv.window }, ..conv }
+        },
+        {
+            let conv = plain([20, 16], [64, 160], [16, 16], 16);
+            ConvBlocked { batch: 2, window: Window { pad: [0, 0], ..conv.window }, ..conv }
+        },
         // Rows that are computed as one strip: at stride 1 and 2, of several images.
         ConvBlocked {
             operands: StorageType::Bf16,
