@@ -21,6 +21,11 @@ impl Images {
     fn random(random: &mut Random) -> Images {
         let mut one_of = |choices: &[usize]| choices[random.below(choices.len() as u64) as usize];
         let batch = one_of(&[1, 1, 1, 1, 2, 8]);
+        if one_of(&[0, 1, 2, 3, 4, 5, 6, 7]) == 0 {
+            // Patches of a vision transformer or between the stages of a network.
+            let (patch, count) = (one_of(&[2, 2, 4, 8, 14, 16, 32]), one_of(&[7, 8, 12, 14, 16, 28, 56]));
+            return Images { batch, extents: [patch * count; 2], kernel: [patch; 2], stride: patch, pad: [0, 0] };
+        }
         let kernel = match one_of(&[0, 1, 2, 3, 4, 5, 6, 7, 8]) {
             0..=2 => [1, 1],
             3..=5 => [3, 3],
@@ -28,7 +33,7 @@ impl Images {
             7 => [7, 7],
             _ => [1, one_of(&[3, 8, 31, 128])],
         };
-        let stride = one_of(&[1, 1, 1, 2]);
+        let stride = one_of(&[1, 1, 1, 1, 1, 1, 2, 2, 4]);
         let side = one_of(&[5, 7, 8, 10, 12, 14, 16, 20, 28, 32, 40, 56, 64, 80, 112, 128, 160]);
         let extents = if kernel[0] == 1 && 1 < kernel[1] { [1, side * 16] } else { [side, side] };
         let pad = if one_of(&[0, 1, 1, 1]) == 1 { kernel.map(|extent| extent / 2) } else { [0, 0] };

@@ -11,7 +11,7 @@ use passes::stripes::{self, Tiling};
 use passes::{MemoryModel, Prices, Stage};
 use types::{Bytes, EntityId};
 
-use crate::{CompileError, Compiled, finish, schedule};
+use crate::{CompileError, Compiled, finish, place, schedule};
 
 /// The changes that made a plan fit a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,11 +72,13 @@ pub(crate) fn within(
         let live = passes::live_bytes(&striped.graph, &memory);
         let limit = |id: NodeId| Bytes(memory.workspaces[id].0 + aim.saturating_sub(live[id.index()].0));
         let selection = Selection::within(&striped.graph, target, limit)?;
-        let mut compiled = finish(&striped, target, &selection)?;
-        smallest = smallest.min(compiled.plan.arena.size());
-        if budget < compiled.plan.arena.size() {
-            return Ok(Err(compiled.plan.arena.size() - budget));
+        let placement = place(&striped.graph, target, &selection)?;
+        let arena = placement.certificate.value;
+        smallest = smallest.min(arena);
+        if budget < arena {
+            return Ok(Err(arena - budget));
         }
+        let mut compiled = finish(&striped, target, &selection, &placement)?;
         let cost = stripes::cost(&striped.graph) as f64 / stripes::cost(graph).max(1) as f64;
         let regions = regions.iter().map(|region| Region {
             first: graph.node(NodeId::from_index(region.nodes.start)).scope.to_string(),

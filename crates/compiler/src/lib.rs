@@ -18,7 +18,7 @@ pub mod source;
 mod training;
 mod tune_cache;
 
-use arena::{Aim, Limits};
+use arena::{Aim, Limits, Placement};
 use ir::{Graph, Node, Op, Target, UNLIMITED};
 use lower::cpu::{CpuTarget, Layer};
 use lower::{Lowered, Selection};
@@ -89,9 +89,9 @@ const PLACE_LIMITS: Limits = Limits { work: 30_000_000, aim: Aim::Least };
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Optimize {
     /// The least time.
-    #[default]
     Time,
     /// The fewest bytes of the arena in at most 2 % more than the least modelled time.
+    #[default]
     Balanced,
     /// The fewest bytes of the arena.
     Memory,
@@ -200,10 +200,24 @@ fn schedule(
     Ok(Scheduled { graph: passes::checked("schedule", graph, watch)?, selection, order })
 }
 
-/// Writes, places and checks the plan of a graph whose nodes have their final order.
-fn finish(scheduled: &Scheduled, target: &dyn Target, selection: &Selection) -> Result<Compiled, CompileError> {
+/// The places of all buffers of a graph whose nodes have their final order.
+fn place(graph: &Graph, target: &dyn Target, selection: &Selection) -> Result<Placement, CompileError> {
+    Ok(arena::place(&lower::draft_plan(graph, target, selection)?.problem(), PLACE_LIMITS)?)
+}
+
+/// Writes and checks the plan of a graph whose buffers are placed.
+fn finish(
+    scheduled: &Scheduled,
+    target: &dyn Target,
+    selection: &Selection,
+    placement: &Placement,
+) -> Result<Compiled, CompileError> {
     let Lowered { mut plan, constants } = lower::write_plan(&scheduled.graph, target, selection)?;
-    place(&mut plan)?;
+    for (buffer, offset) in plan.buffers.iter_mut().zip(&placement.offsets) {
+        buffer.offset = *offset;
+    }
+    let Arena { alignment, .. } = plan.arena;
+    plan.arena = Arena { alignment, peak_step: placement.peak_step, certificate: placement.certificate };
     plan.order = order_certificate(&scheduled.order, plan.arena.certificate.lower_bound);
     plan::check(&plan).map_err(CompileError::Plan)?;
     Ok(Compiled { plan, constants, fit: None })
@@ -219,15 +233,4 @@ fn order_certificate(scheduled: &Certificate, peak: Bytes) -> Certificate {
         return Certificate { value: peak, ..Certificate::default() };
     }
     Certificate { value: peak, least: scheduled.least.clamp(scheduled.lower_bound, peak), ..*scheduled }
-}
-
-/// Gives every buffer its offset and the arena its size and bound.
-fn place(plan: &mut Plan) -> Result<(), CompileError> {
-    let alignment = plan.arena.alignment;
-    let placement = arena::place(&plan.problem(), PLACE_LIMITS)?;
-    for (buffer, offset) in plan.buffers.iter_mut().zip(&placement.offsets) {
-        buffer.offset = *offset;
-    }
-    plan.arena = Arena { alignment, peak_step: placement.peak_step, certificate: placement.certificate };
-    Ok(())
 }

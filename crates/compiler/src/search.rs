@@ -18,12 +18,13 @@
 
 use std::rc::Rc;
 
+use arena::Placement;
 use ir::{Graph, Target, UNLIMITED};
 use lower::Selection;
 use passes::{MemoryModel, Priced, Prices, Stage};
 use types::{Bytes, Certificate, EntityId};
 
-use crate::{BudgetChanges, CompileError, Compiled, Goal, Optimize, Scheduled, finish, schedule};
+use crate::{BudgetChanges, CompileError, Compiled, Goal, Optimize, Scheduled, finish, place, schedule};
 
 /// A modelled time of 2 % more is traded for bytes.
 const BALANCED_TIME: (u64, u64) = (51, 50);
@@ -78,33 +79,50 @@ impl Choice {
     fn in_order(self, target: &dyn Target) -> Result<Found, CompileError> {
         let order = Certificate { value: Bytes(self.peak), ..Certificate::default() };
         let scheduled = Scheduled { graph: self.graph, selection: self.selection, order };
-        let compiled = with_slack(&scheduled, target)?;
-        Ok(Found { source: self.source, prices: self.prices, scheduled, compiled, time: self.time })
+        Found::placed(self.source, self.prices, scheduled, target)
     }
 }
 
-/// A plan with the choice that it was made from.
+/// A plan with the choice that it was made from. Its weights are not packed yet.
 #[derive(Clone)]
 struct Found {
     source: Rc<Graph>,
     prices: Prices,
     scheduled: Scheduled,
-    compiled: Compiled,
+    /// The kernels that were scheduled, or faster ones in more workspace where it is free.
+    kernels: Selection,
+    placement: Placement,
     time: u64,
 }
 
 impl Found {
+    fn placed(
+        source: Rc<Graph>,
+        prices: Prices,
+        scheduled: Scheduled,
+        target: &dyn Target,
+    ) -> Result<Found, CompileError> {
+        let (mut kernels, time) = (scheduled.selection.clone(), scheduled.selection.time());
+        let mut placement = place(&scheduled.graph, target, &kernels)?;
+        if let Some(split_k) = kernels.with_slack(&scheduled.graph, target)? {
+            // The slack is only an estimate: keep the split-K plan only if the placed arena did not grow.
+            let with_split_k = place(&scheduled.graph, target, &split_k)?;
+            if with_split_k.certificate.value <= placement.certificate.value {
+                (kernels, placement) = (split_k, with_split_k);
+            }
+        }
+        Ok(Found { source, prices, scheduled, kernels, placement, time })
+    }
+
     fn arena(&self) -> Bytes {
-        self.compiled.plan.arena.size()
+        self.placement.certificate.value
     }
 
     /// For these prices, in the order with the least peak.
     fn ordered(source: Rc<Graph>, target: &dyn Target, prices: Prices) -> Result<Found, CompileError> {
         let graph = passes::run_stage((*source).clone(), Stage::Layout, target, &prices, |_, _| {})?;
         let scheduled = schedule(&graph, &Priced::new(target, &prices, &graph), UNLIMITED, |_, _| {})?;
-        let compiled = with_slack(&scheduled, target)?;
-        let time = scheduled.selection.time();
-        Ok(Found { source, prices, scheduled, compiled, time })
+        Found::placed(source, prices, scheduled, target)
     }
 
     /// The same choice in the order with the least peak, if it is not larger; otherwise with the proof of that order, whose
@@ -115,22 +133,8 @@ impl Found {
             return Ok(other);
         }
         self.scheduled.order = Certificate { value: self.scheduled.order.value, ..other.scheduled.order };
-        self.compiled = with_slack(&self.scheduled, target)?;
         Ok(self)
     }
-}
-
-/// The plan, with kernels that are faster in more workspace where it is free.
-fn with_slack(scheduled: &Scheduled, target: &dyn Target) -> Result<Compiled, CompileError> {
-    let compiled = finish(scheduled, target, &scheduled.selection)?;
-    if let Some(split_k) = scheduled.selection.with_slack(&scheduled.graph, target)? {
-        // The slack is only an estimate: keep the split-K plan only if the placed arena did not grow.
-        let with_split_k = finish(scheduled, target, &split_k)?;
-        if with_split_k.plan.arena.size() <= compiled.plan.arena.size() {
-            return Ok(with_split_k);
-        }
-    }
-    Ok(compiled)
 }
 
 /// The plan for a goal, apart from stripes: it may exceed a budget.
@@ -148,7 +152,7 @@ pub(crate) fn best(
     let found = if is_done { fastest } else { traded(graph, target, Goal { budget, ..goal }, fastest)? };
     passes::run_stage((*found.source).clone(), Stage::Layout, target, &found.prices, &mut watch)?;
     watch("schedule", &found.scheduled.graph);
-    let mut compiled = found.compiled;
+    let mut compiled = finish(&found.scheduled, target, &found.kernels, &found.placement)?;
     compiled.fit = budget.map(|_| BudgetChanges {
         unlimited,
         regions: Vec::new(),

@@ -61,7 +61,7 @@ use ir::Graph;
 pub use ir::Target;
 
 pub(crate) use node_view::NodeView;
-pub use plan_writer::{Lowered, write_plan};
+pub use plan_writer::{Lowered, draft_plan, write_plan};
 pub use selection::{LowerError, Selection};
 
 /// Selects kernels for a graph and writes its plan: [`Selection::new`] and [`write_plan`] in one go.

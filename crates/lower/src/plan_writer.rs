@@ -27,8 +27,21 @@ pub struct Lowered {
 /// # Errors
 /// The target has no kernel for the copy that updates a state, or a kernel requires operands of other sizes than it has.
 pub fn write_plan(graph: &Graph, target: &dyn Target, selection: &Selection) -> Result<Lowered, LowerError> {
+    written(graph, target, selection, false)
+}
+
+/// The plan without constants: its buffers can be placed, and it takes a small part of the time because no weights are
+/// packed. Operands that are constants have no bytes, and no sizes are compared with those that kernels require.
+///
+/// # Errors
+/// The target has no kernel for the copy that updates a state.
+pub fn draft_plan(graph: &Graph, target: &dyn Target, selection: &Selection) -> Result<Plan, LowerError> {
+    Ok(written(graph, target, selection, true)?.plan)
+}
+
+fn written(graph: &Graph, target: &dyn Target, selection: &Selection, is_draft: bool) -> Result<Lowered, LowerError> {
     let (graph, selection) = &state::with_copies(graph, target, selection)?;
-    let mut writer = PlanWriter::new(graph, target, selection.alias_sets(graph));
+    let mut writer = PlanWriter::new(graph, target, selection.alias_sets(graph), is_draft);
     for id in graph.nodes().keys() {
         for call in selection.calls(id) {
             writer.step(id, call, target)?;
@@ -59,16 +72,18 @@ struct PlanWriter<'a> {
     sets: AliasSets,
     plan: Plan,
     constants: Vec<u8>,
+    /// Whether constants are left out.
+    is_draft: bool,
     /// The buffer of a class, by its root.
     buffer_of: BTreeMap<ValueId, BufferIx>,
     /// By value that a step reads or writes: its index among the values of its buffer.
     held_at: BTreeMap<ValueId, usize>,
-    /// Constants already written: of a value, packed in some way (0: as it is).
-    constant_of: BTreeMap<(ValueId, u64), ConstantIx>,
+    /// By value: its packings that are constants already.
+    constants_of: BTreeMap<ValueId, Vec<ConstantIx>>,
 }
 
 impl<'a> PlanWriter<'a> {
-    fn new(graph: &'a Graph, target: &dyn Target, sets: AliasSets) -> PlanWriter<'a> {
+    fn new(graph: &'a Graph, target: &dyn Target, sets: AliasSets, is_draft: bool) -> PlanWriter<'a> {
         let batch = graph.inputs().first().and_then(|&input| graph.ty(input).shape.first().copied()).unwrap_or(1);
         let plan = Plan {
             model: graph.name.clone(),
@@ -85,9 +100,10 @@ impl<'a> PlanWriter<'a> {
             sets,
             plan,
             constants: Vec::new(),
+            is_draft,
             buffer_of: BTreeMap::new(),
             held_at: BTreeMap::new(),
-            constant_of: BTreeMap::new(),
+            constants_of: BTreeMap::new(),
         };
         for &input in graph.inputs() {
             let port = writer.port(&graph.value(input).name, input, 0);
@@ -133,7 +149,9 @@ impl<'a> PlanWriter<'a> {
         let bytes = |operands: &[Operand]| operands.iter().map(|operand| operand.size.0).collect::<Vec<u64>>();
         let sizes = CallSizes { inputs: &bytes(&inputs), outputs: &bytes(&outputs), workspace: call.workspace.0 };
         let mismatch = |reason| LowerError::Operands { scope: node.scope.to_string(), reason };
-        target.check_call(&call.code, sizes).map_err(mismatch)?;
+        if !self.is_draft {
+            target.check_call(&call.code, sizes).map_err(mismatch)?;
+        }
         self.plan.steps.push(Step {
             scope: node.scope.clone(),
             kernel: call.kernel.to_string(),
@@ -181,10 +199,10 @@ impl<'a> PlanWriter<'a> {
         let ValueDef::State { initial, .. } = &self.graph.value(value).source else {
             unreachable!("a verified graph lists its states")
         };
-        let bytes = initial.to_le_bytes();
+        let bytes = if self.is_draft { Vec::new() } else { initial.to_le_bytes() };
         let initial = match bytes.iter().all(|&byte| byte == 0) {
             true => Initial::Zeros,
-            false => Initial::Constant(self.constant(value, 0, &bytes)),
+            false => Initial::Constant(self.constant(value, || bytes).0),
         };
         let port = self.port(&self.graph.value(value).name, value, 0);
         if let Place::Buffer(ix) = port.operand.place {
@@ -198,8 +216,8 @@ impl<'a> PlanWriter<'a> {
         let length = Bytes(value_size(self.graph, value));
         match self.sets.location(value) {
             Location::Constant { value: known, offset } => {
-                let tensor = self.graph.value(known).tensor().expect("a known value holds a tensor").clone();
-                let ix = self.constant(known, 0, &tensor.to_le_bytes());
+                let tensor = self.graph.value(known).tensor().expect("a known value holds a tensor");
+                let (ix, _) = self.constant(known, || tensor.to_le_bytes());
                 Operand { place: Place::Constant(ix), offset: Bytes(offset), size: length }
             }
             Location::Buffer { root, offset } => {
@@ -294,19 +312,25 @@ impl<'a> PlanWriter<'a> {
     }
 
     fn packed(&mut self, value: ValueId, pack: &Pack) -> Operand {
-        let tensor = self.graph.value(value).tensor().expect("only known operands are packed").clone();
-        let bytes = &pack.apply(&tensor)[..];
-        // Equal packings of one value are stored once.
-        let key = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        let ix = self.constant(value, key | 1, bytes);
-        Operand { place: Place::Constant(ix), offset: Bytes::ZERO, size: Bytes(bytes.len() as u64) }
+        let tensor = self.graph.value(value).tensor().expect("only known operands are packed");
+        let (ix, size) = self.constant(value, || pack.apply(tensor));
+        Operand { place: Place::Constant(ix), offset: Bytes::ZERO, size }
     }
 
-    fn constant(&mut self, value: ValueId, packing: u64, bytes: &[u8]) -> ConstantIx {
-        if let Some(&ix) = self.constant_of.get(&(value, packing)) {
-            return ix;
+    /// A constant that holds a packing of `value`, and its size. Equal packings of one value are stored once.
+    fn constant(&mut self, value: ValueId, pack: impl FnOnce() -> Vec<u8>) -> (ConstantIx, Bytes) {
+        if self.is_draft {
+            return (ConstantIx(0), Bytes::ZERO);
+        }
+        let bytes = &pack()[..];
+        let size = Bytes(bytes.len() as u64);
+        let known = self.constants_of.entry(value).or_default();
+        let is_equal = |ix: &&ConstantIx| {
+            let constant = &self.plan.constants[ix.0 as usize];
+            self.constants[constant.offset.0 as usize..][..constant.size.0 as usize] == *bytes
+        };
+        if let Some(&ix) = known.iter().find(is_equal) {
+            return (ix, size);
         }
         let start = Bytes(self.constants.len() as u64).align_up(self.alignment);
         self.constants.resize(start.0 as usize, 0);
@@ -316,10 +340,10 @@ impl<'a> PlanWriter<'a> {
         let role = if data.role() == Role::Weight { Role::Weight } else { Role::Constant };
         let tag = Tag { scope: Scope::new(&data.name), role };
         let (dtype, shape) = (data.ty.dtype, data.ty.shape.clone());
-        self.plan.constants.push(Constant { tag, dtype, shape, offset: start, size: Bytes(bytes.len() as u64) });
+        self.plan.constants.push(Constant { tag, dtype, shape, offset: start, size });
         let ix = ConstantIx(self.plan.constants.len() as u32 - 1);
-        self.constant_of.insert((value, packing), ix);
-        ix
+        known.push(ix);
+        (ix, size)
     }
 }
 

@@ -286,7 +286,6 @@ fn gradients_match_central_differences_of_the_definitions() {
         "chain",
         "conv_weight_gradient",
         "ctc_gradient",
-        "layer_norm",
         "pool_gradient",
         "recurrent_gradient",
         "softmax_cross_entropy_gradient",

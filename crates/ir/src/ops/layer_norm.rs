@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use types::pointwise::{Binary as Pair, Unary as Function};
 use types::{Shape, Tensor};
 
 use super::common::{arity, axis_in, f32_or_half, from_f64, one, product};
@@ -59,8 +60,44 @@ impl Operator for LayerNorm {
         one(from_f64(x.shape().clone(), x.dtype(), items))
     }
 
-    fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
-        backward.refuse_fused()
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let x = backward.operand(0);
+        let (dtype, shape) = (backward.ty(x).dtype, backward.shape(x));
+        let axes = self.axis..shape.rank();
+        let count: usize = shape[self.axis..].iter().product();
+        let mean = |backward: &mut Backward, value| {
+            let sum = backward.sum(value, axes.clone())?;
+            backward.scaled(sum, 1.0 / count as f32)
+        };
+        // Mean and variance are computed again, so that of the forward pass only `x` is kept.
+        let middle = mean(backward, x)?;
+        let centered = backward.binary(Pair::Sub, x, middle)?;
+        let squares = backward.mul(centered, centered)?;
+        let (variance, epsilon) = (mean(backward, squares)?, backward.number(self.epsilon, dtype));
+        let variance = backward.binary(Pair::Add, variance, epsilon)?;
+        let deviation = backward.unary(Function::Sqrt, variance)?;
+        let inverse = backward.unary(Function::Reciprocal, deviation)?;
+        let normal = backward.mul(centered, inverse)?;
+        let mut gradients = backward.none();
+        if self.scale && backward.needs(1) {
+            let product = backward.mul(dy, normal)?;
+            gradients[1] = Some(backward.sum_to(product, 1)?);
+        }
+        let shift = 1 + usize::from(self.scale);
+        if self.shift && backward.needs(shift) {
+            gradients[shift] = Some(backward.sum_to(dy, shift)?);
+        }
+        if backward.needs(0) {
+            let scaled = if self.scale { backward.mul(dy, backward.operand(1))? } else { dy };
+            let product = backward.mul(scaled, normal)?;
+            let (level, slope) = (mean(backward, scaled)?, mean(backward, product)?);
+            let along = backward.mul(normal, slope)?;
+            let rest = backward.binary(Pair::Sub, scaled, level)?;
+            let rest = backward.binary(Pair::Sub, rest, along)?;
+            gradients[0] = Some(backward.mul(rest, inverse)?);
+        }
+        Ok(gradients)
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -222,7 +222,12 @@ pub(super) fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInp
 
 /// A constant operand as the `f32` elements that `pack` makes of its elements.
 pub(super) fn packed(input: usize, pack: impl Fn(&[f32]) -> Vec<f32> + 'static) -> CallInput {
-    packed_bytes(input, move |items| pack(items).into_iter().flat_map(f32::to_le_bytes).collect())
+    packed_bytes(input, move |items| {
+        let items = pack(items);
+        let mut bytes = vec![0; size_of_val(&items[..])];
+        bytes.chunks_exact_mut(4).zip(items).for_each(|(to, item)| to.copy_from_slice(&item.to_le_bytes()));
+        bytes
+    })
 }
 
 /// A constant operand as the bytes that `pack` makes of its elements.

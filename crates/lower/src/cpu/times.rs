@@ -13,8 +13,12 @@ use super::blocked::BLOCK;
 
 /// Pixels of a tile of direct convolutions, and output channels of one of row-major convolutions.
 const TILE_ROWS: usize = 6;
-/// Pixels of a tile of row-major convolutions.
+/// Pixels of a tile of row-major convolutions, and of the part of an image that all channels are computed for before the next.
 const TILE_PIXELS: usize = 32;
+const PART_PIXELS: usize = 256;
+
+/// Bytes of the caches of a core.
+const CACHES: [usize; 2] = [1 << 15, 1 << 19];
 
 /// The factor on times of Winograd's algorithm.
 const CAUTION: f64 = 1.2;
@@ -147,7 +151,8 @@ impl Workload {
                 let family = match (kernel.transposed, strided) {
                     (false, false) => "unbuffered",
                     (false, true) => "strided unbuffered",
-                    (true, _) => "transposed unbuffered",
+                    (true, false) => "transposed unbuffered",
+                    (true, true) => "strided transposed unbuffered",
                 };
                 let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64;
                 let rows = channels * row_taps(&kernel.window);
@@ -180,7 +185,8 @@ impl Workload {
                 let images = (kernel.batch * channels) as f64;
                 let products = images * covered(&kernel.window) * covered(&kernel.depth);
                 let rows = images * row_taps(&kernel.window) * covered(&kernel.depth);
-                ("weight gradient of rows", vec![("products", products), ("rows", rows)])
+                let of_stride = if kernel.window.stride[1] == 1 { "products" } else { "products strided" };
+                ("weight gradient of rows", vec![(of_stride, products), ("rows", rows)])
             }
             Kernel::DepthwiseWeightGradient(kernel) => {
                 ("depthwise weight gradient", depthwise(kernel.batch, kernel.channels, &kernel.window))
@@ -253,7 +259,7 @@ fn direct(kernel: &ConvBlocked) -> Vec<(&'static str, f64)> {
     let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = kernel;
     let (terms, blocks) = (in_channels / groups, (out_channels / groups).div_ceil(BLOCK));
     let vectors = (batch * groups * terms) as f64 * covered(window);
-    let tiles = batch * groups * blocks * window.output[0] * window.output[1].div_ceil(TILE_ROWS);
+    let tiles = batch * groups * blocks * tiles(window);
     // The last of an odd number of blocks has a tile of its own.
     let single = (blocks % 2 * BLOCK) as f64;
     let products = vectors * (blocks * BLOCK) as f64;
@@ -264,6 +270,15 @@ fn direct(kernel: &ConvBlocked) -> Vec<(&'static str, f64)> {
         ("tiles", tiles as f64),
         ("tile terms", (tiles * terms * area(window)) as f64),
     ]
+}
+
+/// Tiles of an image. They go from one row of outputs into the next unless taps on padding differ.
+fn tiles(window: &Window) -> usize {
+    let [rows, columns] = window.output;
+    match window.pad == [0, 0] {
+        true => (rows * columns).div_ceil(TILE_ROWS),
+        false => rows * columns.div_ceil(TILE_ROWS),
+    }
 }
 
 fn winograd(kernel: &cpu::Winograd) -> Vec<(&'static str, f64)> {
@@ -315,10 +330,18 @@ fn rows(kernel: &cpu::Conv) -> Vec<(&'static str, f64)> {
     };
     let copies = if window.stride[1] == 1 { "copies" } else { "copies strided" };
     let tile_rows = outs.div_ceil(TILE_ROWS);
+    // Each tile of channels reads the pixels of a part again, and each tile of pixels the weights.
+    let terms = ins * area(window);
+    let tile_bytes = 4 * terms * (TILE_PIXELS + TILE_ROWS);
+    let part_bytes = 4 * terms * PART_PIXELS.min(pixels);
+    let beyond = |bytes: usize, cache: usize| 1.0 - cache as f64 / bytes.max(cache) as f64;
+    let all_vectors = vectors * tile_rows as f64;
     let products = if window.stride == [1, 1] { "products" } else { "products strided" };
     vec![
         (products, vectors * outs as f64),
-        ("vectors", vectors * tile_rows as f64),
+        ("vectors", all_vectors),
+        ("vectors beyond 32 KiB", all_vectors * beyond(tile_bytes, CACHES[0])),
+        ("vectors beyond 512 KiB", all_vectors * beyond(part_bytes, CACHES[1])),
         (copies, (copied_rows * pitch) as f64),
         ("copied rows", copied_rows as f64),
         ("tiles", (batch * groups * tile_rows * pixels / TILE_PIXELS) as f64),

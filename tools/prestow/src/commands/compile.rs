@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES")]
     budget: Option<Bytes>,
     /// The quantity to minimize. Balanced: the fewest bytes within 2 % of the least modelled time.
-    #[arg(long, value_name = "GOAL", value_enum, default_value_t = OptimizeFlag::Time)]
+    #[arg(long, value_name = "GOAL", value_enum, default_value_t = OptimizeFlag::Balanced)]
     optimize: OptimizeFlag,
     /// The executable (default target/prestow/NAME, NAME-train with --train).
     #[arg(short, long, value_name = "PATH")]
