@@ -24,8 +24,8 @@ use crate::simd::vector::x86::Avx2;
 
 /// Words of a row that are widened at a time: the stage of six rows takes 12 kB of a first-level cache.
 const STAGED: usize = 256;
-/// Stretches of neighboring weights in a stage.
-const STRETCHES: usize = 64;
+/// Stretches of neighboring weights in a stage. They are cleared for each tile, so they are few.
+const STRETCHES: usize = 8;
 /// Registers of a vector.
 const HALVES: usize = 2;
 
