@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 use crate::{Phase, Plan, PlanError, StatePort, check, elf};
 
 /// Version of the image and of everything in it. It grows by one with every change; other versions are refused.
-pub const FORMAT_VERSION: u32 = 10;
+pub const FORMAT_VERSION: u32 = 11;
 
 /// Sections start at multiples of this many bytes.
 pub const PAGE: u64 = 4096;

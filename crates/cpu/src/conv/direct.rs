@@ -157,6 +157,21 @@ impl ConvBlocked {
         (self.in_channels / self.groups).div_ceil(self.operands.per_word())
     }
 
+    /// Output channels whose weights of one term are neighbors, see [`Tile::weight_vector`].
+    fn packed_lanes(&self) -> usize {
+        if self.operands == StorageType::F32 { LANES } else { PANEL }
+    }
+
+    /// Words from a term's weights to those of the next in a panel.
+    fn weight_row(&self, panel: Panel) -> usize {
+        self.packed_lanes().min(panel.blocks * LANES)
+    }
+
+    /// Words from the weights of a panel's first block to those of its second.
+    fn weight_vector(&self) -> usize {
+        if self.operands == StorageType::F32 { self.in_words() * self.window.taps() * LANES } else { LANES }
+    }
+
     /// Blocks of a group's input channels.
     fn blocks(&self) -> Range<usize> {
         0..self.in_words().div_ceil(self.pixel())
@@ -185,7 +200,7 @@ impl ConvBlocked {
     /// The terms of the outputs of a region.
     fn k_loops(&self, window: &Window, panel: Panel, region: &Region) -> [KLoop; 2] {
         let (ins, plane, pixel) = (self.in_words(), window.input_plane(), self.pixel());
-        let width = panel.blocks * LANES;
+        let width = self.weight_row(panel);
         let (row_taps, column_taps) = (&region.rows.taps, &region.columns.taps);
         let k_loop = |first: usize, blocks: usize, depth: usize| {
             let mut block = Loop { iterations: blocks, x: pixel * plane, weights: window.taps() * depth * width };
@@ -490,7 +505,8 @@ impl Job<'_> {
             operands: conv.operands,
             x: self.x.as_ptr(),
             weights: self.weights.as_ptr(),
-            weight_stride: panel.blocks * LANES,
+            weight_stride: conv.weight_row(panel),
+            weight_vector: conv.weight_vector(),
             result: conv.result,
             out: self.out.start(),
             rows: &[],

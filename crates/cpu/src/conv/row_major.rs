@@ -541,6 +541,7 @@ impl Job<'_> {
                     x: weights.as_ptr().cast(),
                     weights: source.as_ptr().wrapping_add(pixel).cast(),
                     weight_stride,
+                    weight_vector: LANES,
                     result: StorageType::F32,
                     out: rows.cast::<f32>().wrapping_add(TILE + pixel - pixels.start).cast(),
                     rows: &places[..count],

@@ -180,6 +180,7 @@ fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'
                 x: a[row * k..].as_ptr().cast(),
                 weights: b[column..].as_ptr().cast(),
                 weight_stride: columns,
+                weight_vector: LANES,
                 result: StorageType::F32,
                 out: out.start().wrapping_add(row * columns + column).cast(),
                 rows: &rows[..count],

@@ -86,8 +86,8 @@ impl Winograd {
     pub const WORKSPACE_MAX: usize = 1 << 19;
 
     /// Weights `[out_channels, in_channels, 3, 3]` in the order in which the kernel reads them: panels of 32 output
-    /// channels (the last may have 16, filled up with zeros); a panel has, for each place of the transformed tile and
-    /// input channel, its weights. Computed in `f64`, rounded once.
+    /// channels (the last may have 16, filled up with zeros); a panel has, for each place of the transformed tile, block
+    /// of 16 output channels and input channel, its 16 weights. Computed in `f64`, rounded once.
     ///
     /// # Panics
     /// Another number of weights, or parameters that `sizes` refuses.
@@ -111,8 +111,8 @@ impl Winograd {
                 for (tap, &cell) in cells.iter().enumerate() {
                     sum += left[tap / 3] * right[tap % 3] * f64::from(cell);
                 }
-                let row = first * side * side * self.in_channels + (place * self.in_channels + channel) * width;
-                packed[row + out - first] = sum as f32;
+                let block = first * side * side + place * width + (out - first) / LANES * LANES;
+                packed[block * self.in_channels + channel * LANES + out % LANES] = sum as f32;
             }
         }
         packed
@@ -381,18 +381,24 @@ impl Job<'_> {
         let mut product = |place: usize, first: usize, height: usize, repeat: Repeat| {
             // The places of a block of input channels precede those of the next block.
             let (row, whole, rest) = (height * LANES, channels / LANES, channels % LANES);
-            let step = Loop { iterations: whole, x: places * row, weights: LANES * width };
+            let step = Loop { iterations: whole, x: places * row, weights: LANES * LANES };
             let k_loop = |x, weights, step, depth| KLoop { x, weights, loops: [Loop::ONCE, Loop::ONCE, step], depth };
             let k_loops = [
                 k_loop(place * row, place * channels * width, step, LANES),
-                k_loop((whole * places + place) * row, (place * channels + whole * LANES) * width, Loop::ONCE, rest),
+                k_loop(
+                    (whole * places + place) * row,
+                    place * channels * width + whole * LANES * LANES,
+                    Loop::ONCE,
+                    rest,
+                ),
             ];
             let k_loops = &k_loops[..if rest == 0 { 1 } else { 2 }];
             let tile = Tile {
                 operands: StorageType::F32,
                 x: values[first * kernel.values()..].as_ptr().cast(),
                 weights: weights.as_ptr().cast(),
-                weight_stride: width,
+                weight_stride: LANES,
+                weight_vector: channels * LANES,
                 result: StorageType::F32,
                 out: sums[(place * tiles.len() + first) * width..].as_mut_ptr().cast(),
                 rows: &rows[..height],
@@ -483,7 +489,7 @@ fn weight_tiles<V: Vector, const T: usize>(
             let half_done: [V; 3] = std::array::from_fn(|c| product(row, [taps[c], taps[3 + c], taps[6 + c]]));
             for (right, column) in matrix.iter().enumerate() {
                 let place = left * T + right;
-                let at = start + (place * kernel.in_channels + channel) * width + half;
+                let at = start + (place * width + half) * kernel.in_channels + channel * LANES;
                 // SAFETY: tasks differ in output or input channels, and so do the rows of weights they write.
                 product(column, half_done).write(unsafe { packed.part(at, LANES) });
             }

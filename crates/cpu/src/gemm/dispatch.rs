@@ -162,6 +162,10 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
             tile.residual.is_none() && tile.limits.is_none() && matches!(tile.init, Init::Zero | Init::Dequant(_));
         assert!(is_plain, "int8 sums take no residual and no bounds here");
     }
+    assert!(
+        tile.operands == StorageType::F32 || tile.weight_vector == LANES,
+        "vectors of int8 and half-precision weights must be neighbors"
+    );
     let parts = MicrokernelTable::of(isa).select(method, tile);
     // SAFETY: the caller's promise; each number of rows has its function.
     unsafe {

@@ -38,7 +38,7 @@ pub(crate) unsafe fn compute<
     vector: usize,
 ) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
-    let width = tile.weight_stride;
+    let (width, next_vector) = (tile.weight_stride, tile.weight_vector);
     // All rows start from one vector, zeros included: clearing each register would take as many instructions more.
     let start = match tile.init {
         Init::Bias(bias) => bias,
@@ -51,7 +51,7 @@ pub(crate) unsafe fn compute<
         // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
         // `vector` on.
         unsafe {
-            let weights = tile_weights.add(vector * LANES);
+            let weights = tile_weights.add(vector * next_vector);
             // No closures: one that is not inlined is not compiled for the instruction set.
             let mut begin = [F::sum(V::zero()); N];
             for v in 0..N {
@@ -98,7 +98,15 @@ pub(crate) unsafe fn compute<
                                 }
                             }
                             (sums, partial) = sum_terms::<V, F, R, N, U, S>(
-                                Terms { x, distance, shift, weights: weights.add(place), width, depth: k_loop.depth },
+                                Terms {
+                                    x,
+                                    distance,
+                                    shift,
+                                    weights: weights.add(place),
+                                    width,
+                                    next_vector,
+                                    depth: k_loop.depth,
+                                },
                                 (sums, partial),
                                 &mut common,
                                 &mut prefetch,
@@ -142,6 +150,8 @@ struct Terms<const R: usize> {
     /// The first term's weights, and words to those of the next.
     weights: *const Word,
     width: usize,
+    /// Words from the first vector's weights to those of the second.
+    next_vector: usize,
     depth: usize,
 }
 
@@ -159,7 +169,7 @@ unsafe fn sum_terms<V: Vector, F: Operands<V>, const R: usize, const N: usize, c
     common: &mut [F::Common; N],
     prefetch: &mut Prefetch,
 ) -> (Sums<F::Sum, R, N>, [Sums<F::Sum, R, N>; U]) {
-    let Terms { x, distance, shift, mut weights, width, depth: mut rest } = terms;
+    let Terms { x, distance, shift, mut weights, width, next_vector, depth: mut rest } = terms;
     let mut at = shift;
     // Every third row has an address; the next two rows are one and two distances from it.
     let mut thirds: [*const Word; ROWS.div_ceil(3)] =
@@ -176,22 +186,22 @@ unsafe fn sum_terms<V: Vector, F: Operands<V>, const R: usize, const N: usize, c
                     #[expect(clippy::needless_range_loop, reason = "a constant trip count keeps sums in registers")]
                     for u in 0..U {
                         let weights = weights.add(u * width);
-                        partial[u] = term::<V, F, R, N>(partial[u], common, x, at + u, weights);
+                        partial[u] = term::<V, F, R, N>(partial[u], common, x, at + u, weights, next_vector);
                     }
                     (at, weights) = (at + U, weights.wrapping_add(U * width));
                 }
             }
             for _ in 0..if 1 < U { depth % U } else { depth } {
                 for v in 0..N {
-                    V::prefetch(weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * LANES));
+                    V::prefetch(weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * next_vector));
                 }
                 if S == EVENLY && U == 1 {
                     let x: [*const Word; R] =
                         std::array::from_fn(|r| thirds[r / 3].wrapping_add((r % 3).wrapping_mul(distance)));
-                    sums = term::<V, F, R, N>(sums, common, x, 0, weights);
+                    sums = term::<V, F, R, N>(sums, common, x, 0, weights, next_vector);
                     thirds = thirds.map(|third| opaque_place(third.wrapping_add(1)));
                 } else {
-                    sums = term::<V, F, R, N>(sums, common, x, at, weights);
+                    sums = term::<V, F, R, N>(sums, common, x, at, weights, next_vector);
                     at = opaque(at + 1);
                 }
                 weights = weights.wrapping_add(width);
@@ -300,10 +310,11 @@ unsafe fn term<V: Vector, F: Operands<V>, const R: usize, const N: usize>(
     x: [*const Word; R],
     at: usize,
     weights: *const Word,
+    next_vector: usize,
 ) -> [[F::Sum; N]; R] {
     // SAFETY: the caller's promise.
     unsafe {
-        let weights: [F::Weights; N] = std::array::from_fn(|v| F::weights(weights.add(v * LANES)));
+        let weights: [F::Weights; N] = std::array::from_fn(|v| F::weights(weights.add(v * next_vector)));
         for v in 0..N {
             common[v] = F::add_common(common[v], weights[v]);
         }

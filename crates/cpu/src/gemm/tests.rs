@@ -21,10 +21,12 @@ fn every_family_and_height_sums_its_nests() {
             }
         }
         for (count, vectors) in (1..=ROWS).flat_map(|count| [(count, 1), (count, 2)]) {
-            check(isa, count, vectors, StorageType::F32, DotMethod::Widened, &mut random);
-            check(isa, count, vectors, StorageType::F16, DotMethod::Widened, &mut random);
+            for line in [LANES, vectors * LANES] {
+                check(isa, count, (vectors, line), StorageType::F32, DotMethod::Widened, &mut random);
+            }
+            check(isa, count, (vectors, vectors * LANES), StorageType::F16, DotMethod::Widened, &mut random);
             for method in DotMethod::available(isa, StorageType::Bf16) {
-                check(isa, count, vectors, StorageType::Bf16, method, &mut random);
+                check(isa, count, (vectors, vectors * LANES), StorageType::Bf16, method, &mut random);
             }
         }
     }
@@ -81,6 +83,7 @@ fn check_turns(
             x: x.as_ptr().cast(),
             weights: weights.as_ptr().cast(),
             weight_stride: width,
+            weight_vector: LANES,
             result,
             out,
             rows: &rows,
@@ -128,6 +131,7 @@ fn check_even(isa: Isa, count: usize, vectors: usize, method: DotMethod, random:
             x: x_bytes.as_ptr().cast(),
             weights: weight_bytes.as_ptr().cast(),
             weight_stride: width,
+            weight_vector: LANES,
             result: StorageType::F32,
             out: out.as_mut_ptr().cast(),
             rows: &rows,
@@ -179,6 +183,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
             x: x.as_ptr().cast(),
             weights: weights.as_ptr().cast(),
             weight_stride: width,
+            weight_vector: LANES,
             result: StorageType::F32,
             out: std::ptr::null_mut(),
             rows: &rows,
@@ -208,21 +213,43 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
     }
 }
 
-/// Rows in any order and all kinds of loops against the formula; operands end where their allocations end.
-fn check(isa: Isa, count: usize, vectors: usize, operands: StorageType, method: DotMethod, random: &mut types::Random) {
-    check_rows(isa, &(0..count).map(|r| (r * 5) % count * 3).collect::<Vec<_>>(), vectors, operands, method, random);
+/// Rows in any order and all kinds of loops against the formula; operands end where their allocations end. Rows of
+/// weights have `line` words: one vector, or all of them as neighbors.
+fn check(
+    isa: Isa,
+    count: usize,
+    (vectors, line): (usize, usize),
+    operands: StorageType,
+    method: DotMethod,
+    random: &mut types::Random,
+) {
+    check_rows(
+        isa,
+        &(0..count).map(|r| (r * 5) % count * 3).collect::<Vec<_>>(),
+        (vectors, line),
+        operands,
+        method,
+        random,
+    );
     // One stride, possibly that of pixels in blocks of sixteen.
     for distance in [LANES, 7] {
-        check_rows(isa, &(0..count).map(|r| r * distance).collect::<Vec<_>>(), vectors, operands, method, random);
+        check_rows(
+            isa,
+            &(0..count).map(|r| r * distance).collect::<Vec<_>>(),
+            (vectors, line),
+            operands,
+            method,
+            random,
+        );
     }
-    check_rows(isa, &(0..count).rev().map(|r| r * 9).collect::<Vec<_>>(), vectors, operands, method, random);
+    check_rows(isa, &(0..count).rev().map(|r| r * 9).collect::<Vec<_>>(), (vectors, line), operands, method, random);
 }
 
 #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
 fn check_rows(
     isa: Isa,
     places: &[usize],
-    vectors: usize,
+    (vectors, line): (usize, usize),
     operands: StorageType,
     method: DotMethod,
     random: &mut types::Random,
@@ -232,16 +259,17 @@ fn check_rows(
     let (mut k_loops, mut x_len, mut terms) = (Vec::new(), 0, 0);
     for (depth, outer, inner) in depths {
         let loops = [
-            Loop { iterations: outer, x: 5, weights: inner * depth * width },
+            Loop { iterations: outer, x: 5, weights: inner * depth * line },
             Loop::ONCE,
-            Loop { iterations: inner, x: depth + 2, weights: depth * width },
+            Loop { iterations: inner, x: depth + 2, weights: depth * line },
         ];
-        k_loops.push(KLoop { x: k_loops.len(), weights: terms * width, loops, depth });
+        k_loops.push(KLoop { x: k_loops.len(), weights: terms * line, loops, depth });
         terms += outer * inner * depth;
         if outer * inner * depth != 0 {
             x_len = x_len.max(k_loops.len() + (outer - 1) * 5 + (inner - 1) * (depth + 2) + depth);
         }
     }
+    let weight_vector = if line == width { LANES } else { terms * LANES };
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
     let (x_bytes, x) = stored(operands, numbers((x_len + places.iter().max().unwrap_or(&0)) * word));
     let (weight_bytes, weights) = stored(operands, numbers(terms * width * word));
@@ -260,7 +288,8 @@ fn check_rows(
             operands,
             x: x_bytes.as_ptr().cast(),
             weights: weight_bytes.as_ptr().cast(),
-            weight_stride: width,
+            weight_stride: line,
+            weight_vector,
             result,
             out: out.as_mut_ptr(),
             rows: &rows,
@@ -289,7 +318,8 @@ fn check_rows(
                     let [outer, _, inner] = k_loop.loops;
                     for (a, b) in (0..outer.iterations).flat_map(|a| (0..inner.iterations).map(move |b| (a, b))) {
                         for k in 0..k_loop.depth {
-                            let place = k_loop.weights + a * outer.weights + b * inner.weights + k * width + channel;
+                            let weight = k_loop.weights + a * outer.weights + b * inner.weights + k * line;
+                            let place = weight + channel / LANES * weight_vector + channel % LANES;
                             let item = row.x + k_loop.x + a * outer.x + b * inner.x + k;
                             for part in 0..word {
                                 want += f64::from(x[item * word + part]) * f64::from(weights[place * word + part]);

@@ -160,7 +160,7 @@ impl Prefetch {
 }
 
 /// For each row `r`, vector `v` and term `k` of `k_loops`:
-/// `out[r.out + v * vector_stride + lane] = sum of x[r.x + k.x] * weights[k.weights + v * 16 + lane]`.
+/// `out[r.out + v * vector_stride + lane] = sum of x[r.x + k.x] * weights[k.weights + v * weight_vector + lane]`.
 /// The product of two half-precision words is `low * low + high * high`, and so on for the four bytes of int8.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile<'a> {
@@ -169,8 +169,12 @@ pub(crate) struct Tile<'a> {
     pub(crate) x: *const Word,
     /// A row for each `k`.
     pub(crate) weights: *const Word,
-    /// Words from one row of weights to the next; `16 * vectors` if packed.
+    /// Words from one row of weights to the next.
     pub(crate) weight_stride: usize,
+    /// Words from the first vector's weights to those of the second: 16 if they are neighbors. Packed `f32` has all
+    /// rows of a vector together, since AVX2 reads one vector at a time: of neighbors it would read every other line,
+    /// which fill only half of the sets of a first-level cache.
+    pub(crate) weight_vector: usize,
     /// The storage type of results and residual: `f32`, or half precision like the operands. Results of int8 operands
     /// are `i32`; [`crate::gemm::finish`] converts them.
     pub(crate) result: StorageType,

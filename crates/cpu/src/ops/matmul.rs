@@ -94,14 +94,18 @@ pub struct MatMul {
 }
 
 impl MatMul {
-    /// Packs `b: [k, n]` into strips of 32 columns, the last one of 16 or 32, padded with zeros. Two rows are
-    /// interleaved in half precision and four in int8; an int8 matrix is followed by the contribution of the zero point
-    /// to each column's sum.
+    /// Packs `b: [k, n]` into strips of 32 columns, the last one of 16 or 32, padded with zeros. In `f32` a strip has,
+    /// for each part of the inner dimension, its rows of the first 16 columns and then those of the others. Otherwise it
+    /// has rows of all columns; two rows are interleaved in half precision and four in int8; an int8 matrix is followed
+    /// by the contribution of the zero point to each column's sum.
     ///
     /// # Panics
     /// If `b` has another number of elements.
     pub fn pack(&self, b: &[f32]) -> Vec<u8> {
         assert_eq!(b.len(), self.k * self.n, "the matrix has the kernel's shape");
+        if self.operands == StorageType::F32 {
+            return self.operands.bytes(&self.pack_vectors(b));
+        }
         let per_word = self.operands.per_word();
         let mut packed = vec![0.0; self.k * self.n.next_multiple_of(LANES)];
         for (strip, cells) in packed.chunks_mut((self.k * STRIP).max(1)).enumerate() {
@@ -128,6 +132,34 @@ impl MatMul {
             }
             operands => operands.bytes(&packed),
         }
+    }
+
+    /// [`MatMul::pack`] for `f32`.
+    fn pack_vectors(&self, b: &[f32]) -> Vec<f32> {
+        let mut packed = Vec::with_capacity(self.k * self.n.next_multiple_of(LANES));
+        for first in (0..self.n).step_by(STRIP) {
+            for part in 0..self.packed_parts() {
+                for column in (first..self.n.min(first + STRIP)).step_by(LANES) {
+                    for row in self.packed_terms(part) {
+                        packed.extend_from_slice(&b[row * self.n + column..][..LANES.min(self.n - column)]);
+                        packed.resize(packed.len().next_multiple_of(LANES), 0.0);
+                    }
+                }
+            }
+        }
+        packed
+    }
+
+    /// Parts of the inner dimension that sums of packed `f32` add one after the other. Rounded results take all terms at
+    /// once.
+    fn packed_parts(&self) -> usize {
+        if self.result == StorageType::F32 { self.k.div_ceil(PACKED_DEPTH).max(1) } else { 1 }
+    }
+
+    /// The terms of a part.
+    fn packed_terms(&self, part: usize) -> Range<usize> {
+        let parts = self.packed_parts();
+        part * self.k / parts..(part + 1) * self.k / parts
     }
 
     /// 32-bit words of a row of `a` and of a column of `b`.
@@ -344,6 +376,8 @@ struct Block {
     start: *const Word,
     /// Words between rows.
     stride: usize,
+    /// Words from the first vector of a row to the second.
+    vector: usize,
 }
 
 /// Position of a tile.
@@ -403,7 +437,7 @@ impl<'a> Product<'a> {
                 let terms = number * k / blocks..(number + 1) * k / blocks;
                 let block = self.block(isa, b, strip, terms.clone(), part.panels.len(), room);
                 let asks = form == MatMulB::Packed && PREFETCHING_PANELS <= part.panels.len();
-                let size = if asks { terms.len() * block.stride } else { 0 };
+                let size = if asks { terms.len() * self.columns(strip).next_multiple_of(LANES) } else { 0 };
                 // The next block follows this one in memory. If only its first panel prefetched, it would stall on
                 // every cache line, so each panel prefetches a part of it.
                 let steps = part.panels.len() * Prefetch::steps(1, terms.len());
@@ -439,14 +473,17 @@ impl<'a> Product<'a> {
         let (first, columns) = (strip * STRIP, self.columns(strip));
         let stride = columns.next_multiple_of(LANES);
         match form {
-            _ if terms.is_empty() => return Block { start: b.as_ptr(), stride },
+            _ if terms.is_empty() => return Block { start: b.as_ptr(), stride, vector: LANES },
             MatMulB::Packed => {
                 let rows = &b[first * k + terms.start * stride..first * k + terms.end * stride];
-                return Block { start: rows.as_ptr(), stride };
+                return match self.kernel.operands {
+                    StorageType::F32 => Block { start: rows.as_ptr(), stride: LANES, vector: terms.len() * LANES },
+                    _ => Block { start: rows.as_ptr(), stride, vector: LANES },
+                };
             }
             MatMulB::Dynamic if columns % LANES == 0 && panels < COPY_PANELS => {
                 let rows = &b[terms.start * n + first..(terms.end - 1) * n + first + columns];
-                return Block { start: rows.as_ptr(), stride: n };
+                return Block { start: rows.as_ptr(), stride: n, vector: LANES };
             }
             MatMulB::Dynamic => {
                 let b = numbers(b);
@@ -464,7 +501,7 @@ impl<'a> Product<'a> {
                 with_vector!(isa, transpose(rows: &[f32], k: usize, columns: usize, depth: usize, room: &mut [f32]));
             }
         }
-        Block { start: room.as_ptr().cast(), stride }
+        Block { start: room.as_ptr().cast(), stride, vector: LANES }
     }
 
     /// Computes a tile, or accumulates further terms into it.
@@ -494,6 +531,7 @@ impl<'a> Product<'a> {
             x: place.a.as_ptr(),
             weights: block.start,
             weight_stride: block.stride,
+            weight_vector: block.vector,
             result,
             // SAFETY: an element of the output (asserted above).
             out: unsafe { self.out.start().add(start * size) },
@@ -669,19 +707,25 @@ fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
     let k = work.kernel.k;
     let width = work.columns(strip).next_multiple_of(LANES);
     let a = work.a(matrix);
-    let rows: [&[f32]; R] = from_fn(|row| numbers(&a[row * k..][..k]));
-    let cells = numbers(&work.b[strip * STRIP * k..][..width * k]);
+    let strip = numbers(&work.b[strip * STRIP * k..][..width * k]);
     assert!((vector + N) * LANES <= width, "the vectors lie in the strip");
     let mut parts = [[[V::zero(); N]; R]; S];
-    for at in (0..k / S * S).step_by(S) {
-        for s in 0..S {
-            // SAFETY: terms are less than k, which is the length of the rows, and the strip has k rows of `width`.
-            parts[s] = unsafe { term(parts[s], rows, &cells[vector * LANES..], width, at + s) };
+    for part in 0..work.kernel.packed_parts() {
+        let terms = work.kernel.packed_terms(part);
+        let depth = terms.len();
+        let rows: [&[f32]; R] = from_fn(|row| &numbers(&a[row * k..][..k])[terms.clone()]);
+        let cells = &strip[terms.start * width..terms.end * width][vector * depth * LANES..][..N * depth * LANES];
+        for at in (0..depth / S * S).step_by(S) {
+            for s in 0..S {
+                // SAFETY: terms are less than `depth`, the length of the rows, and each of the N vectors of `cells` has
+                // as many.
+                parts[s] = unsafe { term(parts[s], rows, cells, depth, at + s) };
+            }
         }
-    }
-    for at in k / S * S..k {
-        // SAFETY: as above.
-        parts[0] = unsafe { term(parts[0], rows, &cells[vector * LANES..], width, at) };
+        for at in depth / S * S..depth {
+            // SAFETY: as above.
+            parts[0] = unsafe { term(parts[0], rows, cells, depth, at) };
+        }
     }
     for r in 0..R {
         for v in 0..N {
@@ -697,20 +741,20 @@ fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
 /// Adds one term: the element at `at` of each row times the vectors of the strip.
 ///
 /// # Safety
-/// `at` must be within the rows, and N vectors from `at * width` must be within `cells`.
+/// `at` must be less than `depth` and within the rows, and `cells` must have N vectors of `depth` terms.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 unsafe fn term<V: Vector, const R: usize, const N: usize>(
     mut sums: [[V; N]; R],
     rows: [&[f32]; R],
     cells: &[f32],
-    width: usize,
+    depth: usize,
     at: usize,
 ) -> [[V; N]; R] {
     let mut operands = [V::zero(); N];
     for v in 0..N {
         // SAFETY: guaranteed by the caller.
-        operands[v] = unsafe { V::load(cells.as_ptr().add(at * width + v * LANES)) };
+        operands[v] = unsafe { V::load(cells.as_ptr().add((v * depth + at) * LANES)) };
     }
     for r in 0..R {
         // SAFETY: guaranteed by the caller.

@@ -286,6 +286,7 @@ impl Walk<'_> {
                 x: x.as_ptr().cast(),
                 weights: weights.as_ptr().cast(),
                 weight_stride: vectors * LANES,
+                weight_vector: LANES,
                 result: StorageType::F32,
                 out: sums[first..].as_mut_ptr().cast(),
                 rows: &rows[..n_rows],

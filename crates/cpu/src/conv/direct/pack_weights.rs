@@ -1,6 +1,6 @@
 //! The order in which the kernel reads weights.
 
-use super::{ConvBlocked, PANEL};
+use super::ConvBlocked;
 use crate::conv::dynamic::WeightView;
 use crate::simd::StorageType;
 use crate::simd::vector::LANES;
@@ -9,10 +9,10 @@ use crate::threads::shared_slice::SharedMut;
 
 impl ConvBlocked {
     /// Weights `[out_channels, in_channels / groups, ..kernel]` in the order in which the kernel reads them. Each group
-    /// has panels of 32 output channels (the last may have 16, filled up with zeros); a panel has, for each block of 16
-    /// input channels, tap, and channel of the block, its 32 weights. A row-major input has blocks of one channel, a
-    /// packed one a single block. In half precision the weights of two channels are neighbors, in int8 those of four.
-    /// With a zero point, its contributions to sums follow.
+    /// has blocks of output channels, filled up with zeros: of 16 in `f32`, otherwise of 32, the last of 16 or 32. A block
+    /// has, for each block of 16 input channels, tap, and channel of that block, its 16 or 32 weights. A row-major input
+    /// has blocks of one channel, a packed one a single block. In half precision the weights of two channels are
+    /// neighbors, in int8 those of four. With a zero point, its contributions to sums follow.
     ///
     /// # Panics
     /// Another number of weights.
@@ -25,8 +25,8 @@ impl ConvBlocked {
         // Packed pixels are filled up with words of zeros.
         let filled = if self.is_packed() { self.depth() * per_word } else { ins };
         for group in 0..self.groups {
-            for first in (0..outs).step_by(PANEL) {
-                let width = PANEL.min(outs.next_multiple_of(LANES) - first);
+            for first in (0..outs).step_by(self.packed_lanes()) {
+                let width = self.packed_lanes().min(outs.next_multiple_of(LANES) - first);
                 for block in (0..filled).step_by(in_block) {
                     for tap in 0..taps {
                         for word in (block..filled.min(block + in_block)).step_by(per_word) {
@@ -60,19 +60,19 @@ impl ConvBlocked {
     pub(crate) fn pack_view(&self, weights: WeightView<'_>, packed: &mut [f32], pool: &Pool) {
         let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
         let [rows, columns] = self.window.kernel;
-        let (taps, panels) = (rows * columns, outs.div_ceil(PANEL));
+        let (taps, out_blocks) = (rows * columns, outs.div_ceil(LANES));
         let block = if self.reads_blocks() { LANES } else { ins };
         let order = if self.reads_blocks() { 1 } else { taps };
         let blocks = ins.div_ceil(block.max(1));
         let lanes = outs.next_multiple_of(LANES);
         assert_eq!(packed.len(), self.groups * lanes * ins * taps, "the packed weights must have their size");
         let packed = SharedMut::new(packed);
-        pool.run(self.groups * panels * blocks, &|task| {
+        pool.run(self.groups * out_blocks * blocks, &|task| {
             let (rest, first_in) = (task / blocks, task % blocks * block);
-            let (group, first) = (rest / panels, rest % panels * PANEL);
-            let (width, count) = (PANEL.min(lanes - first), block.min(ins - first_in));
+            let (group, first) = (rest / out_blocks, rest % out_blocks * LANES);
+            let (width, count) = (LANES, block.min(ins - first_in));
             let start = (group * lanes + first) * ins * taps + first_in * taps * width;
-            // SAFETY: tasks differ in panel or block of input channels, and each has its own part.
+            // SAFETY: tasks differ in the block of output or of input channels, and each has its own part.
             let cells = unsafe { packed.part(start, count * taps * width) };
             let filled = width.min(outs - first);
             if filled < width {
