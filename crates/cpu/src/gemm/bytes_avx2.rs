@@ -1,4 +1,5 @@
 //! [`sum_bytes`]: tiles of int8 words with AVX2, which multiplies pairs of 16-bit integers (`vpmaddwd`) and no bytes.
+//! Sums are stored, or dequantized first, since short sums take no longer than a second pass over them.
 //!
 //! A word has four bytes of a row and, in each lane, the four weights that they are multiplied by. Its first and third
 //! byte become one pair of 16-bit integers, its second and fourth another; each pair's sum of products is exact in
@@ -14,13 +15,15 @@
 //! The stage also makes terms of several loops neighbors, so that the inner loop is long for short depths.
 
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use crate::gemm::operands::Word;
 use crate::gemm::prefetch::{LINE, Prefetch};
-use crate::gemm::tile::{KLoop, Repeat, Row, Tile};
-use crate::simd::vector::LANES;
+use crate::gemm::tile::{Dequant, Init, KLoop, Repeat, Row, Tile};
+use crate::simd::storage::Item;
 use crate::simd::vector::x86::Avx2;
+use crate::simd::vector::{LANES, Vector};
 
 /// Words of a row that are widened at a time: the stage of six rows takes 12 kB of a first-level cache.
 const STAGED: usize = 256;
@@ -47,15 +50,84 @@ struct Stage<const R: usize> {
     count: usize,
 }
 
+/// What a tile stores of its sums.
+pub(crate) trait Results {
+    /// An element of the output.
+    type Item;
+
+    /// Stores R rows of a vector to `out`, its first element for the tile.
+    ///
+    /// # Safety
+    /// As [`crate::gemm::dispatch::multiply`]; the processor has AVX2.
+    unsafe fn store<const R: usize>(
+        tile: &Tile,
+        rows: &[Row; R],
+        vector: usize,
+        sums: &[[__m256i; HALVES]; R],
+        out: *mut Self::Item,
+    );
+}
+
+/// The sums as `i32`.
+pub(crate) struct Sums;
+
+impl Results for Sums {
+    type Item = i32;
+
+    #[inline(always)]
+    unsafe fn store<const R: usize>(_: &Tile, rows: &[Row; R], _: usize, sums: &[[__m256i; HALVES]; R], out: *mut i32) {
+        for (row, sums) in rows.iter().zip(sums) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let place = out.add(row.out).cast::<__m256i>();
+                _mm256_storeu_si256(place, sums[0]);
+                _mm256_storeu_si256(place.add(1), sums[1]);
+            }
+        }
+    }
+}
+
+/// Dequantized sums, without residual and bounds, as `T`. The tile's `init` must be a [`Dequant`] with a scale.
+pub(crate) struct Dequantized<T>(PhantomData<T>);
+
+impl<T: Item> Results for Dequantized<T> {
+    type Item = T;
+
+    #[inline(always)]
+    unsafe fn store<const R: usize>(
+        tile: &Tile,
+        rows: &[Row; R],
+        vector: usize,
+        sums: &[[__m256i; HALVES]; R],
+        out: *mut T,
+    ) {
+        let Init::Dequant(Dequant { start, scale: Some(scale), bias }) = tile.init else {
+            unreachable!("the caller selects these results for a scale");
+        };
+        // SAFETY: the caller's promise; each vector has an element for each channel of the tile.
+        unsafe {
+            let [start, scale] = [start.cast(), scale].map(|vector_of| Avx2::load(vector_of.add(vector * LANES)));
+            let bias = match bias {
+                Some(bias) => Avx2::load(bias.add(vector * LANES)),
+                None => Avx2::zero(),
+            };
+            for (row, sums) in rows.iter().zip(sums) {
+                let lanes = Avx2::load(sums.as_ptr().cast()).add_i32(start).i32_to_f32().mul_add(scale, bias);
+                T::store(lanes, out.add(row.out));
+            }
+        }
+    }
+}
+
 /// Computes R rows of N vectors of an int8 tile, from `vector` on.
 ///
 /// # Safety
-/// As [`crate::gemm::dispatch::multiply`]; the processor has AVX2.
+/// As [`crate::gemm::dispatch::multiply`]; the processor has AVX2; the output has elements of `O`.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) unsafe fn sum_bytes<const R: usize, const N: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+pub(crate) unsafe fn sum_bytes<O: Results, const R: usize, const N: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
     let mut prefetch = tile.prefetch;
-    let (mut x, mut weights, mut out) = (tile.x, tile.weights, tile.out.cast::<__m256i>());
+    let (mut x, mut weights, mut out) = (tile.x, tile.weights, tile.out.cast::<O::Item>());
     let mut stage = Stage::<R> {
         rows: MaybeUninit::uninit(),
         words: 0,
@@ -73,17 +145,12 @@ pub(crate) unsafe fn sum_bytes<const R: usize, const N: usize>(tile: &Tile, rows
             }
             stage.add_to(&mut sums, first, tile.weight_stride);
             for (v, sums) in sums.iter().enumerate() {
-                let start = out.cast::<f32>().add((vector + v) * tile.vector_stride);
-                for (row, sums) in rows.iter().zip(sums) {
-                    let place = start.add(row.out).cast::<__m256i>();
-                    _mm256_storeu_si256(place, sums[0]);
-                    _mm256_storeu_si256(place.add(1), sums[1]);
-                }
+                O::store(tile, rows, vector + v, sums, out.add((vector + v) * tile.vector_stride));
             }
         }
         let Repeat { x: x_step, weights: weights_step, out: out_step, .. } = tile.repeat;
         (x, weights) = (x.wrapping_add(x_step), weights.wrapping_add(weights_step));
-        out = out.cast::<f32>().wrapping_add(out_step).cast();
+        out = out.wrapping_add(out_step);
     }
 }
 

@@ -9,7 +9,7 @@ mod x86;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::amx;
 use crate::gemm::prefetch::Prefetch;
-use crate::gemm::tile::{Accumulators, Init, ROWS, Row, STRIDED_ROWS_MAX, Tile};
+use crate::gemm::tile::{Accumulators, Dequant, Init, ROWS, Row, STRIDED_ROWS_MAX, Tile};
 use crate::simd::dot_method::DotMethod;
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
@@ -46,6 +46,8 @@ struct MicrokernelTable {
     f16: ByRows,
     f16_to_f32: ByRows,
     bytes: ByRows,
+    /// For int8 sums that are only dequantized, to `f32` and to `u8`, of [`DotMethod::Widened`].
+    dequantized: Option<[ByRows; 2]>,
     /// By instructions that multiply whole words, see [`DotMethod`].
     bf16_dot: ByRows,
     bf16_dot_to_f32: ByRows,
@@ -70,6 +72,7 @@ impl MicrokernelTable {
             f16: ByRows::narrow(f16),
             f16_to_f32: ByRows::narrow(f16_to_f32),
             bytes: ByRows::narrow(bytes),
+            dequantized: None,
             bf16_dot: ByRows::narrow(bf16),
             bf16_dot_to_f32: ByRows::narrow(bf16_to_f32),
             bytes_dot: ByRows::narrow(bytes),
@@ -174,6 +177,33 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
             _ => run_in_parts(tile, 1, parts.one),
         }
     }
+}
+
+/// Computes an int8 tile whose sums are only dequantized and rounded, if there are microkernels for that; otherwise
+/// returns `false`.
+///
+/// # Safety
+/// As [`multiply`]; the results are of the tile's type.
+pub(crate) unsafe fn multiply_dequantized(isa: Isa, tile: &Tile) -> bool {
+    let is_scaled = matches!(tile.init, Init::Dequant(Dequant { scale: Some(_), .. }));
+    let is_plain = is_scaled && tile.residual.is_none() && tile.limits.is_none();
+    let is_widened = tile.operands == StorageType::U8 && DotMethod::of(isa, tile.operands) == DotMethod::Widened;
+    let microkernels = match (MicrokernelTable::of(isa).dequantized, tile.result) {
+        (Some([to_f32, _]), StorageType::F32) => to_f32,
+        (Some([_, to_u8]), StorageType::U8) => to_u8,
+        _ => return false,
+    };
+    if !is_plain || !is_widened || tile.rows.is_empty() || tile.vectors == 0 {
+        return false;
+    }
+    // SAFETY: the caller's promise; each number of rows has its function.
+    unsafe {
+        match (tile.vectors, microkernels.two) {
+            (2, Some(two)) => run_in_parts(tile, 2, two),
+            _ => run_in_parts(tile, 1, microkernels.one),
+        }
+    }
+    true
 }
 
 /// The sums of an int8 or half-precision tile of one iteration; its `out` is not used.

@@ -30,6 +30,10 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
             tile.iterations().for_each(|tile| apply_in_place(isa, &tile, functions));
         };
     }
+    // SAFETY: the caller's promise.
+    if !is_plain && functions.is_empty() && unsafe { dispatch::multiply_dequantized(isa, tile) } {
+        return;
+    }
     if 1 < tile.repeat.iterations {
         // SAFETY: the caller's promise, for each iteration.
         return unsafe { tile.iterations().for_each(|tile| multiply(isa, &tile, functions)) };

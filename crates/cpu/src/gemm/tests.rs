@@ -213,6 +213,79 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
     }
 }
 
+#[test]
+fn int8_sums_are_dequantized_and_rounded() {
+    let mut random = types::Random::new(11);
+    for isa in Isa::available() {
+        for (count, vectors) in (1..=ROWS).flat_map(|count| [(count, 1), (count, 2)]) {
+            for (result, has_bias) in [(StorageType::F32, true), (StorageType::U8, false), (StorageType::U8, true)] {
+                check_dequantized(isa, [count, vectors, 1 + count % 3], result, has_bias, &mut random);
+            }
+        }
+    }
+}
+
+/// A tile of `[rows, vectors, iterations]`: every result against its exact sum.
+fn check_dequantized(
+    isa: Isa,
+    [count, vectors, iterations]: [usize; 3],
+    result: StorageType,
+    has_bias: bool,
+    random: &mut types::Random,
+) {
+    let (width, depth) = (LANES * vectors, 1 + random.below(40) as usize);
+    let rows: Vec<Row> = (0..count).map(|r| Row { x: (count - 1 - r) * depth, out: r * width }).collect();
+    let mut words = |len: usize| -> Vec<[u8; 4]> { (0..len).map(|_| (random.bits() as u32).to_le_bytes()).collect() };
+    let (x, weights) = (words(iterations * count * depth), words(depth * width));
+    let start: Vec<i32> = words(width).into_iter().map(|word| i32::from_le_bytes(word) >> 12).collect();
+    let mut numbers = |low: f32, high: f32| -> Vec<f32> { (0..width).map(|_| random.uniform(low, high)).collect() };
+    let (scale, bias) = (numbers(-1e-3, 1e-3), numbers(0.0, 200.0));
+    let mut out = vec![0u8; iterations * count * width * result.size()];
+    let k_loop = KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth };
+    let tile = Tile {
+        operands: StorageType::U8,
+        x: x.as_ptr().cast(),
+        weights: weights.as_ptr().cast(),
+        weight_stride: width,
+        weight_vector: LANES,
+        result,
+        out: out.as_mut_ptr(),
+        rows: &rows,
+        vectors,
+        vector_stride: LANES,
+        k_loops: &[k_loop],
+        init: Init::Dequant(Dequant {
+            start: start.as_ptr(),
+            scale: Some(scale.as_ptr()),
+            bias: has_bias.then_some(bias.as_ptr()),
+        }),
+        residual: None,
+        limits: None,
+        prefetch: Prefetch::NONE,
+        repeat: Repeat { iterations, x: count * depth, weights: 0, out: count * width },
+    };
+    // SAFETY: the slices have the lengths that rows, terms and iterations require.
+    unsafe { super::finish::multiply(isa, &tile, &[]) };
+    let mut got = vec![0.0; iterations * count * width];
+    crate::simd::storage::widen(Isa::Portable, result, &out, &mut got);
+    for (at, &got) in got.iter().enumerate() {
+        let (turn, row, lane) = (at / width / count, at / width % count, at % width);
+        let x = &x[turn * count * depth + rows[row].x..][..depth];
+        let products = x.iter().enumerate().flat_map(|(k, items)| {
+            let weights = weights[k * width + lane];
+            items.iter().zip(weights).map(|(&item, weight)| i32::from(item) * i32::from(weight.cast_signed()))
+        });
+        let sum = start[lane] + products.sum::<i32>();
+        let number = (sum as f32).mul_add(scale[lane], if has_bias { bias[lane] } else { 0.0 });
+        // Instruction sets without fused multiplication round once more.
+        let want = if result == StorageType::U8 { number.clamp(0.0, 255.0).round_ties_even() } else { number };
+        let tolerance = if result == StorageType::U8 { 1.0 } else { 1e-6 * number.abs().max(200.0) };
+        let is_near_tie = (number - number.floor() - 0.5).abs() < 1e-3;
+        let is_right = (got - want).abs() <= tolerance && (got == want || result == StorageType::F32 || is_near_tie);
+        assert!(is_right, "{isa} {count} x {vectors}, depth {depth}, result {at}: {got} instead of {want}");
+    }
+}
+
 /// Rows in any order and all kinds of loops against the formula; operands end where their allocations end. Rows of
 /// weights have `line` words: one vector, or all of them as neighbors.
 fn check(

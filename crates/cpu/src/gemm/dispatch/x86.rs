@@ -3,7 +3,7 @@
 use types::{bf16, f16};
 
 use super::{ByRows, Microkernel, MicrokernelTable};
-use crate::gemm::bytes_avx2::sum_bytes;
+use crate::gemm::bytes_avx2::{Dequantized, Sums, sum_bytes};
 use crate::gemm::microkernel::{ANYWHERE, EVENLY, compute};
 use crate::gemm::operands::{Bytes, Dot, Operands};
 use crate::gemm::tile::{Row, Tile};
@@ -73,10 +73,15 @@ const DOT_NARROW_TO_F32: &[Microkernel] = &narrow!(dot Dot => f32, ANYWHERE);
 const BYTES: &[Microkernel] = &wide!(vnni Bytes => f32, ANYWHERE);
 const BYTES_NARROW: &[Microkernel] = &narrow!(vnni Bytes => f32, ANYWHERE);
 macro_rules! bytes_by_rows {
-    ($vectors:literal: $($rows:literal)*) => { [$(sum_bytes::<$rows, $vectors>),*] };
+    ($results:ty, $vectors:literal: $($rows:literal)*) => { [$(sum_bytes::<$results, $rows, $vectors>),*] };
 }
-const AVX2_BYTES: &[Microkernel] = &bytes_by_rows!(2: 1 2 3 4 5 6);
-const AVX2_BYTES_NARROW: &[Microkernel] = &bytes_by_rows!(1: 1 2 3 4 5 6);
+macro_rules! bytes {
+    ($results:ty) => {
+        ByRows::wide(&bytes_by_rows!($results, 1: 1 2 3 4 5 6), &bytes_by_rows!($results, 2: 1 2 3 4 5 6))
+    };
+}
+const AVX2_BYTES: ByRows = bytes!(Sums);
+const AVX2_DEQUANTIZED: [ByRows; 2] = [bytes!(Dequantized<f32>), bytes!(Dequantized<u8>)];
 
 // Widened half precision has two sums for each vector.
 macro_rules! widened {
@@ -112,13 +117,15 @@ pub(super) const AVX512_PARTS: MicrokernelTable = MicrokernelTable {
     bf16_to_f32: ByRows::wide(AVX512_BF16_NARROW_TO_F32, AVX512_BF16_TO_F32),
     f16: ByRows::wide(AVX512_F16_NARROW, AVX512_F16),
     f16_to_f32: ByRows::wide(AVX512_F16_NARROW_TO_F32, AVX512_F16_TO_F32),
-    bytes: AVX2_PARTS.bytes,
+    bytes: AVX2_BYTES,
+    dequantized: Some(AVX2_DEQUANTIZED),
     bf16_dot: ByRows::wide(DOT_NARROW, DOT),
     bf16_dot_to_f32: ByRows::wide(DOT_NARROW_TO_F32, DOT_TO_F32),
     bytes_dot: ByRows::wide(BYTES_NARROW, BYTES),
 };
 
 pub(super) const AVX2_PARTS: MicrokernelTable = MicrokernelTable {
-    bytes: ByRows::wide(AVX2_BYTES_NARROW, AVX2_BYTES),
-    ..MicrokernelTable::narrow(AVX2, AVX2_BF16, AVX2_BF16_TO_F32, AVX2_F16, AVX2_F16_TO_F32, AVX2_BYTES_NARROW)
+    bytes: AVX2_BYTES,
+    dequantized: Some(AVX2_DEQUANTIZED),
+    ..MicrokernelTable::narrow(AVX2, AVX2_BF16, AVX2_BF16_TO_F32, AVX2_F16, AVX2_F16_TO_F32, AVX2_BYTES.one)
 };
