@@ -8,8 +8,7 @@
 //!
 //! ```text
 //!   row      a b c d | e f g h | ..        bytes
-//!   stage    a c | e g | ..                16-bit integers: first and third
-//!            b d | f h | ..                second and fourth
+//!   stage    a c b d | e g f h | ..        16-bit integers: first and third, second and fourth
 //! ```
 //!
 //! The stage also makes terms of several loops neighbors, so that the inner loop is long for short depths.
@@ -32,8 +31,8 @@ const STRETCHES: usize = 8;
 /// Registers of a vector.
 const HALVES: usize = 2;
 
-/// The widened words of a row.
-type StagedRow = [[u32; STAGED]; 2];
+/// The widened words of a row: first and third byte, second and fourth.
+type StagedRow = [[u32; 2]; STAGED];
 
 /// Neighboring terms: their first weights, in words from the tile's, and how many.
 #[derive(Clone, Copy)]
@@ -42,12 +41,17 @@ struct Stretch {
     words: usize,
 }
 
+/// Sums of a tile, which the first stage of terms begins.
+type Unfinished<const R: usize, const N: usize> = MaybeUninit<[[[__m256i; HALVES]; R]; N]>;
+
 /// Terms whose rows are in the stage.
 struct Stage<const R: usize> {
     rows: MaybeUninit<[StagedRow; R]>,
     words: usize,
     stretches: [Stretch; STRETCHES],
     count: usize,
+    /// Whether terms were added to the tile's sums.
+    has_sums: bool,
 }
 
 /// What a tile stores of its sums.
@@ -133,18 +137,21 @@ pub(crate) unsafe fn sum_bytes<O: Results, const R: usize, const N: usize>(tile:
         words: 0,
         stretches: [Stretch { weights: 0, words: 0 }; STRETCHES],
         count: 0,
+        has_sums: false,
     };
     for _ in 0..tile.repeat.iterations {
         // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors
         // from `vector` on.
         unsafe {
-            let mut sums = [[[_mm256_setzero_si256(); HALVES]; R]; N];
+            stage.has_sums = false;
+            let mut sums = Unfinished::<R, N>::uninit();
             let first = weights.add(vector * LANES);
             for k_loop in tile.k_loops {
                 add_terms(&mut stage, tile, k_loop, rows, x, first, &mut sums, &mut prefetch);
             }
             stage.add_to(&mut sums, first, tile.weight_stride);
-            for (v, sums) in sums.iter().enumerate() {
+            // The last addition wrote them.
+            for (v, sums) in sums.assume_init_ref().iter().enumerate() {
                 O::store(tile, rows, vector + v, sums, out.add((vector + v) * tile.vector_stride));
             }
         }
@@ -168,41 +175,51 @@ unsafe fn add_terms<const R: usize, const N: usize>(
     rows: &[Row; R],
     x: *const Word,
     weights: *const Word,
-    sums: &mut [[[__m256i; HALVES]; R]; N],
+    sums: &mut Unfinished<R, N>,
     prefetch: &mut Prefetch,
 ) {
     let [outer, middle, inner] = k_loop.loops;
     for turn in 0..outer.iterations {
         for turn_2 in 0..middle.iterations {
-            for turn_3 in 0..inner.iterations {
-                let mut from = k_loop.x + turn * outer.x + turn_2 * middle.x + turn_3 * inner.x;
-                let mut place =
-                    k_loop.weights + turn * outer.weights + turn_2 * middle.weights + turn_3 * inner.weights;
-                let mut rest = k_loop.depth;
-                for _ in 0..rest.div_ceil(LINE) {
+            let mut from = k_loop.x + turn * outer.x + turn_2 * middle.x;
+            let mut place = k_loop.weights + turn * outer.weights + turn_2 * middle.weights;
+            let mut rest = inner.iterations;
+            while rest != 0 {
+                // Iterations whose weights are neighbors are widened together.
+                let most = if inner.weights == k_loop.depth * tile.weight_stride { rest } else { 1 };
+                let count = most.min(stage.room(place, tile.weight_stride) / k_loop.depth.max(1));
+                for _ in 0..count.max(1) * k_loop.depth.div_ceil(LINE) {
                     prefetch.step::<Avx2>();
                 }
-                while rest != 0 {
-                    // SAFETY: the caller's promise: the rows have the loop's words, and the weights theirs.
-                    unsafe {
-                        if !stage.has_room(place, tile.weight_stride) {
-                            stage.add_to(sums, weights, tile.weight_stride);
+                // SAFETY: the caller's promise: the rows have the loop's words, and the weights theirs.
+                unsafe {
+                    if count == 0 {
+                        let (mut x, mut place, mut rest) = (x.add(from), place, k_loop.depth);
+                        while rest != 0 {
+                            if stage.room(place, tile.weight_stride) == 0 {
+                                stage.add_to(sums, weights, tile.weight_stride);
+                            }
+                            let words = rest.min(stage.room(place, tile.weight_stride));
+                            stage.widen(rows, x, [1, 0], words);
+                            stage.append(place, words, tile.weight_stride);
+                            (x, place, rest) = (x.add(words), place + words * tile.weight_stride, rest - words);
                         }
-                        let words = rest.min(STAGED - stage.words);
-                        stage.widen(rows, x.add(from), words);
-                        stage.append(place, words, tile.weight_stride);
-                        (from, place, rest) = (from + words, place + words * tile.weight_stride, rest - words);
+                    } else {
+                        stage.widen(rows, x.add(from), [count, inner.x], k_loop.depth);
+                        stage.append(place, count * k_loop.depth, tile.weight_stride);
                     }
                 }
+                let done = count.max(1);
+                (from, place, rest) = (from + done * inner.x, place + done * inner.weights, rest - done);
             }
         }
     }
 }
 
 impl<const R: usize> Stage<R> {
-    /// Whether there is room for a word whose weights are at `place`.
-    fn has_room(&self, place: usize, weight_stride: usize) -> bool {
-        self.words < STAGED && (self.continues(place, weight_stride) || self.count < STRETCHES)
+    /// Words that there is room for, whose weights are at `place`.
+    fn room(&self, place: usize, weight_stride: usize) -> usize {
+        if self.continues(place, weight_stride) || self.count < STRETCHES { STAGED - self.words } else { 0 }
     }
 
     /// Whether the weights at `place` are behind the last ones.
@@ -222,59 +239,59 @@ impl<const R: usize> Stage<R> {
         self.words += words;
     }
 
-    /// Widens words of each row to behind those of the stage.
+    /// Widens words of each row to behind those of the stage: of `count` loop iterations, `step` words apart.
     ///
     /// # Safety
     /// The stage has room; the rows can be read.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn widen(&mut self, rows: &[Row; R], x: *const Word, words: usize) {
-        let start: *mut u32 = self.rows.as_mut_ptr().cast();
-        for (r, row) in rows.iter().enumerate() {
-            // SAFETY: the caller's promise; each row of the stage has room for `STAGED` words of each kind.
-            unsafe {
-                let from = x.add(row.x).cast::<u32>();
-                let even = start.add(r * 2 * STAGED + self.words);
-                let odd = even.add(STAGED);
+    unsafe fn widen(&mut self, rows: &[Row; R], mut x: *const Word, [count, step]: [usize; 2], words: usize) {
+        let order = _mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+        // SAFETY: the caller's promise; each row of the stage has room for `STAGED` words.
+        unsafe {
+            let mut to = self.rows.as_mut_ptr().cast::<u64>().add(self.words);
+            for _ in 0..count {
                 let mut at = 0;
-                while at + 8 <= words {
-                    let bytes = _mm256_loadu_si256(from.add(at).cast());
-                    _mm256_storeu_si256(even.add(at).cast(), _mm256_and_si256(bytes, _mm256_set1_epi16(0xff)));
-                    _mm256_storeu_si256(odd.add(at).cast(), _mm256_srli_epi16::<8>(bytes));
-                    at += 8;
-                }
                 while at + 4 <= words {
-                    let bytes = _mm_loadu_si128(from.add(at).cast());
-                    _mm_storeu_si128(even.add(at).cast(), _mm_and_si128(bytes, _mm_set1_epi16(0xff)));
-                    _mm_storeu_si128(odd.add(at).cast(), _mm_srli_epi16::<8>(bytes));
+                    for (r, row) in rows.iter().enumerate() {
+                        let bytes = _mm_shuffle_epi8(_mm_loadu_si128(x.add(row.x + at).cast()), order);
+                        _mm256_storeu_si256(to.add(r * STAGED + at).cast(), _mm256_cvtepu8_epi16(bytes));
+                    }
                     at += 4;
                 }
                 while at < words {
-                    let word = from.add(at).read_unaligned();
-                    even.add(at).write(word & 0x00ff_00ff);
-                    odd.add(at).write((word >> 8) & 0x00ff_00ff);
+                    for (r, row) in rows.iter().enumerate() {
+                        let word = x.add(row.x + at).cast::<u32>().read_unaligned();
+                        let (even, odd) = (word & 0x00ff_00ff, (word >> 8) & 0x00ff_00ff);
+                        to.add(r * STAGED + at).write(u64::from(even) | u64::from(odd) << 32);
+                    }
                     at += 1;
                 }
+                (x, to) = (x.wrapping_add(step), to.wrapping_add(words));
             }
         }
     }
 
-    /// Adds the products of the stage's words to the sums, and empties it.
+    /// Adds the products of the stage's words to the sums, or begins them, and empties the stage.
     ///
     /// # Safety
-    /// The weights of each stretch can be read, for N vectors.
+    /// The weights of each stretch can be read, for N vectors; the sums were written if the stage has added terms.
     #[inline(never)]
     #[target_feature(enable = "avx2,fma,f16c")]
     #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
     unsafe fn add_to<const N: usize>(
         &mut self,
-        sums: &mut [[[__m256i; HALVES]; R]; N],
+        sums: &mut Unfinished<R, N>,
         weights: *const Word,
         weight_stride: usize,
     ) {
         let start: *const u32 = self.rows.as_ptr().cast();
         for v in 0..N {
-            let mut own = sums[v];
+            let mut own = [[_mm256_setzero_si256(); HALVES]; R];
+            if self.has_sums {
+                // SAFETY: the caller's promise.
+                own = unsafe { sums.assume_init_ref()[v] };
+            }
             let mut x = start;
             for stretch in &self.stretches[..self.count] {
                 let mut from = weights.wrapping_add(v * LANES + stretch.weights).cast::<u8>();
@@ -288,7 +305,7 @@ impl<const R: usize> Stage<R> {
                             _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(_mm256_loadu_si256(high))),
                         ];
                         for r in 0..R {
-                            let item = _mm256_set1_epi32(x.add(r * 2 * STAGED).cast::<i32>().read());
+                            let item = _mm256_set1_epi32(x.add(2 * r * STAGED).cast::<i32>().read());
                             own[r][0] = _mm256_add_epi32(own[r][0], _mm256_madd_epi16(item, even[0]));
                             own[r][1] = _mm256_add_epi32(own[r][1], _mm256_madd_epi16(item, even[1]));
                         }
@@ -303,18 +320,19 @@ impl<const R: usize> Stage<R> {
                             _mm256_srai_epi16::<8>(_mm256_loadu_si256(high)),
                         ];
                         for r in 0..R {
-                            let item = _mm256_set1_epi32(x.add(r * 2 * STAGED + STAGED).cast::<i32>().read());
+                            let item = _mm256_set1_epi32(x.add(2 * r * STAGED + 1).cast::<i32>().read());
                             own[r][0] = _mm256_add_epi32(own[r][0], _mm256_madd_epi16(item, odd[0]));
                             own[r][1] = _mm256_add_epi32(own[r][1], _mm256_madd_epi16(item, odd[1]));
                         }
-                        x = x.add(1);
+                        x = x.add(2);
                     }
                     from = from.wrapping_add(4 * weight_stride);
                 }
             }
-            sums[v] = own;
+            // SAFETY: one of the N vectors; no reference is made to those that are not written yet.
+            unsafe { sums.as_mut_ptr().cast::<[[__m256i; HALVES]; R]>().add(v).write(own) };
         }
-        (self.words, self.count) = (0, 0);
+        (self.words, self.count, self.has_sums) = (0, 0, true);
     }
 }
 
