@@ -15,7 +15,7 @@ use crate::core::{Granularity, ModelKey};
 use crate::manifest::{MANIFEST_MAX, Manifest};
 use crate::memory::{Mapped, check_sealed};
 use crate::socket::{self, Received};
-use crate::wire::{Ask, Code, PACKET_MAX, Reply, Tier, WireError};
+use crate::wire::{Ask, Code, LoadMode, PACKET_MAX, Reply, Tier, WireError};
 
 /// Reason why weights do not come from the daemon.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +66,18 @@ pub struct Attached {
     pub load_us: u64,
     /// The weights.
     pub weights: AttachedWeights,
+}
+
+/// The reply to a client that does not wait for a load.
+#[derive(Debug)]
+pub enum Opened {
+    /// The model is resident: a lease.
+    Attached(Attached),
+    /// The daemon loads it; this process uses its own copy.
+    Filling {
+        /// The model's number in the daemon.
+        model: u64,
+    },
 }
 
 /// Weights in sealed memory.
@@ -184,11 +196,38 @@ impl Client {
         internal: u64,
         name: &str,
     ) -> Result<Attached, ClientError> {
-        let ask = Ask::Open { key: *key, internal, name: name.into(), load: file.is_some() };
+        let load = if file.is_some() { LoadMode::Wait } else { LoadMode::Never };
+        let ask = Ask::Open { key: *key, internal, name: name.into(), load };
         let descriptors: Vec<BorrowedFd> = file.iter().map(|file| file.as_fd()).collect();
         let patience = PATIENCE + Duration::from_secs(key.size / BYTES_PER_SECOND_MIN);
         let (reply, descriptors) = self.call(&ask, &descriptors, patience)?;
         attached(reply, descriptors, false)
+    }
+
+    /// Leases a model if it is resident; otherwise the daemon loads it from `file` behind this process.
+    ///
+    /// # Errors
+    /// As [`Client::open`].
+    pub fn open_or_fill(&mut self, key: &ModelKey, file: &File, internal: u64) -> Result<Opened, ClientError> {
+        let ask = Ask::Open { key: *key, internal, name: String::new(), load: LoadMode::Behind };
+        let (reply, descriptors) = self.call(&ask, &[file.as_fd()], PATIENCE)?;
+        opened(reply, descriptors, false)
+    }
+
+    /// As [`Client::open_or_fill`], in memory of a device.
+    ///
+    /// # Errors
+    /// As [`Client::open_device`].
+    pub fn open_or_fill_device(
+        &mut self,
+        key: &ModelKey,
+        file: &File,
+        internal: u64,
+        device: &str,
+    ) -> Result<Opened, ClientError> {
+        let ask = Ask::OpenDevice { key: *key, internal, load: LoadMode::Behind, device: device.into() };
+        let (reply, descriptors) = self.call(&ask, &[file.as_fd()], PATIENCE)?;
+        opened(reply, descriptors, true)
     }
 
     /// Leases a model in memory of a device, by its UUID; `file` is read by the daemon if no tier has the model.
@@ -202,7 +241,7 @@ impl Client {
         internal: u64,
         device: &str,
     ) -> Result<Attached, ClientError> {
-        let ask = Ask::OpenDevice { key: *key, internal, device: device.into() };
+        let ask = Ask::OpenDevice { key: *key, internal, load: LoadMode::Wait, device: device.into() };
         let patience = PATIENCE + Duration::from_secs(key.size / BYTES_PER_SECOND_MIN);
         let (reply, descriptors) = self.call(&ask, &[file.as_fd()], patience)?;
         attached(reply, descriptors, true)
@@ -256,6 +295,13 @@ fn unexpected(reply: Reply) -> ClientError {
     match reply {
         Reply::Refused { code, message } => ClientError::Refused { code, message },
         other => ClientError::Reply(format!("a reply of another kind: {other:?}")),
+    }
+}
+
+fn opened(reply: Reply, descriptors: Vec<OwnedFd>, is_on_device: bool) -> Result<Opened, ClientError> {
+    match reply {
+        Reply::Filling { model } => Ok(Opened::Filling { model }),
+        reply => attached(reply, descriptors, is_on_device).map(Opened::Attached),
     }
 }
 

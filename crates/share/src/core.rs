@@ -5,7 +5,7 @@
 //! lease or more). A *retired* model is hidden from new leases and dropped when its last lease ends. An *extent* is one
 //! sealed block of memory; with granularity `layer` several models refer to one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -306,6 +306,12 @@ pub struct Core {
     names: BTreeMap<(u32, String), ModelId>,
     extents: BTreeMap<ExtentId, ExtentRecord>,
     leases: BTreeMap<LeaseId, LeaseRecord>,
+    /// The leases by connection, so that the end of one costs nothing for the others.
+    held: BTreeSet<(ClientId, LeaseId)>,
+    /// The models that load.
+    loads: BTreeSet<ModelId>,
+    /// Bytes of the tensors of resident models, shared or not.
+    referenced: u64,
     freed: Vec<ExtentId>,
     events: Vec<CoreEvent>,
 }
@@ -326,6 +332,9 @@ impl Core {
             names: BTreeMap::new(),
             extents: BTreeMap::new(),
             leases: BTreeMap::new(),
+            held: BTreeSet::new(),
+            loads: BTreeSet::new(),
+            referenced: 0,
             freed: Vec::new(),
             events: Vec::new(),
         }
@@ -342,15 +351,24 @@ impl Core {
         if self.draining {
             return Decision::Denied(Denial::Draining);
         }
-        let shared = ModelKey { user: EVERYONE, ..key };
-        let is_resident = |id: &&ModelId| self.models[*id].state != ModelState::Empty;
-        let found = self.keys.get(&shared).filter(is_resident).or_else(|| self.keys.get(&key)).copied();
-        let id = match found {
+        let id = match self.find(&key) {
             Some(id) => id,
             None if !load => return Decision::Denied(Denial::NotFound),
             None => self.record(key),
         };
         self.open_model(id, waiter, need, load)
+    }
+
+    /// The record that serves a key: that of [`EVERYONE`] unless it has no bytes, else the user's own.
+    pub fn find(&self, key: &ModelKey) -> Option<ModelId> {
+        let shared = ModelKey { user: EVERYONE, ..*key };
+        let is_resident = |id: &&ModelId| self.models[*id].state != ModelState::Empty;
+        self.keys.get(&shared).filter(is_resident).or_else(|| self.keys.get(key)).copied()
+    }
+
+    /// Whether no bytes serve a key, and no load of them runs.
+    pub fn is_empty(&self, key: &ModelKey) -> bool {
+        self.find(key).is_none_or(|id| self.models[&id].state == ModelState::Empty)
     }
 
     /// A request for the model of a name, the user's own first. `load` is whether the caller can read its file again.
@@ -427,6 +445,7 @@ impl Core {
                     let model = self.model(id);
                     model.state = ModelState::Loading { reserved: need };
                     model.waiters.push(waiter);
+                    self.loads.insert(id);
                     self.event("load", id, None);
                     Decision::Load(id)
                 }
@@ -447,6 +466,8 @@ impl Core {
         let model = self.models.get_mut(&id).expect("a model that loads has a record");
         let ModelState::Loading { reserved } = model.state else { unreachable!("only a load reports `loaded`") };
         self.reserved -= reserved;
+        self.loads.remove(&id);
+        self.referenced += referenced;
         model.state = ModelState::Committed;
         model.generation = generation;
         model.extents = extents.iter().map(|(extent, _)| *extent).collect();
@@ -460,11 +481,20 @@ impl Core {
         grants
     }
 
+    /// Ends a request that waits for a load; the load goes on. Returns whether it waited.
+    pub fn withdraw(&mut self, id: ModelId, client: ClientId, request: u32) -> bool {
+        let Some(model) = self.models.get_mut(&id) else { return false };
+        // The last one: a client may have used the number before.
+        let at = model.waiters.iter().rposition(|waiter| (waiter.client, waiter.request) == (client, request));
+        at.map(|at| model.waiters.remove(at)).is_some()
+    }
+
     /// A load failed. Returns every request that waited for it.
     pub fn failed(&mut self, id: ModelId) -> Vec<Waiter> {
         let model = self.models.get_mut(&id).expect("a model that loads has a record");
         let ModelState::Loading { reserved } = model.state else { unreachable!("only a load reports `failed`") };
         self.reserved -= reserved;
+        self.loads.remove(&id);
         model.state = ModelState::Empty;
         let waiters = std::mem::take(&mut model.waiters);
         self.event("fail", id, None);
@@ -488,6 +518,7 @@ impl Core {
         }
         if let Some(lease) = lease {
             self.leases.insert(lease, LeaseRecord { client: waiter.client, model: id });
+            self.held.insert((waiter.client, lease));
             self.event("lease", id, Some(waiter.client));
         }
         if !waiter.name.is_empty() {
@@ -518,20 +549,21 @@ impl Core {
             return false;
         }
         let model = self.leases.remove(&lease).expect("it was found").model;
+        self.held.remove(&(client, lease));
         self.release(client, model);
         true
     }
 
     /// Ends all leases and requests of a client.
     pub fn gone(&mut self, client: ClientId) {
-        for model in self.models.values_mut() {
-            if !model.waiters.is_empty() {
-                model.waiters.retain(|waiter| waiter.client != client);
-            }
+        for id in &self.loads {
+            let model = self.models.get_mut(id).expect("a model that loads has a record");
+            model.waiters.retain(|waiter| waiter.client != client);
         }
         let leases: Vec<(LeaseId, ModelId)> = self.leases_of(client).collect();
         for (lease, model) in leases {
             self.leases.remove(&lease);
+            self.held.remove(&(client, lease));
             self.release(client, model);
         }
     }
@@ -616,6 +648,7 @@ impl Core {
         assert!(model.leases == 0, "a model in use keeps its bytes");
         model.state = ModelState::Empty;
         model.pinned = false;
+        self.referenced -= model.referenced;
         let extents = std::mem::take(&mut model.extents);
         if model.retired {
             self.models.remove(&id);
@@ -755,8 +788,8 @@ impl Core {
 
     /// The leases of a client with their models.
     pub fn leases_of(&self, client: ClientId) -> impl Iterator<Item = (LeaseId, ModelId)> {
-        let own = move |(id, lease): (&LeaseId, &LeaseRecord)| (lease.client == client).then_some((*id, lease.model));
-        self.leases.iter().filter_map(own)
+        let own = self.held.range((client, LeaseId(0))..=(client, LeaseId(u64::MAX)));
+        own.map(|(_, lease)| (*lease, self.leases[lease].model))
     }
 
     /// Leases that have not ended.
@@ -766,7 +799,12 @@ impl Core {
 
     /// Loads that run.
     pub fn loading(&self) -> usize {
-        self.models.values().filter(|model| matches!(model.state, ModelState::Loading { .. })).count()
+        self.loads.len()
+    }
+
+    /// Bytes of the tensors of resident models, shared or not.
+    pub fn referenced(&self) -> u64 {
+        self.referenced
     }
 
     /// Extents and their bytes.
@@ -825,6 +863,16 @@ impl Core {
             }
             model.extents.iter().for_each(|extent| *references.entry(*extent).or_default() += 1);
         }
+        let loading = |(id, model): (&ModelId, &ModelRecord)| {
+            matches!(model.state, ModelState::Loading { .. }).then_some(*id)
+        };
+        let loads: BTreeSet<ModelId> = self.models.iter().filter_map(loading).collect();
+        ensure(loads == self.loads, "the models that load are listed")?;
+        let resident = self.models.values().filter(|model| model.state == ModelState::Committed);
+        let sum: u64 = resident.map(|model| model.referenced).sum();
+        ensure(sum == self.referenced, "referenced bytes are those of resident models")?;
+        let held: BTreeSet<_> = self.leases.iter().map(|(id, lease)| (lease.client, *id)).collect();
+        ensure(held == self.held, "leases are listed by client")?;
         ensure(reserved == self.reserved, "the reservation is that of the loads")?;
         let counted: BTreeMap<ExtentId, u32> = self.extents.iter().map(|(id, record)| (*id, record.models)).collect();
         ensure(references == counted, "an extent counts its models, and one without models is gone")?;

@@ -70,6 +70,15 @@ impl LoadFailure {
     }
 }
 
+/// How much of the machine a load takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Someone waits: one thread reads, another one writes.
+    Fast,
+    /// Nobody waits: one thread.
+    Behind,
+}
+
 /// The identity of a file's weights, from its end (executables) or from all of it (files of tensors). The user is 0.
 ///
 /// # Errors
@@ -177,9 +186,9 @@ impl ResidentPool {
     ///
     /// # Errors
     /// A file other than the key's, a damaged one, those of the system.
-    pub fn load(&self, file: &File, key: &ModelKey, name: &str) -> Result<Resident, LoadFailure> {
+    pub fn load(&self, file: &File, key: &ModelKey, name: &str, pace: Pace) -> Result<Resident, LoadFailure> {
         match key.source {
-            SourceKind::Image => self.load_image(file, key),
+            SourceKind::Image => self.load_image(file, key, pace),
             SourceKind::Tensors => self.load_tensors(file, key, name),
         }
     }
@@ -188,7 +197,7 @@ impl ResidentPool {
         ExtentId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn load_image(&self, file: &File, key: &ModelKey) -> Result<Resident, LoadFailure> {
+    fn load_image(&self, file: &File, key: &ModelKey, pace: Pace) -> Result<Resident, LoadFailure> {
         let trailer = trailer(file)?;
         if key_of(&trailer, key.granularity) != (ModelKey { user: 0, ..*key }) {
             return Err(LoadFailure::Stale);
@@ -199,7 +208,7 @@ impl ResidentPool {
             Some(extent) => Memory::Sealed(extent),
             None => {
                 let filling = Filling::new("uprd-section", key.size)?;
-                let checksum = copy(file, trailer.constants.start, &filling, key.size)?;
+                let checksum = copy(file, trailer.constants.start, &filling, key.size, pace)?;
                 if checksum != key.checksum {
                     return Err(LoadFailure::Damaged("the constants' checksum is wrong".into()));
                 }
@@ -462,9 +471,9 @@ const AHEAD: u64 = 16 << 20;
 /// Chunks between the thread that reads and the thread that writes.
 const CHUNKS_AHEAD: usize = 8;
 
-/// Copies a part of a file and returns XXH3-64 of the bytes. A second thread writes, since new memory is slower than most
-/// disks: the daemon's first load must not be slower than a private one.
-fn copy(file: &File, from: u64, to: &Filling, size: u64) -> io::Result<u64> {
+/// Copies a part of a file and returns XXH3-64 of the bytes. At [`Pace::Fast`] a second thread writes, since new memory is
+/// slower than most disks.
+fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: Pace) -> io::Result<u64> {
     let read_ahead = |at: u64| {
         let length = std::num::NonZeroU64::new(AHEAD.min(size.saturating_sub(at)));
         if length.is_some() {
@@ -473,8 +482,11 @@ fn copy(file: &File, from: u64, to: &Filling, size: u64) -> io::Result<u64> {
         }
     };
     let mut hash = Xxh3Default::new();
-    if size <= 4 * CHUNK as u64 {
+    if size <= 4 * CHUNK as u64 || pace == Pace::Behind {
         each_chunk(size, |at, bytes| {
+            if at % (AHEAD / 2) == 0 {
+                read_ahead(at);
+            }
             file.read_exact_at(bytes, from + at)?;
             hash.update(bytes);
             to.write(bytes, at)

@@ -64,6 +64,7 @@ pub struct Metrics {
     pub hits_host: Figure,
     pub hits_disk: Figure,
     pub hits_device: Figure,
+    pub fillings: Figure,
     pub refusals: Figure,
     pub loads: Figure,
     pub load_failures: Figure,
@@ -125,6 +126,7 @@ impl Metrics {
                 ("{tier=\"disk\"}", &self.hits_disk),
             ],
         );
+        row("fillings_total", "counter", "clients that went on with weights of their own", &[("", &self.fillings)]);
         row("refusals_total", "counter", "requests refused", &[("", &self.refusals)]);
         row("loads_total", "counter", "loads that succeeded", &[("", &self.loads)]);
         row("load_failures_total", "counter", "loads that failed", &[("", &self.load_failures)]);

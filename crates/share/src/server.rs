@@ -7,7 +7,7 @@ mod bind;
 mod device;
 mod work;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,12 +30,12 @@ use crate::core::{
     ClientId, Core, CoreEvent, Decision, Denial, EVERYONE, EvictionPolicy, ExtentId, Grant, Granularity, LeaseId,
     ModelId, ModelKey, ModelState, Waiter,
 };
-use crate::load::{Resident, ResidentPool};
+use crate::load::{Pace, Resident, ResidentPool};
 use crate::memory::Extent;
 use crate::metrics::Metrics;
 use crate::socket::{self, Received};
 use crate::trace::{Recorder, now};
-use crate::wire::{Ask, Code, DESCRIPTORS_MAX, NAME_MAX, PACKET_MAX, Reply, TEXT_MAX, Tier};
+use crate::wire::{Ask, Code, DESCRIPTORS_MAX, LoadMode, NAME_MAX, PACKET_MAX, Reply, TEXT_MAX, Tier};
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
@@ -93,6 +93,8 @@ impl ServerOptions {
 const UNREAD_MAX: usize = 16;
 /// Requests of one client that may wait for loads.
 const WAITING_MAX: usize = 64;
+/// Loads behind clients that may wait for their turn: each holds a descriptor and a part of the budget.
+const FILLS_MAX: usize = 64;
 /// Descriptors of the process itself: standard streams, sockets, epoll, signals, lock.
 const OWN_DESCRIPTORS: u64 = 14;
 /// Events of the history.
@@ -113,6 +115,8 @@ struct Connection {
     unsent: VecDeque<(Vec<u8>, Vec<Arc<Extent>>)>,
     /// Requests that wait for a worker.
     waiting: usize,
+    /// The events that are waited for.
+    watched: epoll::EventFlags,
 }
 
 /// The daemon.
@@ -129,6 +133,8 @@ pub struct Server {
     devices: Vec<DeviceTier>,
     pool: Arc<ResidentPool>,
     jobs: Option<Sender<Job>>,
+    /// Loads that no client waits for: one at a time, at low priority.
+    fills: Option<Sender<Job>>,
     finished: Receiver<Finished>,
     threads: Vec<std::thread::JoinHandle<()>>,
     clients: BTreeMap<ClientId, Connection>,
@@ -138,6 +144,8 @@ pub struct Server {
     sources: BTreeMap<ModelId, (Arc<File>, String)>,
     /// Files of loads that run, by model: the source of a name once the load succeeds.
     loading: BTreeMap<ModelId, Arc<File>>,
+    /// Loads behind clients that have not ended.
+    filling: BTreeSet<ModelId>,
     verifying: BTreeMap<ModelId, Vec<(ClientId, u32)>>,
     drains: Vec<(ClientId, u32)>,
     history: VecDeque<(u64, u64, CoreEvent)>,
@@ -164,16 +172,20 @@ impl Server {
         let (pool, metrics, recorder) =
             (Arc::<ResidentPool>::default(), Arc::<Metrics>::default(), Arc::<Recorder>::default());
         let (jobs, queue) = channel::<Job>();
+        let (fills, queue_behind) = channel::<Job>();
         let (done, finished) = channel();
-        let queue = Arc::new(Mutex::new(queue));
-        let threads: io::Result<Vec<_>> = (0..options.workers.max(1))
-            .map(|ix| {
-                let (queue, done, wake, pool) = (queue.clone(), done.clone(), wake.clone(), pool.clone());
-                let recorder = options.record.then(|| recorder.clone());
-                let run = move || worker(ix as u64 + 1, &queue, &done, &wake, &pool, recorder.as_deref());
-                std::thread::Builder::new().name(format!("load-{ix}")).spawn(run)
-            })
-            .collect();
+        let (queue, queue_behind) = (Arc::new(Mutex::new(queue)), Arc::new(Mutex::new(queue_behind)));
+        let start = |ix: usize, name: String, queue: &Arc<Mutex<Receiver<Job>>>, pace: Pace| {
+            let (queue, done, wake, pool) = (queue.clone(), done.clone(), wake.clone(), pool.clone());
+            let recorder = options.record.then(|| recorder.clone());
+            let run = move || worker(ix as u64 + 1, pace, &queue, &done, &wake, &pool, recorder.as_deref());
+            std::thread::Builder::new().name(name).spawn(run)
+        };
+        let n_workers = options.workers.max(1);
+        let mut threads = (0..n_workers)
+            .map(|ix| start(ix, format!("load-{ix}"), &queue, Pace::Fast))
+            .collect::<io::Result<Vec<_>>>()?;
+        threads.push(start(n_workers, "fill".into(), &queue_behind, Pace::Behind)?);
         metrics.limit_bytes.set(options.limit);
         metrics.set_devices(options.devices.iter().map(|own| own.memory.uuid()));
         Ok(Server {
@@ -186,14 +198,16 @@ impl Server {
                 .map(|(ix, own)| DeviceTier::new(ix, own))
                 .collect(),
             spare: File::open("/dev/null").ok(),
-            threads: threads?,
+            threads,
             jobs: Some(jobs),
+            fills: Some(fills),
             clients: BTreeMap::new(),
             next_client: FIRST_CLIENT,
             residents: BTreeMap::new(),
             extents: BTreeMap::new(),
             sources: BTreeMap::new(),
             loading: BTreeMap::new(),
+            filling: BTreeSet::new(),
             verifying: BTreeMap::new(),
             drains: Vec::new(),
             history: VecDeque::new(),
@@ -253,7 +267,7 @@ impl Server {
         self.metrics.ready.store(false, Ordering::Relaxed);
         let waiters = std::mem::take(&mut self.drains);
         waiters.into_iter().for_each(|(client, id)| self.reply(client, id, &Reply::Done, Vec::new()));
-        self.jobs = None;
+        (self.jobs, self.fills) = (None, None);
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
         Ok(())
     }
@@ -293,7 +307,7 @@ impl Server {
                 Ok((file, key)) => {
                     let key = ModelKey { user: EVERYONE, ..key };
                     let waiter = Waiter { client: SELF, request: 0, lease: false, pin: true, name: name.clone() };
-                    self.open(key, waiter, 0, Some(file), &name);
+                    self.open(key, waiter, 0, Some(file), &name, LoadMode::Wait);
                 }
                 Err(error) => (self.binding.warn)(&format!("cannot preload `{}`: {error}", path.display())),
             }
@@ -359,7 +373,7 @@ impl Server {
             return refuse(Code::Exhausted, "the daemon cannot watch another connection".into());
         }
         let process = peer.pid.as_raw_nonzero().get();
-        self.clients.insert(id, Connection { socket, user, process, unsent: VecDeque::new(), waiting: 0 });
+        self.clients.insert(id, Connection { socket, user, process, unsent: VecDeque::new(), waiting: 0, watched: flags });
     }
 
     /// Descriptors that new connections may take: a part stays free for files that clients send and for memory.
@@ -536,18 +550,22 @@ impl Server {
         let waiter = |lease, pin, name| Waiter { client, request, lease, pin, name };
         let is_hit = match ask {
             Ask::Open { key, internal, name, load } => {
-                if load && file.is_none() {
+                let file = file.filter(|_| load != LoadMode::Never);
+                if load != LoadMode::Never && file.is_none() {
                     return self.refuse(client, request, Code::Protocol, "a load needs the descriptor of a file");
                 }
+                if load == LoadMode::Behind && !name.is_empty() {
+                    return self.refuse(client, request, Code::Protocol, "a load behind the client has no name");
+                }
                 let waiter = waiter(true, false, name.clone());
-                self.open(ModelKey { user, ..key }, waiter, internal, file.filter(|_| load), &name)
+                self.open(ModelKey { user, ..key }, waiter, internal, file, &name, load)
             }
-            Ask::OpenDevice { key, internal, device } => {
+            Ask::OpenDevice { key, internal, load, device } => {
                 let Some(file) = file else {
                     return self.refuse(client, request, Code::Protocol, "a load needs the descriptor of a file");
                 };
                 let waiter = waiter(true, false, String::new());
-                self.open_device(ModelKey { user, ..key }, waiter, internal, file, &device)
+                self.open_device(ModelKey { user, ..key }, waiter, internal, file, &device, load)
             }
             Ask::Preload { key, name, pin } => {
                 let Some(file) = file else {
@@ -555,7 +573,7 @@ impl Server {
                 };
                 // An operator vouches for the file, so that everyone may lease it.
                 let key = ModelKey { user: EVERYONE, ..key };
-                self.open(key, waiter(false, pin, name.clone()), 0, Some(file), &name)
+                self.open(key, waiter(false, pin, name.clone()), 0, Some(file), &name, LoadMode::Wait)
             }
             Ask::OpenName { name } => {
                 let waiter = waiter(true, false, String::new());
@@ -564,7 +582,7 @@ impl Server {
                     Decision::Load(id) => self.sources.get(&id).map(|(file, _)| file.clone()),
                     _ => None,
                 };
-                self.decided(client, request, decision, source, &name)
+                self.decided(client, request, decision, source, &name, LoadMode::Wait)
             }
             _ => unreachable!("the caller passes requests for models"),
         };
@@ -575,19 +593,37 @@ impl Server {
         self.span("open", "grpc", start, Vec::new);
     }
 
-    /// Requests a model; returns whether it was resident.
-    fn open(&mut self, key: ModelKey, waiter: Waiter, internal: u64, file: Option<File>, name: &str) -> bool {
+    /// Requests a model; returns whether it was resident. A load behind the client is answered before it runs.
+    fn open(
+        &mut self,
+        key: ModelKey,
+        waiter: Waiter,
+        internal: u64,
+        file: Option<File>,
+        name: &str,
+        load: LoadMode,
+    ) -> bool {
         let estimate = (key.size as f64 * self.options.estimation_rate).ceil() as u64;
         let need = estimate + if self.options.with_internal { internal } else { 0 };
         let (client, request, start) = (waiter.client, waiter.request, now());
+        if load == LoadMode::Behind && FILLS_MAX <= self.filling.len() && self.core.is_empty(&key) {
+            let text = format!("{FILLS_MAX} loads behind clients wait, the limit");
+            self.refuse(client, request, Code::Exhausted, &text);
+            return false;
+        }
         let decision = self.core.open(key, waiter, need, file.is_some());
-        if self.core.has_evicted() {
+        if self.options.record && self.core.has_evicted() {
             let policy = self.core.policy().name();
             self.span("perform_eviction", "evict", start, || {
                 vec![("policy", policy.into()), ("model_name", name.into()), ("estimated_model_size", need.to_string())]
             });
         }
-        self.decided(client, request, decision, file.map(Arc::new), name)
+        if let (Decision::Wait(model) | Decision::Load(model), LoadMode::Behind) = (&decision, load) {
+            self.core.withdraw(*model, client, request);
+            self.metrics.fillings.add();
+            self.reply(client, request, &Reply::Filling { model: model.0 }, Vec::new());
+        }
+        self.decided(client, request, decision, file.map(Arc::new), name, load)
     }
 
     fn decided(
@@ -597,7 +633,9 @@ impl Server {
         decision: Decision,
         file: Option<Arc<File>>,
         name: &str,
+        load: LoadMode,
     ) -> bool {
+        let is_behind = load == LoadMode::Behind;
         match decision {
             Decision::Hit(grant) => {
                 if let Some(file) = file
@@ -608,14 +646,19 @@ impl Server {
                 self.grant(&grant, Tier::Host);
                 return true;
             }
+            Decision::Wait(_) if is_behind => {}
             Decision::Wait(_) => self.wait(client),
             Decision::Load(model) => {
                 let file = file.expect("a load is decided only if there is a file");
                 let key = self.core.get(model).expect("it was decided to load it").key;
-                self.wait(client);
+                match is_behind {
+                    true => drop(self.filling.insert(model)),
+                    false => self.wait(client),
+                }
                 self.loading.insert(model, file.clone());
                 let job = Job::Load { model, key, file, name: name.to_string() };
-                let sent = self.jobs.as_ref().map(|jobs| jobs.send(job).is_ok());
+                let queue = if is_behind { &self.fills } else { &self.jobs };
+                let sent = queue.as_ref().map(|jobs| jobs.send(job).is_ok());
                 debug_assert!(sent == Some(true), "workers live as long as the server");
             }
             Decision::Denied(denial) => self.deny(client, request, &denial),
@@ -660,7 +703,15 @@ impl Server {
     }
 
     /// Requests a model in memory of a device; returns whether it was resident there.
-    fn open_device(&mut self, key: ModelKey, waiter: Waiter, internal: u64, file: File, device: &str) -> bool {
+    fn open_device(
+        &mut self,
+        key: ModelKey,
+        waiter: Waiter,
+        internal: u64,
+        file: File,
+        device: &str,
+        load: LoadMode,
+    ) -> bool {
         let (client, request) = (waiter.client, waiter.request);
         let Some(ix) = self.devices.iter().position(|own| own.memory.uuid() == device) else {
             let known: Vec<&str> = self.devices.iter().map(|own| own.memory.uuid()).collect();
@@ -671,20 +722,33 @@ impl Server {
         };
         let estimate = (key.size as f64 * self.options.estimation_rate).ceil() as u64;
         let need = estimate + if self.options.with_internal { internal } else { 0 };
-        match self.devices[ix].core.open(key, waiter, need, true) {
+        let model = match self.devices[ix].core.open(key, waiter, need, load != LoadMode::Never) {
             Decision::Hit(grant) => {
                 self.grant_device(ix, &grant, Tier::Device);
                 return true;
             }
-            Decision::Wait(_) => self.wait(client),
+            Decision::Wait(model) => {
+                self.wait(client);
+                model
+            }
             Decision::Load(model) => {
                 self.wait(client);
                 let number = self.devices[ix].begin(model, now());
                 let own =
                     Waiter { client: client_of(ix), request: number, lease: true, pin: false, name: String::new() };
-                self.open(key, own, 0, Some(file), "");
+                self.open(key, own, 0, Some(file), "", LoadMode::Wait);
+                model
             }
-            Decision::Denied(denial) => self.deny(client, request, &denial),
+            Decision::Denied(denial) => {
+                self.deny(client, request, &denial);
+                return false;
+            }
+        };
+        // A host tier that refused has answered this request already.
+        if load == LoadMode::Behind && self.devices[ix].core.withdraw(model, client, request) {
+            self.waited(client);
+            self.metrics.fillings.add();
+            self.reply(client, request, &Reply::Filling { model: model.0 }, Vec::new());
         }
         false
     }
@@ -788,6 +852,7 @@ impl Server {
 
     fn loaded(&mut self, model: ModelId, outcome: Result<Resident, crate::load::LoadFailure>, nanoseconds: u64) {
         let file = self.loading.remove(&model);
+        self.filling.remove(&model);
         let load_us = nanoseconds / 1000;
         match outcome {
             Ok(resident) => {
@@ -812,7 +877,12 @@ impl Server {
             }
             Err(failure) => {
                 self.metrics.load_failures.add();
-                for waiter in self.core.failed(model) {
+                let waiters = self.core.failed(model);
+                if waiters.is_empty() {
+                    // A load behind a client, or one whose client is gone.
+                    (self.binding.warn)(&format!("cannot load model {}: {failure}", model.0));
+                }
+                for waiter in waiters {
                     self.waited(waiter.client);
                     if waiter.client == SELF {
                         (self.binding.warn)(&format!("cannot preload `{}`: {failure}", waiter.name));
@@ -963,7 +1033,10 @@ impl Server {
         if !client.unsent.is_empty() {
             flags |= epoll::EventFlags::OUT;
         }
-        let _ = epoll::modify(&self.poll, &client.socket, epoll::EventData::new_u64(id.0), flags);
+        if flags != client.watched {
+            client.watched = flags;
+            let _ = epoll::modify(&self.poll, &client.socket, epoll::EventData::new_u64(id.0), flags);
+        }
         true
     }
 
@@ -985,7 +1058,9 @@ impl Server {
             self.devices[ix].sweep();
             debug_assert_eq!(self.devices[ix].core.check(), Ok(()));
         }
-        for event in self.core.take_events() {
+        let events = self.core.take_events();
+        let is_changed = events.iter().any(|event| matches!(event.kind, "evict" | "commit"));
+        for event in events {
             match event.kind {
                 "evict" => {
                     self.metrics.evictions.add();
@@ -1015,6 +1090,11 @@ impl Server {
         self.metrics.limit_bytes.set(limit);
         self.metrics.resident_bytes.set(used);
         self.metrics.reserved_bytes.set(reserved);
+        if is_changed {
+            let manifests: u64 =
+                self.residents.values().filter_map(|(own, _)| own.manifest.as_ref()).map(|own| own.bytes).sum();
+            self.metrics.shared_bytes.set((self.core.referenced() + manifests).saturating_sub(used));
+        }
         self.metrics.models.set(self.residents.len() as u64);
         self.metrics.extents.set(self.extents.len() as u64);
         let on_devices: usize = self.devices.iter().map(|device| device.core.lease_count()).sum();
@@ -1051,10 +1131,7 @@ impl Server {
 
     fn status(&self) -> Value {
         let (limit, used, reserved) = self.core.budget();
-        let tensors: u64 =
-            self.core.models().map(|(_, model)| if model.extents.is_empty() { 0 } else { model.referenced }).sum();
-        let manifests: u64 =
-            self.residents.values().filter_map(|(own, _)| own.manifest.as_ref()).map(|own| own.bytes).sum();
+        let (tensors, saved) = (self.core.referenced(), self.metrics.shared_bytes.value());
         let mut states = BTreeMap::<&str, usize>::new();
         self.core.models().for_each(|(_, model)| *states.entry(model.state_name()).or_default() += 1);
         let metrics = &self.metrics;
@@ -1078,7 +1155,7 @@ impl Server {
             "tiers": {
                 "host": {
                     "limit_bytes": limit, "resident_bytes": used, "reserved_bytes": reserved,
-                    "tensor_bytes": tensors, "saved_bytes": (tensors + manifests).saturating_sub(used),
+                    "tensor_bytes": tensors, "saved_bytes": saved,
                     "policy": self.core.policy().name(),
                 },
                 "devices": self.devices.iter().map(DeviceTier::status).collect::<Vec<_>>(),
@@ -1088,7 +1165,7 @@ impl Server {
             "clients": self.clients.len(),
             "extents": self.extents.len(),
             "descriptors": open_descriptors(),
-            "opens": { "device": metrics.hits_device.value(), "host": metrics.hits_host.value(), "disk": metrics.hits_disk.value() },
+            "opens": { "device": metrics.hits_device.value(), "host": metrics.hits_host.value(), "disk": metrics.hits_disk.value(), "filling": metrics.fillings.value() },
             "loads": metrics.loads.value(), "load_failures": metrics.load_failures.value(),
             "evictions": metrics.evictions.value(), "refusals": metrics.refusals.value(),
             "strangers": metrics.strangers.value(), "protocol_errors": metrics.protocol_errors.value(),

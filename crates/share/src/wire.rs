@@ -4,7 +4,7 @@
 use crate::core::{Granularity, ModelKey, SourceKind};
 
 /// Version of the protocol. A peer of another version is refused with both numbers.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The most bytes of a packet.
 pub const PACKET_MAX: usize = 64 * 1024;
 /// The most descriptors of a packet; Linux allows 253.
@@ -37,6 +37,31 @@ pub enum WireError {
     Field(&'static str),
 }
 
+/// What a request does if the model is not resident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadMode {
+    /// It is refused.
+    Never,
+    /// The daemon loads the file; the reply waits for that.
+    Wait,
+    /// The daemon loads the file and replies [`Reply::Filling`] at once: the client uses its own copy of this run.
+    Behind,
+}
+
+impl LoadMode {
+    fn code(self) -> u8 {
+        match self {
+            LoadMode::Never => 0,
+            LoadMode::Wait => 1,
+            LoadMode::Behind => 2,
+        }
+    }
+
+    fn of_code(code: u8) -> Option<LoadMode> {
+        [LoadMode::Never, LoadMode::Wait, LoadMode::Behind].into_iter().find(|own| own.code() == code)
+    }
+}
+
 /// A client's request. Descriptors travel in the same packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
@@ -48,8 +73,8 @@ pub enum Ask {
         internal: u64,
         /// The name to publish the model under; may be empty.
         name: String,
-        /// Whether the file may be loaded.
-        load: bool,
+        /// What happens if the model is not resident.
+        load: LoadMode,
     },
     /// A lease of a model in memory of a device. One descriptor comes along: the file to load from.
     OpenDevice {
@@ -57,6 +82,8 @@ pub enum Ask {
         key: ModelKey,
         /// Bytes of the device's memory that the client needs besides the weights.
         internal: u64,
+        /// What happens if the model is not resident there.
+        load: LoadMode,
         /// The UUID of the device.
         device: String,
     },
@@ -213,6 +240,11 @@ pub enum Reply {
         /// Microseconds of the load; 0 for [`Tier::Host`].
         load_us: u64,
     },
+    /// The model is not resident; the daemon loads it. There is no lease.
+    Filling {
+        /// The model's number.
+        model: u64,
+    },
     /// Done; nothing to add.
     Done,
     /// JSON. `next` is the number to continue from; 0 at the end.
@@ -304,6 +336,10 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn load(&mut self) -> Result<LoadMode, WireError> {
+        LoadMode::of_code(self.byte()?).ok_or(WireError::Field("load"))
+    }
+
     fn number(&mut self) -> Result<u64, WireError> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes were taken")))
     }
@@ -384,8 +420,10 @@ impl Ask {
         };
         let mut to = Writer::new(kind, id);
         match self {
-            Ask::Open { key, internal, name, load } => to.key(key).number(*internal).byte((*load).into()).text(name),
-            Ask::OpenDevice { key, internal, device } => to.key(key).number(*internal).text(device),
+            Ask::Open { key, internal, name, load } => to.key(key).number(*internal).byte(load.code()).text(name),
+            Ask::OpenDevice { key, internal, load, device } => {
+                to.key(key).number(*internal).byte(load.code()).text(device)
+            }
             Ask::Preload { key, name, pin } => to.key(key).byte((*pin).into()).text(name),
             Ask::OpenName { name } => to.text(name),
             Ask::Close { lease } => to.number(*lease),
@@ -407,7 +445,7 @@ impl Ask {
         let mut from = Reader(body);
         let ask = match kind {
             1 => {
-                let (key, internal, load) = (from.key()?, from.number()?, from.flag("load")?);
+                let (key, internal, load) = (from.key()?, from.number()?, from.load()?);
                 if (1 << 50) < internal {
                     return Err(WireError::Field("internal"));
                 }
@@ -439,11 +477,11 @@ impl Ask {
                 Ask::Configure { limit, policy: from.name("policy")? }
             }
             15 => {
-                let (key, internal) = (from.key()?, from.number()?);
+                let (key, internal, load) = (from.key()?, from.number()?, from.load()?);
                 if (1 << 50) < internal {
                     return Err(WireError::Field("internal"));
                 }
-                Ask::OpenDevice { key, internal, device: from.name("device")? }
+                Ask::OpenDevice { key, internal, load, device: from.name("device")? }
             }
             other => return Err(WireError::Kind(other)),
         };
@@ -460,6 +498,7 @@ impl Reply {
             Reply::Done => 129,
             Reply::Text { .. } => 130,
             Reply::Refused { .. } => 131,
+            Reply::Filling { .. } => 132,
         };
         let mut to = Writer::new(kind, id);
         match self {
@@ -475,6 +514,7 @@ impl Reply {
                     Tier::Device => 2,
                 })
                 .number(*load_us),
+            Reply::Filling { model } => to.number(*model),
             Reply::Done => &mut to,
             Reply::Text { text, next } => to.number(*next).text(text),
             Reply::Refused { code, message } => {
@@ -516,6 +556,7 @@ impl Reply {
                 let code = CODES.get(usize::from(from.byte()?)).ok_or(WireError::Field("code"))?.0;
                 Reply::Refused { code, message: from.text(TEXT_MAX, "message")? }
             }
+            132 => Reply::Filling { model: from.number()? },
             other => return Err(WireError::Kind(other)),
         };
         from.end()?;
@@ -538,9 +579,10 @@ mod tests {
             size: 1 << 40,
         };
         vec![
-            Ask::Open { key, internal: 5, name: "résumé".into(), load: true },
+            Ask::Open { key, internal: 5, name: "résumé".into(), load: LoadMode::Never },
+            Ask::Open { key, internal: 5, name: String::new(), load: LoadMode::Behind },
             Ask::OpenName { name: "x".into() },
-            Ask::OpenDevice { key, internal: 6, device: "GPU-1".into() },
+            Ask::OpenDevice { key, internal: 6, load: LoadMode::Wait, device: "GPU-1".into() },
             Ask::Close { lease: u64::MAX },
             Ask::Preload { key, name: String::new(), pin: true },
             Ask::Pin { model: "1".into() },
@@ -567,6 +609,7 @@ mod tests {
             load_us: 5,
         };
         let mut all = vec![opened(Tier::Host), opened(Tier::Disk), opened(Tier::Device), Reply::Done];
+        all.push(Reply::Filling { model: 6 });
         all.push(Reply::Text { text: "{}".repeat(20_000), next: 9 });
         all.extend(CODES.map(|(code, name)| Reply::refused(code, name)));
         all
@@ -636,6 +679,6 @@ mod tests {
         let mut packet = Ask::Status.encode(1);
         packet[4] = 9;
         let text = Ask::decode(&packet).map_err(|error| error.to_string());
-        assert_eq!(text, Err("the protocol version must be 1, got 9; use programs of one build".into()));
+        assert_eq!(text, Err("the protocol version must be 2, got 9; use programs of one build".into()));
     }
 }

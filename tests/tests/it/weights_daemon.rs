@@ -125,6 +125,29 @@ fn absent_disabled_and_refusing_daemons_are_reported_or_demanded() {
 }
 
 #[test]
+fn first_run_is_private_while_the_daemon_fills_and_later_ones_attach() {
+    let folder = folder("weights-daemon-fills");
+    let exe = compile(&folder, &["lenet"]);
+    let daemon = Daemon::start(&folder, 1 << 30);
+    let first = run(&exe, &daemon.socket, &[], &[]);
+    let weights = &json(&first)["weights"];
+    assert_eq!(
+        (&weights["from"], &weights["reason"], &weights["filling"]),
+        (&"private".into(), &"the daemon is filling, later runs attach".into(), &1.into()),
+        "{weights}"
+    );
+    let note = "note: weights are private: the daemon is filling, later runs attach";
+    assert!(text(&first.stderr).contains(note), "{}", text(&first.stderr));
+    while daemon.status()["models"]["COMMITTED"] != 1 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let second = json(&run(&exe, &daemon.socket, &[], &[]));
+    assert_eq!((&second["weights"]["from"], &second["weights"]["tier"]), (&"uprd".into(), &"host".into()));
+    assert_eq!(second["outputs"], json(&first)["outputs"]);
+    assert_eq!(daemon.status()["loads"], 1);
+}
+
+#[test]
 fn executables_of_two_batches_share_their_layers() {
     let (one, eight) = (folder("weights-daemon-1"), folder("weights-daemon-8"));
     let daemon = Daemon::start(&one, 1 << 30);
@@ -160,6 +183,7 @@ fn traces_of_a_client_have_the_names_of_upr() {
             .map(|event| event["name"].as_str().unwrap_or("").to_string())
             .collect::<Vec<_>>()
     };
+    json(&run(&exe, &daemon.socket, &[], &["--weights-from", "uprd"]));
     let shared = names(&[]);
     for name in [
         "load_symbol",

@@ -182,9 +182,9 @@ const FLAGS: [Flag; 34] = [
     flag("values", "N|all", &["run"], "with --json, the most elements of a result to print (default 1000)"),
     flag(
         "weights-from",
-        "uprd|private",
+        "SOURCE",
         &["run"],
-        "demand weights of the daemon, or use none (default: uprd if it runs)",
+        "uprd: wait for the daemon's weights or fail; private: use none (default: the daemon's if it has them)",
     ),
     flag("warmup", "W", &["bench", "profile"], "runs before the counted ones (default 10)"),
     flag("iters", "N", &["bench", "profile"], "counted runs (default 100)"),

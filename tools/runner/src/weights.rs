@@ -8,7 +8,7 @@ use plan::Plan;
 use runtime::{CudaDevice, DevicePart, ImageFile, LibraryPaths, Session, WeightSource};
 use serde_json::{Value, json};
 use share::Client;
-use share::client::{Attached, AttachedWeights, ClientError};
+use share::client::{Attached, AttachedWeights, ClientError, Opened};
 use share::load::identify;
 use share::manifest::Manifest;
 use share::settings::ClientSettings;
@@ -30,9 +30,18 @@ pub(crate) struct Attachment {
     path: PathBuf,
     /// The lease ends with the connection.
     client: Option<Client>,
-    early: Option<Result<Found, Reason>>,
+    early: Option<Result<Lease, Reason>>,
     /// The GPU of the run, for plans that need one.
     gpu: Option<CudaDevice>,
+}
+
+/// The reply of a daemon that serves.
+enum Lease {
+    Found(Found),
+    /// The daemon loads the weights behind this process, which uses its own.
+    Filling {
+        model: u64,
+    },
 }
 
 /// A lease.
@@ -64,13 +73,14 @@ impl Attachment {
         let path = path.map_err(|error| format!("cannot find this executable's own file: {error}"))?;
         let start = now();
         let open = || ImageFile::open_plans(&path).map_err(|error| error.to_string());
+        let is_patient = run.weights_from == WeightsFrom::Daemon;
         let is_early = settings.eager_async && settings.enabled && run.weights_from != WeightsFrom::Private;
         let (image, early) = match is_early {
             false => (open()?, None),
             true => std::thread::scope(|scope| {
                 let early = scope.spawn(|| {
                     let file = File::open(&path).map_err(|error| Reason::Failed(error.to_string()))?;
-                    attach(&settings, &path, &file, 0, None)
+                    attach(&settings, &path, &file, 0, None, is_patient)
                 });
                 let image = open()?;
                 Ok::<_, String>((image, early.join().ok()))
@@ -113,16 +123,17 @@ impl Attachment {
             (_, None) => {
                 let arenas = self.image.plans.iter().map(|plan| plan.arena.size().0);
                 let arena = arenas.max().unwrap_or_default();
-                attach(&self.settings, &self.path, self.image.file(), arena, self.gpu.as_ref())
+                let is_patient = self.from == WeightsFrom::Daemon;
+                attach(&self.settings, &self.path, self.image.file(), arena, self.gpu.as_ref(), is_patient)
             }
         };
-        let reason = match outcome {
-            Ok(found) => return self.shared(found),
-            Err(reason) => reason,
-        };
-        let (text, is_noted) = match reason {
-            Reason::Expected(text) => (text, self.settings.is_client),
-            Reason::Failed(text) => (text, true),
+        let (text, is_noted, filling) = match outcome {
+            Ok(Lease::Found(found)) => return self.shared(found),
+            Ok(Lease::Filling { model }) => {
+                ("the daemon is filling, later runs attach".to_string(), true, Some(model))
+            }
+            Err(Reason::Expected(text)) => (text, self.settings.is_client, None),
+            Err(Reason::Failed(text)) => (text, true, None),
         };
         if self.from == WeightsFrom::Daemon {
             return Err(format!("--weights-from uprd: {text}"));
@@ -135,7 +146,7 @@ impl Attachment {
         self.image.check_constants(&self.path).map_err(|error| error.to_string())?;
         self.recorder.add(name, if name == "read_params" { "io" } else { "create" }, 0, start, Vec::new());
         let load_us = (now() - start) / 1000;
-        self.origin = json!({ "from": "private", "reason": text, "load_us": load_us });
+        self.origin = json!({ "from": "private", "reason": text, "load_us": load_us, "filling": filling });
         Ok(WeightSource::from(&self.image))
     }
 
@@ -241,14 +252,16 @@ impl Attachment {
     }
 }
 
-/// Requests the weights of an executable: in memory of its GPU if the daemon has a tier for it, else in host memory.
+/// Requests the weights of an executable: in memory of its GPU if the daemon has a tier for it, else in host memory. With
+/// `is_patient` it waits while the daemon loads them; else the daemon loads them behind this process.
 fn attach(
     settings: &ClientSettings,
     path: &Path,
     file: &File,
     internal: u64,
     gpu: Option<&CudaDevice>,
-) -> Result<Found, Reason> {
+    is_patient: bool,
+) -> Result<Lease, Reason> {
     let start = now();
     let Some(socket) = settings.socket() else {
         let places: Vec<String> = settings.sockets.iter().map(|path| format!("`{}`", path.display())).collect();
@@ -261,16 +274,29 @@ fn attach(
         let mut not_on_device = None;
         if let Some(gpu) = gpu {
             let uuid = gpu.uuid().map_err(|error| ClientError::Reply(error.to_string()))?;
-            match client.open_device(&key, file, internal, &uuid) {
-                Ok(attached) => return Ok(Found { client, attached, start, not_on_device }),
+            let opened = match is_patient {
+                true => client.open_device(&key, file, internal, &uuid).map(Opened::Attached),
+                false => client.open_or_fill_device(&key, file, internal, &uuid),
+            };
+            match opened {
+                Ok(Opened::Attached(attached)) => {
+                    return Ok(Lease::Found(Found { client, attached, start, not_on_device }));
+                }
+                Ok(Opened::Filling { model }) => return Ok(Lease::Filling { model }),
                 Err(ClientError::Refused { code: Code::Unsupported | Code::Exhausted, message }) => {
                     not_on_device = Some(message);
                 }
                 Err(error) => return Err(error),
             }
         }
-        let attached = client.open(&key, Some(file), internal, "")?;
-        Ok(Found { client, attached, start, not_on_device })
+        let opened = match is_patient {
+            true => client.open(&key, Some(file), internal, "").map(Opened::Attached)?,
+            false => client.open_or_fill(&key, file, internal)?,
+        };
+        Ok(match opened {
+            Opened::Attached(attached) => Lease::Found(Found { client, attached, start, not_on_device }),
+            Opened::Filling { model } => Lease::Filling { model },
+        })
     };
     open().map_err(|error| Reason::Failed(ClientError::to_string(&error)))
 }

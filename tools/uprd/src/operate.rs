@@ -181,10 +181,11 @@ fn status_text(status: &Value) -> String {
     let _ = writeln!(text, "leases     {} of {} clients", status["leases"], status["clients"]);
     let _ = writeln!(
         text,
-        "opens      {} on devices, {} resident, {} loaded; {} loads, {} failed, {} evictions, {} refusals",
+        "opens      {} on devices, {} resident, {} loaded, {} private while filling; {} loads, {} failed, {} evictions, {} refusals",
         status["opens"]["device"],
         status["opens"]["host"],
         status["opens"]["disk"],
+        status["opens"]["filling"],
         status["loads"],
         status["load_failures"],
         status["evictions"],

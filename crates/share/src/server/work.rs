@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::device::{self, Block, OnDevice};
 use crate::core::{ModelId, ModelKey};
 use crate::device::ExportingDevice;
-use crate::load::{LoadFailure, Resident, ResidentPool};
+use crate::load::{LoadFailure, Pace, Resident, ResidentPool};
 use crate::trace::{Recorder, now};
 
 /// Work.
@@ -28,15 +28,23 @@ pub(super) enum Finished {
     Uploaded { ix: usize, request: u32, outcome: Result<OnDevice, LoadFailure> },
 }
 
+/// The nice value of loads behind clients: those that compute with their own copies come first.
+const NICE_BEHIND: i32 = 10;
+
 /// Works until the queue closes.
 pub(super) fn worker(
     thread: u64,
+    pace: Pace,
     queue: &Mutex<Receiver<Job>>,
     done: &Sender<Finished>,
     wake: &OwnedFd,
     pool: &ResidentPool,
     recorder: Option<&Recorder>,
 ) {
+    if pace == Pace::Behind {
+        // Linux has a priority for each thread. If the system refuses, the loads are only less polite.
+        let _ = rustix::process::setpriority_process(None, NICE_BEHIND);
+    }
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
@@ -44,7 +52,7 @@ pub(super) fn worker(
         let finished = match job {
             Job::Load { model, key, file, name } => {
                 // A file of a client can have any content: a fault of a reader must not end the daemon.
-                let loaded = catch_unwind(AssertUnwindSafe(|| pool.load(&file, &key, &name)));
+                let loaded = catch_unwind(AssertUnwindSafe(|| pool.load(&file, &key, &name, pace)));
                 let outcome = loaded.unwrap_or(Err(LoadFailure::Panic));
                 if let Some(recorder) = recorder {
                     recorder.add("to_layers_from_disk", "load", thread, start, Vec::new());

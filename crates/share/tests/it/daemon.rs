@@ -7,12 +7,12 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use prestow_share::Client;
-use prestow_share::client::{AttachedWeights, ClientError};
+use prestow_share::client::{AttachedWeights, ClientError, Opened};
 use prestow_share::core::{EvictionPolicy, Granularity};
 use prestow_share::load::identify;
 use prestow_share::server::{Binding, ServeError, ServerOptions};
 use prestow_share::socket;
-use prestow_share::wire::{Ask, Code, Tier};
+use prestow_share::wire::{Ask, Code, LoadMode, Tier};
 use rustix::net::SocketFlags;
 use types::Random;
 
@@ -64,6 +64,67 @@ fn twenty_clients_at_once_cause_one_load() {
     assert_eq!(daemon.figure("/loads"), 1);
     assert_eq!(daemon.figure("/opens/host") + daemon.figure("/opens/disk"), 20);
     daemon.wait_for("/leases", 0);
+}
+
+/// Opens without a wait for a load.
+fn open_or_fill(daemon: &Daemon, path: &std::path::Path) -> Result<Opened, ClientError> {
+    let file = File::open(path).expect("it exists");
+    let key = identify(&file, path, Granularity::Model).expect("an executable");
+    daemon.client().open_or_fill(&key, &file, 0)
+}
+
+#[test]
+fn first_client_is_not_kept_waiting_and_later_ones_hit() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let all = tensors(&[(1, 24 << 20)]);
+    write_image(&folder.file("m"), &all);
+    // Twenty processes come while one load runs; none of them has a lease, and the load does not end with its client.
+    for _ in 0..20 {
+        match open_or_fill(&daemon, &folder.file("m")).expect("the daemon serves") {
+            Opened::Filling { model } => assert_eq!(model, 1),
+            Opened::Attached(attached) => assert_eq!(attached.tier, Tier::Host),
+        }
+    }
+    daemon.wait_for("/models/COMMITTED", 1);
+    let Opened::Attached(attached) = open_or_fill(&daemon, &folder.file("m")).expect("the daemon serves") else {
+        panic!("the model is resident");
+    };
+    assert_eq!(attached.tier, Tier::Host);
+    assert_eq!(bytes_of(attached, &ranges(&all)), all);
+    assert_eq!((daemon.figure("/loads"), daemon.figure("/opens/disk")), (1, 0));
+    assert!(0 < daemon.figure("/opens/filling"));
+}
+
+#[test]
+fn client_that_waits_gets_the_load_that_runs_behind_another() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let path = model(&folder, "m", 1, 24 << 20);
+    assert!(matches!(open_or_fill(&daemon, &path), Ok(Opened::Filling { .. })));
+    open(&mut daemon.client(), &path, Granularity::Model).expect("it loads");
+    assert_eq!(daemon.figure("/loads"), 1);
+}
+
+#[test]
+fn load_behind_a_client_that_fails_is_counted_and_tried_again() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(3 << 20)));
+    let path = model(&folder, "m", 1, 1 << 20);
+    let bytes = std::fs::read(&path).expect("it exists");
+    let mut damaged = bytes.clone();
+    damaged[9000] ^= 1;
+    std::fs::write(&path, damaged).expect("the folder is writable");
+    assert!(matches!(open_or_fill(&daemon, &path), Ok(Opened::Filling { .. })));
+    daemon.wait_for("/load_failures", 1);
+    assert_eq!(daemon.figure("/tiers/host/reserved_bytes"), 0);
+    std::fs::write(&path, bytes).expect("the folder is writable");
+    assert!(matches!(open_or_fill(&daemon, &path), Ok(Opened::Filling { .. })));
+    daemon.wait_for("/models/COMMITTED", 1);
+    // No promise of a load that cannot take place.
+    let large = model(&folder, "large", 2, 4 << 20);
+    assert_eq!(code(open_or_fill(&daemon, &large)), Code::Exhausted);
+    let file = File::open(&path).expect("it exists");
+    let key = identify(&file, &path, Granularity::Model).expect("an executable");
+    let named = Ask::Open { key, internal: 0, name: "m".into(), load: LoadMode::Behind };
+    assert_eq!(code(daemon.client().done(&named, &[file.as_fd()], PATIENCE)), Code::Protocol);
 }
 
 #[test]

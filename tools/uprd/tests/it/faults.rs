@@ -14,7 +14,7 @@ use rustix::net::SocketFlags;
 use share::client::{Attached, AttachedWeights, ClientError};
 use share::core::Granularity;
 use share::memory::Mapped;
-use share::wire::{Ask, Code, PACKET_MAX, Reply};
+use share::wire::{Ask, Code, LoadMode, PACKET_MAX, Reply};
 use share::{Client, socket};
 use types::Random;
 
@@ -101,6 +101,7 @@ fn kills_stops_and_garbage_at_every_step_leak_nothing_and_change_nobody() {
         let model = 1 + random.below(3) as usize;
         let path = folder.file(MODELS[model].0);
         let granularity = [Granularity::Model, Granularity::Layer][random.below(2) as usize];
+        let mode = [LoadMode::Wait, LoadMode::Behind][random.below(2) as usize];
         let ask = |load| {
             let (file, key) = key(&path, granularity);
             (file, Ask::Open { key, internal: 0, name: String::new(), load }.encode(7))
@@ -118,11 +119,11 @@ fn kills_stops_and_garbage_at_every_step_leak_nothing_and_change_nobody() {
             // The death of a client after each step: connected, sent, received, mapped.
             1 => drop(raw(&daemon)),
             2 => {
-                let (socket, (file, packet)) = (raw(&daemon), ask(true));
+                let (socket, (file, packet)) = (raw(&daemon), ask(mode));
                 socket::send(&socket, &packet, &[file.as_fd()]).expect("the daemon reads");
             }
             3 => {
-                let (socket, (file, packet)) = (raw(&daemon), ask(true));
+                let (socket, (file, packet)) = (raw(&daemon), ask(mode));
                 socket::send(&socket, &packet, &[file.as_fd()]).expect("the daemon reads");
                 let mut buffer = vec![0; PACKET_MAX];
                 drop(socket::receive(&socket, &mut buffer).expect("the daemon replies"));
@@ -140,7 +141,7 @@ fn kills_stops_and_garbage_at_every_step_leak_nothing_and_change_nobody() {
             }
             6 => socket::send(raw(&daemon), &Ask::Status.encode(1)[..9], &[]).expect("the daemon reads"),
             7 => {
-                let (socket, (_, packet)) = (raw(&daemon), ask(true));
+                let (socket, (_, packet)) = (raw(&daemon), ask(mode));
                 let null = File::open("/dev/null").expect("it exists");
                 let descriptors = vec![null.as_fd(); random.below(40) as usize];
                 socket::send(&socket, &packet, &descriptors).expect("the daemon reads");
@@ -148,7 +149,7 @@ fn kills_stops_and_garbage_at_every_step_leak_nothing_and_change_nobody() {
                 if let Ok(socket::Received::Packet { length, .. }) = socket::receive(&socket, &mut buffer) {
                     // Resident models need no file.
                     let reply = Reply::decode(&buffer[..length]).expect("it is a reply").1;
-                    let is_hit = matches!(reply, Reply::Opened { .. });
+                    let is_hit = matches!(reply, Reply::Opened { .. } | Reply::Filling { .. });
                     assert!(is_hit || matches!(reply, Reply::Refused { .. }), "{reply:?}");
                 }
             }
@@ -158,7 +159,7 @@ fn kills_stops_and_garbage_at_every_step_leak_nothing_and_change_nobody() {
                 std::fs::copy(&path, &copy).expect("the folder is writable");
                 let (file, key) = key(&copy, granularity);
                 let socket = raw(&daemon);
-                let packet = Ask::Open { key, internal: 0, name: String::new(), load: true }.encode(1);
+                let packet = Ask::Open { key, internal: 0, name: String::new(), load: mode }.encode(1);
                 socket::send(&socket, &packet, &[file.as_fd()]).expect("the daemon reads");
                 let length = random.below(1_000_000);
                 OpenOptions::new().write(true).open(&copy).and_then(|file| file.set_len(length)).expect("it is ours");
@@ -172,7 +173,7 @@ fn kills_stops_and_garbage_at_every_step_leak_nothing_and_change_nobody() {
                 let mut held = None;
                 match (step, &mut client) {
                     (2, _) => {
-                        let (socket, (file, packet)) = (raw(&daemon), ask(true));
+                        let (socket, (file, packet)) = (raw(&daemon), ask(mode));
                         socket::send(&socket, &packet, &[file.as_fd()]).expect("the daemon reads");
                     }
                     (3 | 4, Some(client)) => {
