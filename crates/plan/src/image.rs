@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! | runner (an ELF file) | pad | plans | pad | constants | trailer |
-//!                              ^ 4096       ^ 4096      ^ last 88 bytes of the file
+//!                              ^ 4096       ^ 4096      ^ last 120 bytes of the file
 //! ```
 //!
 //! Sections start at page boundaries, so that constants of a mapped file are page-aligned and need no copy. The trailer
-//! has the range and XXH3-64 checksum of both sections, the checksum of the runner and the padding, then its own: every
-//! byte of the file is under one of them. All numbers are little-endian. See `docs/reference/plan-format.md`.
+//! has the range and XXH3-64 checksum of both sections, the checksum of the runner and the padding, the BLAKE3 digest of
+//! the constants, then its own checksum: every byte of the file is under one of them. All numbers are little-endian. See `docs/reference/plan-format.md`.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub const FORMAT_VERSION: u32 = 11;
 pub const PAGE: u64 = 4096;
 
 const MAGIC: &[u8; 8] = b"PRESTOW\0";
-const TRAILER: usize = 88;
+const TRAILER: usize = 120;
 
 /// Reason why bytes are not an image that can be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,6 +133,7 @@ pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u
         constants_end + TRAILER as u64,
     ];
     numbers.iter().for_each(|number| trailer.extend_from_slice(&number.to_le_bytes()));
+    trailer.extend_from_slice(blake3::hash(constants).as_bytes());
     trailer.extend_from_slice(&xxh3_64(&trailer).to_le_bytes());
 
     for part in [runner, before_plan, &plan, before_constants, constants, &trailer] {
@@ -152,6 +153,9 @@ pub struct Trailer {
     pub constants: Range<u64>,
     /// XXH3-64 of the constants.
     pub constants_checksum: u64,
+    /// BLAKE3 of the constants: their identity. Who runs the file compares the checksum; who gives the bytes to other
+    /// programs compares this.
+    pub constants_digest: [u8; 32],
     /// XXH3-64 of all bytes before the trailer that are in neither section: the runner and the padding.
     pub rest_checksum: u64,
 }
@@ -195,6 +199,7 @@ impl Trailer {
             plans_checksum: number(32),
             constants,
             constants_checksum: number(56),
+            constants_digest: trailer[80..112].try_into().expect("a range of 32 bytes"),
             rest_checksum: number(64),
         })
     }

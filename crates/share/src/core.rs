@@ -57,7 +57,7 @@ impl Granularity {
 /// The kind of file that a model is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceKind {
-    /// The constants of an executable: packed, with their checksum in the file's trailer.
+    /// The constants of an executable: packed, with their digest in the file's trailer.
     Image,
     /// A file of named tensors: safetensors, npz, params. Rows are kept as they are.
     Tensors,
@@ -82,14 +82,15 @@ pub const EVERYONE: u32 = u32::MAX;
 /// The identity of a model: its bytes, and who vouches for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ModelKey {
-    /// The user whose file it was, or [`EVERYONE`]. A user cannot replace another's weights by a forged checksum.
+    /// The user whose file it was, or [`EVERYONE`]. Users do not provide each other's weights.
     pub user: u32,
     /// The granularity.
     pub granularity: Granularity,
     /// The kind of file.
     pub source: SourceKind,
-    /// XXH3-64 of the packed section; of the whole file for [`SourceKind::Tensors`].
-    pub checksum: u64,
+    /// BLAKE3 of the packed section; of the whole file for [`SourceKind::Tensors`]. Other bytes with this digest cannot be
+    /// made.
+    pub digest: [u8; 32],
     /// Bytes of the section; of the file for [`SourceKind::Tensors`].
     pub size: u64,
 }
@@ -863,9 +864,8 @@ impl Core {
             }
             model.extents.iter().for_each(|extent| *references.entry(*extent).or_default() += 1);
         }
-        let loading = |(id, model): (&ModelId, &ModelRecord)| {
-            matches!(model.state, ModelState::Loading { .. }).then_some(*id)
-        };
+        let loading =
+            |(id, model): (&ModelId, &ModelRecord)| matches!(model.state, ModelState::Loading { .. }).then_some(*id);
         let loads: BTreeSet<ModelId> = self.models.iter().filter_map(loading).collect();
         ensure(loads == self.loads, "the models that load are listed")?;
         let resident = self.models.values().filter(|model| model.state == ModelState::Committed);

@@ -14,7 +14,7 @@
 //! use prestow_share::core::{Granularity, ModelKey, SourceKind};
 //! use prestow_share::wire::{Ask, LoadMode};
 //!
-//! let key = ModelKey { user: 0, granularity: Granularity::Model, source: SourceKind::Image, checksum: 1, size: 4096 };
+//! let key = ModelKey { user: 0, granularity: Granularity::Model, source: SourceKind::Image, digest: [1; 32], size: 4096 };
 //! let ask = Ask::Open { key, internal: 0, name: String::new(), load: LoadMode::Wait };
 //! assert_eq!(Ask::decode(&ask.encode(7)), Ok((7, ask)));
 //! ```

@@ -11,7 +11,6 @@ use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use plan::image::{ImageError, Trailer};
-use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::core::{ExtentId, Granularity, ModelKey, SourceKind};
 use crate::device::DeviceFailure;
@@ -88,8 +87,8 @@ pub fn identify(file: &File, path: &Path, granularity: Granularity) -> Result<Mo
         Ok(trailer) => Ok(key_of(&trailer, granularity)),
         Err(LoadFailure::Image(ImageError::NoTrailer)) if is_tensor_file(path) => {
             let bytes = read_all(file, file.metadata()?.len())?;
-            let (checksum, size) = (xxh3_64(&bytes), bytes.len() as u64);
-            Ok(ModelKey { user: 0, granularity: Granularity::Layer, source: SourceKind::Tensors, checksum, size })
+            let (digest, size) = (blake3::hash(&bytes).into(), bytes.len() as u64);
+            Ok(ModelKey { user: 0, granularity: Granularity::Layer, source: SourceKind::Tensors, digest, size })
         }
         Err(error) => Err(error),
     }
@@ -98,7 +97,7 @@ pub fn identify(file: &File, path: &Path, granularity: Granularity) -> Result<Mo
 /// The identity of an executable's constants.
 pub fn key_of(trailer: &Trailer, granularity: Granularity) -> ModelKey {
     let size = trailer.constants.end - trailer.constants.start;
-    ModelKey { user: 0, granularity, source: SourceKind::Image, checksum: trailer.constants_checksum, size }
+    ModelKey { user: 0, granularity, source: SourceKind::Image, digest: trailer.constants_digest, size }
 }
 
 fn is_tensor_file(path: &Path) -> bool {
@@ -145,8 +144,8 @@ pub struct Resident {
     pub referenced: u64,
     /// Bytes of tensors that were resident already.
     pub shared: u64,
-    /// XXH3-64 of the section, if it is one extent.
-    pub checksum: Option<u64>,
+    /// BLAKE3 of the section, if it is one extent.
+    pub digest: Option<[u8; 32]>,
 }
 
 /// Tensors and sections that are resident.
@@ -159,14 +158,17 @@ pub struct ResidentPool {
 #[derive(Debug, Default)]
 struct Index {
     tensors: BTreeMap<TensorKey, (Weak<Extent>, u64)>,
-    sections: BTreeMap<(u32, u64, u64), Weak<Extent>>,
+    sections: BTreeMap<SectionKey, Weak<Extent>>,
     by_extent: BTreeMap<ExtentId, Vec<TensorKey>>,
 }
+
+/// User, digest and size of a section.
+type SectionKey = (u32, [u8; 32], u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TensorKey {
     user: u32,
-    digest: u128,
+    digest: [u8; 32],
     size: u64,
 }
 
@@ -202,15 +204,15 @@ impl ResidentPool {
         if key_of(&trailer, key.granularity) != (ModelKey { user: 0, ..*key }) {
             return Err(LoadFailure::Stale);
         }
-        let section = (key.user, key.checksum, key.size);
+        let section = (key.user, key.digest, key.size);
         let memory = match self.resident_section(section) {
             // Resident for granularity `model`: its tensors are found where they are.
             Some(extent) => Memory::Sealed(extent),
             None => {
                 let filling = Filling::new("uprd-section", key.size)?;
-                let checksum = copy(file, trailer.constants.start, &filling, key.size, pace)?;
-                if checksum != key.checksum {
-                    return Err(LoadFailure::Damaged("the constants' checksum is wrong".into()));
+                let digest = copy(file, trailer.constants.start, &filling, key.size, pace)?;
+                if digest != key.digest {
+                    return Err(LoadFailure::Damaged("the constants' digest is wrong".into()));
                 }
                 Memory::Filling(filling)
             }
@@ -250,12 +252,12 @@ impl ResidentPool {
         Ok(resident)
     }
 
-    fn add_section(&self, section: (u32, u64, u64), extent: &Arc<Extent>) {
+    fn add_section(&self, section: SectionKey, extent: &Arc<Extent>) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         index.sections.insert(section, Arc::downgrade(extent));
     }
 
-    fn resident_section(&self, section: (u32, u64, u64)) -> Option<Arc<Extent>> {
+    fn resident_section(&self, section: SectionKey) -> Option<Arc<Extent>> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner).sections.get(&section)?.upgrade()
     }
 
@@ -268,7 +270,7 @@ impl ResidentPool {
             return Err(LoadFailure::Stale);
         }
         let bytes = read_all(file, key.size)?;
-        if xxh3_64(&bytes) != key.checksum {
+        if *blake3::hash(&bytes).as_bytes() != key.digest {
             return Err(LoadFailure::Stale);
         }
         let tensors = weights::read(name, &bytes).map_err(|error| LoadFailure::Tensors(error.to_string()))?;
@@ -289,7 +291,7 @@ impl ResidentPool {
     /// Finds tensors of a section in other extents. `tensors`: offset in the manifest, size, offset in the
     /// section, label. Without any, the section becomes the extent; otherwise one with the others alone is made.
     fn share(&self, memory: Memory, tensors: Vec<(u64, u64, u64, String)>, user: u32) -> Result<Resident, LoadFailure> {
-        let digests: io::Result<Vec<u128>> =
+        let digests: io::Result<Vec<[u8; 32]>> =
             tensors.iter().map(|(_, size, at, _)| digest(|bytes, at| memory.read(bytes, at), *at, *size)).collect();
         let digests = digests?;
         let key = |ix: usize| TensorKey { user, digest: digests[ix], size: tensors[ix].1 };
@@ -306,8 +308,7 @@ impl ResidentPool {
                 let Some(extent) = weak.upgrade() else { continue };
                 let known = extents.iter().position(|other| other.id == extent.id);
                 let may_add = is_large && extents.len() + 3 < DESCRIPTORS_MAX;
-                // Digests are not proof against a forger: the bytes decide.
-                if (known.is_some() || may_add) && is_equal(&memory, tensors[ix].2, &extent, *offset, tensors[ix].1)? {
+                if known.is_some() || may_add {
                     let position = known.unwrap_or_else(|| {
                         extents.push(extent);
                         extents.len() - 1
@@ -382,7 +383,7 @@ impl ResidentPool {
             tensors: Arc::new(manifest),
             size: length,
             shared,
-            checksum: None,
+            digest: None,
         })
     }
 }
@@ -418,7 +419,7 @@ fn whole(extent: Arc<Extent>, key: &ModelKey) -> Resident {
         size: key.size,
         referenced: key.size,
         shared: 0,
-        checksum: Some(key.checksum),
+        digest: Some(key.digest),
     }
 }
 
@@ -428,14 +429,14 @@ impl Resident {
     /// # Errors
     /// Those of the system.
     pub fn verify(&self) -> io::Result<bool> {
-        if let (Some(checksum), [extent]) = (self.checksum, &self.extents[..]) {
-            let mut hash = Xxh3Default::new();
+        if let (Some(digest), [extent]) = (self.digest, &self.extents[..]) {
+            let mut hash = blake3::Hasher::new();
             each_chunk(self.size, |at, bytes| {
                 extent.file.read_exact_at(bytes, at)?;
                 hash.update(bytes);
                 Ok(())
             })?;
-            return Ok(hash.digest() == checksum);
+            return Ok(*hash.finalize().as_bytes() == digest);
         }
         for tensor in &self.tensors.tensors {
             let segment = self
@@ -471,9 +472,9 @@ const AHEAD: u64 = 16 << 20;
 /// Chunks between the thread that reads and the thread that writes.
 const CHUNKS_AHEAD: usize = 8;
 
-/// Copies a part of a file and returns XXH3-64 of the bytes. At [`Pace::Fast`] a second thread writes, since new memory is
+/// Copies a part of a file and returns BLAKE3 of the bytes. At [`Pace::Fast`] a second thread writes, since new memory is
 /// slower than most disks.
-fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: Pace) -> io::Result<u64> {
+fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: Pace) -> io::Result<[u8; 32]> {
     let read_ahead = |at: u64| {
         let length = std::num::NonZeroU64::new(AHEAD.min(size.saturating_sub(at)));
         if length.is_some() {
@@ -481,7 +482,7 @@ fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: Pace) -> io::Resu
             let _ = rustix::fs::fadvise(file, from + at, length, rustix::fs::Advice::WillNeed);
         }
     };
-    let mut hash = Xxh3Default::new();
+    let mut hash = blake3::Hasher::new();
     if size <= 4 * CHUNK as u64 || pace == Pace::Behind {
         each_chunk(size, |at, bytes| {
             if at % (AHEAD / 2) == 0 {
@@ -491,7 +492,7 @@ fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: Pace) -> io::Resu
             hash.update(bytes);
             to.write(bytes, at)
         })?;
-        return Ok(hash.digest());
+        return Ok(hash.finalize().into());
     }
     read_ahead(0);
     std::thread::scope(|scope| {
@@ -518,30 +519,16 @@ fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: Pace) -> io::Resu
         });
         drop(full);
         let written = writer.join().map_err(|_| io::Error::other("the writer panicked"))?;
-        written.and(read).map(|()| hash.digest())
+        written.and(read).map(|()| hash.finalize().into())
     })
 }
 
-fn digest(read: impl Fn(&mut [u8], u64) -> io::Result<()>, from: u64, size: u64) -> io::Result<u128> {
-    let mut hash = Xxh3Default::new();
+fn digest(read: impl Fn(&mut [u8], u64) -> io::Result<()>, from: u64, size: u64) -> io::Result<[u8; 32]> {
+    let mut hash = blake3::Hasher::new();
     each_chunk(size, |at, bytes| {
         read(bytes, from + at)?;
         hash.update(bytes);
         Ok(())
     })?;
-    Ok(hash.digest128())
-}
-
-fn is_equal(memory: &Memory, from: u64, extent: &Extent, offset: u64, size: u64) -> io::Result<bool> {
-    let (mut other, mut is_equal) = (vec![0; CHUNK.min(size as usize)], true);
-    each_chunk(size, |at, bytes| {
-        if is_equal {
-            memory.read(bytes, from + at)?;
-            let other = &mut other[..bytes.len()];
-            extent.file.read_exact_at(other, offset + at)?;
-            is_equal = bytes == other;
-        }
-        Ok(())
-    })?;
-    Ok(is_equal)
+    Ok(hash.finalize().into())
 }

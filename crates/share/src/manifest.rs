@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use crate::memory::{HUGE_PAGE, PAGE, Segment};
 
 const MAGIC: [u8; 4] = *b"uprm";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: usize = 32;
 const SEGMENT: usize = 32;
-const TENSOR: usize = 48;
+const TENSOR: usize = 64;
 
 /// The most bytes of a manifest.
 pub const MANIFEST_MAX: u64 = 64 << 20;
@@ -23,8 +23,8 @@ pub struct TensorPlace {
     pub size: u64,
     /// Its offset in the mapped range.
     pub at: u64,
-    /// XXH3-128 of its bytes.
-    pub digest: u128,
+    /// BLAKE3 of its bytes.
+    pub digest: [u8; 32],
     /// Type and name, as `f32[64,3] conv1.weight`; empty for executables.
     pub label: String,
 }
@@ -93,7 +93,7 @@ impl Manifest {
             for number in [tensor.offset, tensor.size, tensor.at] {
                 to.extend_from_slice(&number.to_le_bytes());
             }
-            to.extend_from_slice(&tensor.digest.to_le_bytes());
+            to.extend_from_slice(&tensor.digest);
             to.extend_from_slice(&label_at.to_le_bytes());
             to.extend_from_slice(&(tensor.label.len() as u32).to_le_bytes());
             label_at += tensor.label.len() as u32;
@@ -123,13 +123,13 @@ impl Manifest {
         };
         let tensor = |ix: usize| {
             let at = tensors_at + TENSOR * ix;
-            let label = labels_at.checked_add(small(at + 40)? as usize)?;
-            let label = bytes.get(label..label.checked_add(small(at + 44)? as usize)?)?;
+            let label = labels_at.checked_add(small(at + 56)? as usize)?;
+            let label = bytes.get(label..label.checked_add(small(at + 60)? as usize)?)?;
             let tensor = TensorPlace {
                 offset: number(at)?,
                 size: number(at + 8)?,
                 at: number(at + 16)?,
-                digest: u128::from_le_bytes(bytes.get(at + 24..at + 40)?.try_into().ok()?),
+                digest: bytes.get(at + 24..at + 56)?.try_into().ok()?,
                 label: std::str::from_utf8(label).ok()?.to_string(),
             };
             (tensor.at.checked_add(tensor.size)? <= length).then_some(tensor)
@@ -161,7 +161,7 @@ mod tests {
             offset: 256 * ix as u64,
             size: places[ix].2,
             at: at[ix],
-            digest: 77 << 70 | ix as u128,
+            digest: [77 + ix as u8; 32],
             label: ["", "f32[2] a", "é", "x"][ix].to_string(),
         };
         Manifest { length, segments, tensors: (0..4).map(tensor).collect() }

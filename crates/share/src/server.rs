@@ -373,7 +373,8 @@ impl Server {
             return refuse(Code::Exhausted, "the daemon cannot watch another connection".into());
         }
         let process = peer.pid.as_raw_nonzero().get();
-        self.clients.insert(id, Connection { socket, user, process, unsent: VecDeque::new(), waiting: 0, watched: flags });
+        self.clients
+            .insert(id, Connection { socket, user, process, unsent: VecDeque::new(), waiting: 0, watched: flags });
     }
 
     /// Descriptors that new connections may take: a part stays free for files that clients send and for memory.
@@ -1203,12 +1204,16 @@ impl Server {
         json!({
             "model": id.0, "tier": tier, "names": names, "state": model.state_name(), "generation": model.generation,
             "user": if model.key.user == EVERYONE { json!("everyone") } else { json!(model.key.user) },
-            "digest": format!("xxh3:{:016x}", model.key.checksum), "bytes": model.key.size,
+            "digest": hex(&model.key.digest), "bytes": model.key.size,
             "granularity": model.key.granularity.name(), "referenced_bytes": model.referenced,
             "found_resident_bytes": shared, "tensors": tensors, "leases": model.leases, "pinned": model.pinned,
             "waiting": model.waiters.len(), "uses": model.uses_ever,
         })
     }
+}
+
+fn hex(digest: &[u8; 32]) -> String {
+    digest.iter().fold("blake3:".to_string(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// As many rows as fit into a packet, and the number to continue from; 0 if these are all.

@@ -293,6 +293,11 @@ impl Writer {
         self
     }
 
+    fn bytes(&mut self, value: &[u8]) -> &mut Writer {
+        self.0.extend_from_slice(value);
+        self
+    }
+
     fn number(&mut self, value: u64) -> &mut Writer {
         self.0.extend_from_slice(&value.to_le_bytes());
         self
@@ -305,7 +310,7 @@ impl Writer {
     }
 
     fn key(&mut self, key: &ModelKey) -> &mut Writer {
-        self.byte(key.granularity.code()).byte(key.source.code()).number(key.checksum).number(key.size)
+        self.byte(key.granularity.code()).byte(key.source.code()).bytes(&key.digest).number(key.size)
     }
 
     fn finish(mut self) -> Vec<u8> {
@@ -362,12 +367,13 @@ impl<'a> Reader<'a> {
     fn key(&mut self) -> Result<ModelKey, WireError> {
         let granularity = Granularity::of_code(self.byte()?).ok_or(WireError::Field("granularity"))?;
         let source = SourceKind::of_code(self.byte()?).ok_or(WireError::Field("source"))?;
-        let (checksum, size) = (self.number()?, self.number()?);
+        let digest = self.take(32)?.try_into().expect("32 bytes were taken");
+        let size = self.number()?;
         // Sums of sizes must not overflow anywhere in the daemon.
         if (1 << 50) < size {
             return Err(WireError::Field("size"));
         }
-        Ok(ModelKey { user: 0, granularity, source, checksum, size })
+        Ok(ModelKey { user: 0, granularity, source, digest, size })
     }
 
     fn end(self) -> Result<(), WireError> {
@@ -575,7 +581,7 @@ mod tests {
             user: 0,
             granularity: Granularity::Layer,
             source: SourceKind::Image,
-            checksum: 77,
+            digest: [77; 32],
             size: 1 << 40,
         };
         vec![

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use onnx_suite::model::{Dim, Model, info, node};
+use plan::image::Trailer;
 use runtime::{Host, ImageFile, heap};
 use types::{DType, Random, Shape, Tensor};
 
@@ -24,7 +25,16 @@ fn truncated_executable_refuses_with_a_message() {
     let cut = folder.join("cut");
     let mut random = Random::new(5);
     let some = (0..60).map(|_| random.below(whole.len() as u64) as usize);
-    let ends = [0, 1, 64, 4096, whole.len() - 1, whole.len() - 88, whole.len() - 89, whole.len() - 4096];
+    let ends = [
+        0,
+        1,
+        64,
+        4096,
+        whole.len() - 1,
+        whole.len() - Trailer::SIZE,
+        whole.len() - Trailer::SIZE - 1,
+        whole.len() - 4096,
+    ];
     for length in ends.into_iter().chain(some) {
         // A new file: the system refuses to write to one that may still run.
         let _ = std::fs::remove_file(&cut);
@@ -53,7 +63,7 @@ fn damaged_program_of_an_executable_is_refused() {
     let mut random = Random::new(6);
     for _ in 0..20 {
         let mut damaged = whole.clone();
-        let at = random.below(whole.len() as u64 - 88) as usize;
+        let at = random.below((whole.len() - Trailer::SIZE) as u64) as usize;
         damaged[at] ^= 1 << random.below(8);
         std::fs::write(&path, &damaged).expect("writable");
         let error = ImageFile::open(&path).err().unwrap_or_else(|| panic!("byte {at} has no checksum"));

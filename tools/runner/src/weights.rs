@@ -127,11 +127,13 @@ impl Attachment {
                 attach(&self.settings, &self.path, self.image.file(), arena, self.gpu.as_ref(), is_patient)
             }
         };
+        let outcome = outcome.and_then(|lease| match &lease {
+            Lease::Found(found) => self.check(&found.attached.weights).map(|()| lease),
+            Lease::Filling { .. } => Ok(lease),
+        });
         let (text, is_noted, filling) = match outcome {
             Ok(Lease::Found(found)) => return self.shared(found),
-            Ok(Lease::Filling { model }) => {
-                ("the daemon is filling, later runs attach".to_string(), true, Some(model))
-            }
+            Ok(Lease::Filling { model }) => ("the daemon is filling, later runs attach".to_string(), true, Some(model)),
             Err(Reason::Expected(text)) => (text, self.settings.is_client, None),
             Err(Reason::Failed(text)) => (text, true, None),
         };
@@ -186,12 +188,16 @@ impl Attachment {
             say::note(&format!("weights are copied from host memory: {text}"));
         }
         let arguments = || {
-            vec![
+            let mut all = vec![
                 ("model_id", model.to_string()),
                 ("byte_count", bytes.0.to_string()),
                 ("nlayers", count.to_string()),
-                ("needed_eviction", "false".into()),
-            ]
+            ];
+            // The reply to a load does not tell.
+            if load_us == 0 {
+                all.push(("needed_eviction", "false".into()));
+            }
+            all
         };
         // Inner spans end first.
         if self.settings.memory_profile {
@@ -212,6 +218,21 @@ impl Attachment {
             "memory": if is_on_device { "device" } else { "host" }, "not_on_device": not_on_device,
         });
         Ok(source)
+    }
+
+    /// Checks that a manifest has a place for every constant. It is of the first executable with these bytes.
+    fn check(&self, weights: &AttachedWeights) -> Result<(), Reason> {
+        let manifest = match weights {
+            AttachedWeights::Tensors { manifest, .. } | AttachedWeights::Device { manifest: Some(manifest), .. } => {
+                manifest
+            }
+            _ => return Ok(()),
+        };
+        let mut constants = self.image.plans.iter().flat_map(|plan| &plan.constants).filter(|own| 0 < own.size.0);
+        match constants.find(|own| manifest.find(own.offset.0, own.size.0).is_none()) {
+            None => Ok(()),
+            Some(own) => Err(Reason::Failed(format!("the daemon's manifest lacks the constant at {}", own.offset.0))),
+        }
     }
 
     /// Gives the plans' constants their offsets in a range of shared tensors.

@@ -212,13 +212,21 @@ fn list_text(rows: &[Value]) -> String {
             Bytes(number(row, "/bytes")).to_string(),
             number(row, "/leases"),
             number(row, "/uses"),
-            word("digest"),
+            short(&word("digest")),
             word("tier"),
             names.join(", ")
         );
     }
     text
 }
+
+/// The beginning of a digest, for people.
+fn short(digest: &str) -> &str {
+    digest.get(..DIGEST_SHOWN).unwrap_or(digest)
+}
+
+/// `blake3:` and 15 digits: a column of the list.
+const DIGEST_SHOWN: usize = 22;
 
 #[cfg(test)]
 mod tests {

@@ -233,6 +233,32 @@ fn damaged_truncated_and_replaced_files_are_refused_by_name() {
     open(&mut daemon.client(), &path, Granularity::Model).expect("the good file still loads");
 }
 
+/// A file whose end claims the digest of another model, with a right checksum of that end.
+#[test]
+fn file_that_claims_the_identity_of_another_model_is_refused() {
+    let folder = Folder::new();
+    let (good, forged) = (model(&folder, "good", 1, 1 << 20), model(&folder, "forged", 2, 1 << 20));
+    let (good_bytes, mut bytes) =
+        (std::fs::read(&good).expect("it exists"), std::fs::read(&forged).expect("it exists"));
+    let end = bytes.len() - plan::image::Trailer::SIZE;
+    let good_end = good_bytes.len() - plan::image::Trailer::SIZE;
+    bytes[end + 80..end + 112].copy_from_slice(&good_bytes[good_end + 80..good_end + 112]);
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[end..end + 112]);
+    bytes[end + 112..].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(&forged, bytes).expect("the folder is writable");
+    for granularity in [Granularity::Model, Granularity::Layer] {
+        let key = |path| identify(&File::open(path).expect("it exists"), path, granularity).expect("an executable");
+        assert_eq!(key(&good), key(&forged), "the identity is claimed");
+        let daemon = Daemon::start(ServerOptions::new(1 << 30));
+        let refused = open(&mut daemon.client(), &forged, granularity);
+        assert!(refused.as_ref().is_err_and(|error| error.to_string().contains("digest is wrong")), "{refused:?}");
+        assert_eq!(code(refused), Code::Damaged);
+        let attached = open(&mut daemon.client(), &good, granularity).expect("it loads");
+        let all = tensors(&[(1, 1 << 20)]);
+        assert_eq!(bytes_of(attached, &ranges(&all)), all);
+    }
+}
+
 #[test]
 fn operators_pin_unpin_evict_verify_and_list() {
     let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));

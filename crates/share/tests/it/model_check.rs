@@ -17,7 +17,7 @@ const CLIENTS: [ClientId; 2] = [ClientId(10), ClientId(11)];
 
 fn key(ix: usize) -> ModelKey {
     let size = CONTENT[ix].iter().map(|(_, bytes)| bytes).sum();
-    ModelKey { user: 0, granularity: Granularity::Layer, source: SourceKind::Image, checksum: ix as u64, size }
+    ModelKey { user: 0, granularity: Granularity::Layer, source: SourceKind::Image, digest: [ix as u8; 32], size }
 }
 
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl World {
                 ModelState::Loading { .. } => steps.extend([Step::Loaded(id), Step::Failed(id)]),
                 ModelState::Committed => {
                     steps.extend([Step::Evict(id, false), Step::Evict(id, true)]);
-                    if model.key.checksum == 0 {
+                    if model.key.digest[0] == 0 {
                         steps.push(Step::Pin(id, !model.pinned));
                     }
                 }
@@ -95,7 +95,7 @@ impl World {
                 self.decided(client, decision);
             }
             Step::Loaded(id) => {
-                let content = CONTENT[self.core.get(id).expect("it loads").key.checksum as usize];
+                let content = CONTENT[self.core.get(id).expect("it loads").key.digest[0] as usize];
                 self.memory.extend(content.iter().map(|(extent, _)| *extent));
                 let grants = self.core.loaded(id, content, 0);
                 let mut expected: Vec<ClientId> =
@@ -161,7 +161,7 @@ impl World {
         for (client, model, generation) in self.leases.values() {
             let model = self.core.get(*model).expect("a model under a lease has a record");
             assert_eq!((model.state, model.generation), (ModelState::Committed, *generation), "{client:?}");
-            let content = CONTENT[model.key.checksum as usize];
+            let content = CONTENT[model.key.digest[0] as usize];
             assert!(content.iter().all(|(extent, _)| self.memory.contains(extent)), "bytes under a lease stay");
         }
         assert_eq!(self.core.lease_count(), self.leases.len());
@@ -190,7 +190,7 @@ impl World {
                 ModelState::Loading { reserved } => 2 + reserved as u8,
             };
             let bits = u8::from(model.pinned) | u8::from(model.retired) << 1 | u8::from(0 < model.uses) << 2;
-            text.extend([model.key.checksum as u8, state, model.leases as u8, bits]);
+            text.extend([model.key.digest[0], state, model.leases as u8, bits]);
             text.extend([rank(model.used_at), rank(model.loaded_at), model.waiters.len() as u8]);
             text.extend(model.waiters.iter().flat_map(|waiter| [waiter.client.0 as u8, waiter.name.len() as u8]));
         }
