@@ -265,10 +265,12 @@ impl Server {
             self.settle();
         }
         self.metrics.ready.store(false, Ordering::Relaxed);
-        let waiters = std::mem::take(&mut self.drains);
-        waiters.into_iter().for_each(|(client, id)| self.reply(client, id, &Reply::Done, Vec::new()));
         (self.jobs, self.fills) = (None, None);
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        // Who waits for the drain finds no socket and no lock after it.
+        self.binding.remove();
+        let waiters = std::mem::take(&mut self.drains);
+        waiters.into_iter().for_each(|(client, id)| self.reply(client, id, &Reply::Done, Vec::new()));
         Ok(())
     }
 

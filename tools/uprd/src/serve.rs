@@ -60,10 +60,10 @@ pub(crate) fn run(args: &ServeArgs, socket: Option<PathBuf>, settings: DaemonSet
     }
     binding.warn = Box::new(warn);
     let metrics_path = args.metrics.clone().unwrap_or_else(|| socket.with_file_name("metrics.sock"));
-    let is_inherited = metrics_listener.is_some();
     let metrics_listener = match metrics_listener {
         Some(listener) => listener,
         None => {
+            binding.others.push(metrics_path.clone());
             bind_metrics(&metrics_path).map_err(|error| format!("cannot bind `{}`: {error}", metrics_path.display()))?
         }
     };
@@ -95,9 +95,6 @@ pub(crate) fn run(args: &ServeArgs, socket: Option<PathBuf>, settings: DaemonSet
     }
     eprintln!("uprd: serving `{}`, budget {} of {}", socket.display(), types::Bytes(limit), types::Bytes(total));
     let served = server.run().map_err(text);
-    if !is_inherited {
-        let _ = fs::remove_file(&metrics_path);
-    }
     if settings.write_profile {
         let data = json!({ "server": {
             "eviction_policy": settings.policy.name(), "estimation_rate": settings.estimation_rate,

@@ -34,6 +34,8 @@ pub struct Binding {
     pub notify: Box<dyn Fn(&str) + Send>,
     /// Reports a problem to the operator.
     pub warn: Box<dyn Fn(&str) + Send>,
+    /// Other sockets of this daemon, removed with its own one while nobody else can make them anew.
+    pub others: Vec<PathBuf>,
     /// The lock; `None` if the socket was inherited.
     lock: Option<File>,
 }
@@ -73,7 +75,15 @@ impl Binding {
         bind(&listener, &address).map_err(|error| failed("bind", path)(error.into()))?;
         fs::set_permissions(path, Permissions::from_mode(socket_mode)).map_err(failed("restrict", path))?;
         listen(&listener, 1024).map_err(|error| failed("listen on", path)(error.into()))?;
-        Ok(Binding { path: path.into(), listener, signals: None, notify: quiet(), warn: quiet(), lock: Some(lock) })
+        Ok(Binding {
+            path: path.into(),
+            listener,
+            signals: None,
+            notify: quiet(),
+            warn: quiet(),
+            others: Vec::new(),
+            lock: Some(lock),
+        })
     }
 
     /// Takes a listening `SOCK_SEQPACKET` socket that systemd made.
@@ -83,13 +93,25 @@ impl Binding {
     pub fn inherited(listener: OwnedFd) -> io::Result<Binding> {
         rustix::io::ioctl_fionbio(&listener, true)?;
         let path = PathBuf::from("inherited");
-        Ok(Binding { path, listener, signals: None, notify: quiet(), warn: quiet(), lock: None })
+        Ok(Binding {
+            path,
+            listener,
+            signals: None,
+            notify: quiet(),
+            warn: quiet(),
+            others: Vec::new(),
+            lock: None,
+        })
     }
 
-    /// Removes the socket's file.
-    pub(super) fn remove(&self) {
-        if self.lock.is_some() {
+    /// Removes the sockets' files and releases the lock.
+    pub(super) fn remove(&mut self) {
+        for path in std::mem::take(&mut self.others) {
+            let _ = fs::remove_file(path);
+        }
+        if let Some(lock) = self.lock.take() {
             let _ = fs::remove_file(&self.path);
+            drop(lock);
         }
     }
 }
