@@ -361,6 +361,17 @@ fn evict_all(daemon: &Daemon) {
     }
 }
 
+fn wait_for_loads(daemon: &Daemon) {
+    let is_loading = || {
+        let (text, _) = daemon.client().text(&Ask::Status).expect("it answers");
+        let status: Value = serde_json::from_str(&text).expect("it is JSON");
+        status["models"]["RW"].as_u64().unwrap_or(0) != 0
+    };
+    while is_loading() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 const PRIVATE: [&str; 2] = ["--weights-from", "private"];
 const SHARED: [&str; 2] = ["--weights-from", "uprd"];
 
@@ -372,6 +383,8 @@ struct Samples {
     layer: Vec<Sample>,
     private_cold: Vec<Sample>,
     daemon_cold: Vec<Sample>,
+    /// A first process that demands the daemon's weights.
+    daemon_wait: Vec<Sample>,
 }
 
 fn samples(options: &Options, path: &Path) -> Samples {
@@ -390,7 +403,12 @@ fn samples(options: &Options, path: &Path) -> Samples {
         forget(path);
         all.private_cold.push(take(&PRIVATE, Granularity::Model));
         forget(path);
-        all.daemon_cold.push(take(&SHARED, Granularity::Model));
+        // As a user runs it: the process uses its own weights while the daemon fills.
+        all.daemon_cold.push(take(&[], Granularity::Model));
+        wait_for_loads(&daemon);
+        evict_all(&daemon);
+        forget(path);
+        all.daemon_wait.push(take(&SHARED, Granularity::Model));
     }
     all
 }
@@ -414,9 +432,9 @@ fn compare(options: &Options, title: &str, mut paths: Vec<PathBuf>) {
         options.rounds.min(5)
     );
     println!(
-        "| network | MB | private cold p50 | private warm p50 | p99 | load p50 | p99 | daemon cold p50 | host hit p50 | p99 | attach us p50 | p99 | layer hit p50 | attach us p50 | warm / hit | ideal speed-up | hit / ideal | daemon cold / private cold | CPU of private warm | CPU of hit |"
+        "| network | MB | private cold p50 | private warm p50 | p99 | load p50 | p99 | daemon cold p50 | host hit p50 | p99 | attach us p50 | p99 | layer hit p50 | attach us p50 | warm / hit | ideal speed-up | hit / ideal | daemon cold / private cold | waiting daemon cold / private cold | CPU of private warm | CPU of hit |"
     );
-    println!("|{}", " --- |".repeat(20));
+    println!("|{}", " --- |".repeat(21));
     let (mut rows, mut cold_rows) = (Vec::new(), Vec::new());
     for path in &paths {
         let all = samples(options, path);
@@ -429,7 +447,7 @@ fn compare(options: &Options, title: &str, mut paths: Vec<PathBuf>) {
         let megabytes = weight_bytes(path) as f64 / 1e6;
         let name = name_of(path);
         println!(
-            "| {name} | {megabytes:.0} | {private_cold:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {daemon_cold:.1} | {:.1} | {:.1} | {:.0} | {:.0} | {:.1} | {:.0} | {:.2} | {:.2} | {:.3} | {:.2} | {:.1} | {:.1} |",
+            "| {name} | {megabytes:.0} | {private_cold:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {daemon_cold:.1} | {:.1} | {:.1} | {:.0} | {:.0} | {:.1} | {:.0} | {:.2} | {:.2} | {:.3} | {:.2} | {:.2} | {:.1} | {:.1} |",
             warm.0,
             warm_99.0,
             warm.1,
@@ -444,6 +462,7 @@ fn compare(options: &Options, title: &str, mut paths: Vec<PathBuf>) {
             warm.0 / ideal,
             hit.0 / ideal,
             daemon_cold / private_cold,
+            at(&all.daemon_wait, 0.5).0 / private_cold,
             cpu(&all.warm),
             cpu(&all.hit)
         );

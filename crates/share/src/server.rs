@@ -34,6 +34,7 @@ use crate::load::{Pace, Resident, ResidentPool};
 use crate::memory::Extent;
 use crate::metrics::Metrics;
 use crate::socket::{self, Received};
+use crate::system::ShortSlices;
 use crate::trace::{Recorder, now};
 use crate::wire::{Ask, Code, DESCRIPTORS_MAX, LoadMode, NAME_MAX, PACKET_MAX, Reply, TEXT_MAX, Tier};
 
@@ -119,6 +120,21 @@ struct Connection {
     watched: epoll::EventFlags,
 }
 
+/// A load that runs. Others may wait for it; if its file is bad, theirs is tried.
+struct Loading {
+    /// The request that brought the file; it may have ended.
+    request: (ClientId, u32),
+    /// The source of a name once the load succeeds.
+    file: Arc<File>,
+    /// Requests that wait, with the files that they brought.
+    others: VecDeque<((ClientId, u32), Arc<File>)>,
+    /// For the format of tensor files.
+    name: String,
+}
+
+/// The most files that wait for one load to fail.
+const OTHERS_MAX: usize = 16;
+
 /// The daemon.
 pub struct Server {
     options: ServerOptions,
@@ -142,8 +158,8 @@ pub struct Server {
     residents: BTreeMap<ModelId, (Resident, u64)>,
     extents: BTreeMap<ExtentId, Arc<Extent>>,
     sources: BTreeMap<ModelId, (Arc<File>, String)>,
-    /// Files of loads that run, by model: the source of a name once the load succeeds.
-    loading: BTreeMap<ModelId, Arc<File>>,
+    /// Loads that run.
+    loading: BTreeMap<ModelId, Loading>,
     /// Loads behind clients that have not ended.
     filling: BTreeSet<ModelId>,
     verifying: BTreeMap<ModelId, Vec<(ClientId, u32)>>,
@@ -240,6 +256,8 @@ impl Server {
     /// # Errors
     /// The system refuses to wait for events.
     pub fn run(mut self) -> io::Result<()> {
+        // The workers are threads that have started: only this one answers clients.
+        let _slices = ShortSlices::new();
         self.preload();
         self.metrics.ready.store(true, Ordering::Relaxed);
         let mut events = Vec::with_capacity(256);
@@ -384,7 +402,8 @@ impl Server {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let reserve = OWN_DESCRIPTORS + (limit / 4).min(2 * DESCRIPTORS_MAX as u64);
         let on_devices: usize = self.devices.iter().map(|own| own.blocks.len() + own.residents.len()).sum();
-        let used = self.clients.len() + self.extents.len() + self.sources.len() + self.loading.len() + on_devices;
+        let files: usize = self.loading.values().map(|load| 1 + load.others.len()).sum();
+        let used = self.clients.len() + self.extents.len() + self.sources.len() + files + on_devices;
         limit.saturating_sub(reserve + used as u64)
     }
 
@@ -650,7 +669,14 @@ impl Server {
                 return true;
             }
             Decision::Wait(_) if is_behind => {}
-            Decision::Wait(_) => self.wait(client),
+            Decision::Wait(model) => {
+                self.wait(client);
+                if let (Some(file), Some(load)) = (file, self.loading.get_mut(&model))
+                    && load.others.len() < OTHERS_MAX
+                {
+                    load.others.push_back(((client, request), file));
+                }
+            }
             Decision::Load(model) => {
                 let file = file.expect("a load is decided only if there is a file");
                 let key = self.core.get(model).expect("it was decided to load it").key;
@@ -658,8 +684,9 @@ impl Server {
                     true => drop(self.filling.insert(model)),
                     false => self.wait(client),
                 }
-                self.loading.insert(model, file.clone());
-                let job = Job::Load { model, key, file, name: name.to_string() };
+                let (request, others, name) = ((client, request), VecDeque::new(), name.to_string());
+                self.loading.insert(model, Loading { request, file: file.clone(), others, name: name.clone() });
+                let job = Job::Load { model, key, file, name };
                 let queue = if is_behind { &self.fills } else { &self.jobs };
                 let sent = queue.as_ref().map(|jobs| jobs.send(job).is_ok());
                 debug_assert!(sent == Some(true), "workers live as long as the server");
@@ -854,8 +881,8 @@ impl Server {
     }
 
     fn loaded(&mut self, model: ModelId, outcome: Result<Resident, crate::load::LoadFailure>, nanoseconds: u64) {
-        let file = self.loading.remove(&model);
         self.filling.remove(&model);
+        let load = self.loading.remove(&model);
         let load_us = nanoseconds / 1000;
         match outcome {
             Ok(resident) => {
@@ -870,8 +897,8 @@ impl Server {
                 self.residents.insert(model, (resident, load_us));
                 let grants = self.core.loaded(model, &all, referenced);
                 let name = self.core.names_of(model).next().map(|(_, name)| name.to_string());
-                if let (Some(name), Some(file)) = (name, file) {
-                    self.sources.insert(model, (file, name));
+                if let (Some(name), Some(load)) = (name, load) {
+                    self.sources.insert(model, (load.file, name));
                 }
                 for grant in grants.iter().filter(|grant| grant.client != SELF) {
                     self.waited(grant.client);
@@ -880,6 +907,9 @@ impl Server {
             }
             Err(failure) => {
                 self.metrics.load_failures.add();
+                if load.is_some_and(|load| self.load_again(model, load, &failure)) {
+                    return;
+                }
                 let waiters = self.core.failed(model);
                 if waiters.is_empty() {
                     // A load behind a client, or one whose client is gone.
@@ -895,6 +925,33 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Refuses the request whose file is bad and loads the file of the next one that waits; returns whether there is one.
+    fn load_again(&mut self, model: ModelId, mut load: Loading, failure: &crate::load::LoadFailure) -> bool {
+        let is_here = |client: ClientId| device_of(client).is_some() || self.clients.contains_key(&client);
+        let next = loop {
+            match load.others.pop_front() {
+                Some(((client, request), file)) if is_here(client) => break Some(((client, request), file)),
+                Some(_) => {}
+                None => break None,
+            }
+        };
+        let Some((request, file)) = next else { return false };
+        let (client, number) = load.request;
+        if self.core.withdraw(model, client, number) {
+            self.waited(client);
+            match client == SELF {
+                true => (self.binding.warn)(&format!("cannot preload `{}`: {failure}", load.name)),
+                false => self.refuse(client, number, failure.code(), &failure.to_string()),
+            }
+        }
+        let key = self.core.get(model).expect("a model that loads has a record").key;
+        let job = Job::Load { model, key, file: file.clone(), name: load.name.clone() };
+        self.loading.insert(model, Loading { request, file, ..load });
+        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job).is_ok());
+        debug_assert!(sent == Some(true), "workers live as long as the server");
+        true
     }
 
     fn waited(&mut self, client: ClientId) {

@@ -42,34 +42,54 @@ pub fn signals() -> io::Result<OwnedFd> {
 /// The shortest time slice of Linux's fair scheduler.
 const SLICE_NANOSECONDS: u64 = 100_000;
 
-/// Requests short time slices for this thread: the scheduler then lets it run soon after it wakes, also beside threads that
-/// compute, and gives it no more time in total. Kernels before 6.12 ignore it; other failures leave the usual slices.
-pub fn shorten_slices() {
-    /// The first version of the kernel's `sched_attr`.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attributes {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
+/// The first version of the kernel's `sched_attr`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct SchedulerAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// The time slice in nanoseconds, for the usual policy.
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Short time slices of the thread that makes it, until it is dropped: the scheduler then lets the thread run soon after it
+/// wakes, also beside threads that compute, and gives it no more time in total. Kernels before 6.12 ignore it; other failures
+/// leave the usual slices.
+#[derive(Debug)]
+pub struct ShortSlices(Option<SchedulerAttributes>);
+
+impl ShortSlices {
+    /// Requests short slices.
+    #[expect(clippy::new_without_default, reason = "it changes the calling thread")]
+    pub fn new() -> ShortSlices {
+        let mut usual = SchedulerAttributes::default();
+        let size = size_of::<SchedulerAttributes>() as u32;
+        // SAFETY: the call is for this thread (0) and writes at most `size` bytes, all of them inside of the structure.
+        #[expect(unsafe_code, reason = "the scheduler's attributes have no safe wrapper here")]
+        let done = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut usual, size, 0) };
+        let is_usual = done == 0 && usual.policy == libc::SCHED_OTHER as u32;
+        ShortSlices((is_usual && set(&SchedulerAttributes { runtime: SLICE_NANOSECONDS, ..usual })).then_some(usual))
     }
-    let size = size_of::<Attributes>();
-    let mut attributes = Attributes::default();
-    // SAFETY: both calls are for this thread (0). The first writes at most `size` bytes, all of them inside of the structure;
-    // the second reads `attributes.size` bytes, which the first set to at most `size`.
+}
+
+impl Drop for ShortSlices {
+    fn drop(&mut self) {
+        self.0.as_ref().map(set);
+    }
+}
+
+/// Sets the attributes of this thread; returns whether the system accepted them.
+fn set(attributes: &SchedulerAttributes) -> bool {
+    // SAFETY: the call is for this thread (0) and reads `attributes.size` bytes, at most those of the structure: the kernel
+    // set that field to the size that it was given, or to less.
     #[expect(unsafe_code, reason = "the scheduler's attributes have no safe wrapper here")]
-    unsafe {
-        let known = libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size as u32, 0);
-        if known == 0 && attributes.policy == libc::SCHED_OTHER as u32 {
-            attributes.runtime = SLICE_NANOSECONDS;
-            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
-        }
-    }
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(attributes), 0) };
+    done == 0
 }
 
 /// The sockets that systemd passed on, with their names. `listen` is `(LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES)`; they are
@@ -111,4 +131,26 @@ pub fn raise_descriptor_limit() -> u64 {
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/sched").unwrap_or_default();
+        let line = text.lines().find(|line| line.starts_with("se.slice"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+    }
+
+    #[test]
+    fn slices_are_short_until_the_guard_is_dropped() {
+        let before = slice();
+        let guard = ShortSlices::new();
+        let during = slice();
+        // Older kernels have no such setting, and some show none.
+        assert!(during == SLICE_NANOSECONDS || during == before, "{before} {during}");
+        drop(guard);
+        assert_eq!(slice(), before);
+    }
 }

@@ -12,6 +12,7 @@ use share::client::{Attached, AttachedWeights, ClientError, Opened};
 use share::load::identify;
 use share::manifest::Manifest;
 use share::settings::ClientSettings;
+use share::system::ShortSlices;
 use share::trace::{Recorder, now};
 use share::wire::Code;
 use types::Bytes;
@@ -288,6 +289,8 @@ fn attach(
         let places: Vec<String> = settings.sockets.iter().map(|path| format!("`{}`", path.display())).collect();
         return Err(Reason::Expected(format!("there is no daemon at {}", places.join(" or "))));
     };
+    // Until the reply is here: what computes later has the usual slices.
+    let _slices = ShortSlices::new();
     let open = || {
         let mut client = Client::connect(socket, settings.socket_is_explicit)?;
         let key = identify(file, path, settings.granularity);

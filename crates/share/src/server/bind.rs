@@ -93,15 +93,7 @@ impl Binding {
     pub fn inherited(listener: OwnedFd) -> io::Result<Binding> {
         rustix::io::ioctl_fionbio(&listener, true)?;
         let path = PathBuf::from("inherited");
-        Ok(Binding {
-            path,
-            listener,
-            signals: None,
-            notify: quiet(),
-            warn: quiet(),
-            others: Vec::new(),
-            lock: None,
-        })
+        Ok(Binding { path, listener, signals: None, notify: quiet(), warn: quiet(), others: Vec::new(), lock: None })
     }
 
     /// Removes the sockets' files and releases the lock.

@@ -127,6 +127,43 @@ fn load_behind_a_client_that_fails_is_counted_and_tried_again() {
     assert_eq!(code(daemon.client().done(&named, &[file.as_fd()], PATIENCE)), Code::Protocol);
 }
 
+/// A client with a good file waits for the load of a bad one: its own file is loaded then.
+#[test]
+fn bad_file_of_one_client_is_no_refusal_of_another() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let all = tensors(&[(1, 24 << 20)]);
+    let good = folder.file("good");
+    write_image(&good, &all);
+    let bad = folder.file("bad");
+    let mut bytes = std::fs::read(&good).expect("it exists");
+    // The damage is at the end of the section, so that the load of the bad file runs for a while.
+    let at = bytes.len() - plan::image::Trailer::SIZE - 1;
+    bytes[at] ^= 1;
+    std::fs::write(&bad, bytes).expect("the folder is writable");
+    let (barrier, outcomes) = (Barrier::new(9), std::sync::Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for ix in 0..9 {
+            let (path, daemon, barrier, outcomes) = (if ix == 0 { &bad } else { &good }, &daemon, &barrier, &outcomes);
+            scope.spawn(move || {
+                if ix == 0 {
+                    let behind = open_or_fill(daemon, path).expect("the daemon serves");
+                    assert!(matches!(behind, Opened::Filling { .. }));
+                }
+                barrier.wait();
+                let opened = open(&mut daemon.client(), path, Granularity::Model);
+                outcomes.lock().expect("nobody panics").push((ix, opened));
+            });
+        }
+    });
+    for (ix, opened) in outcomes.into_inner().expect("nobody panics") {
+        match opened {
+            Ok(attached) => assert_eq!(bytes_of(attached, &ranges(&all)), all),
+            refused => assert_eq!((ix, code(refused)), (0, Code::Damaged)),
+        }
+    }
+    assert_eq!(daemon.figure("/load_failures") - 1, daemon.figure("/refusals"));
+}
+
 #[test]
 fn model_in_use_is_never_evicted_and_the_refusal_has_numbers() {
     let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(3 << 20)));
