@@ -8,6 +8,7 @@ use share::client::{Attached, AttachedWeights};
 use share::core::ModelKey;
 use share::load::identify;
 use share::memory::Mapped;
+use share::system::ShortSlices;
 use share::trace::now;
 
 use crate::cli::AttachArgs;
@@ -32,6 +33,8 @@ pub(crate) fn run(args: &AttachArgs, place: &Place) -> Result<String, Failure> {
         };
         return on_device(args, place, device, key, file);
     }
+    // As an executable attaches.
+    let _slices = ShortSlices::new();
     let (mut times, mut held) = (Vec::new(), None);
     for _ in 0..args.count.max(1) {
         let start = now();

@@ -29,7 +29,7 @@ pub(super) enum Finished {
 }
 
 /// The nice value of loads behind clients: those that compute with their own copies come first.
-const NICE_BEHIND: i32 = 10;
+const NICE_BEHIND: i32 = 5;
 
 /// Works until the queue closes.
 pub(super) fn worker(
