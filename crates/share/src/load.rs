@@ -71,10 +71,10 @@ impl LoadFailure {
 
 /// How much of the machine a load takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// Someone waits: one thread reads, another one writes.
+pub enum LoadPace {
+    /// A client waits: one thread reads, another one writes.
     Fast,
-    /// Nobody waits: one thread.
+    /// No client waits: one thread.
     Behind,
 }
 
@@ -188,7 +188,7 @@ impl ResidentPool {
     ///
     /// # Errors
     /// A file other than the key's, a damaged one, those of the system.
-    pub fn load(&self, file: &File, key: &ModelKey, name: &str, pace: Pace) -> Result<Resident, LoadFailure> {
+    pub fn load(&self, file: &File, key: &ModelKey, name: &str, pace: LoadPace) -> Result<Resident, LoadFailure> {
         match key.source {
             SourceKind::Image => self.load_image(file, key, pace),
             SourceKind::Tensors => self.load_tensors(file, key, name),
@@ -199,7 +199,7 @@ impl ResidentPool {
         ExtentId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn load_image(&self, file: &File, key: &ModelKey, pace: Pace) -> Result<Resident, LoadFailure> {
+    fn load_image(&self, file: &File, key: &ModelKey, pace: LoadPace) -> Result<Resident, LoadFailure> {
         let trailer = trailer(file)?;
         if key_of(&trailer, key.granularity) != (ModelKey { user: 0, ..*key }) {
             return Err(LoadFailure::Stale);
@@ -472,9 +472,9 @@ const AHEAD: u64 = 16 << 20;
 /// Chunks between the thread that reads and the thread that writes.
 const CHUNKS_AHEAD: usize = 8;
 
-/// Copies a part of a file and returns BLAKE3 of the bytes. At [`Pace::Fast`] a second thread writes, since new memory is
+/// Copies a part of a file and returns BLAKE3 of the bytes. At [`LoadPace::Fast`] a second thread writes, since new memory is
 /// slower than most disks.
-fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: Pace) -> io::Result<[u8; 32]> {
+fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: LoadPace) -> io::Result<[u8; 32]> {
     let read_ahead = |at: u64| {
         let length = std::num::NonZeroU64::new(AHEAD.min(size.saturating_sub(at)));
         if length.is_some() {
@@ -483,7 +483,7 @@ fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: Pace) -> io::Resu
         }
     };
     let mut hash = blake3::Hasher::new();
-    if size <= 4 * CHUNK as u64 || pace == Pace::Behind {
+    if size <= 4 * CHUNK as u64 || pace == LoadPace::Behind {
         each_chunk(size, |at, bytes| {
             if at % (AHEAD / 2) == 0 {
                 read_ahead(at);

@@ -30,7 +30,7 @@ use crate::core::{
     ClientId, Core, CoreEvent, Decision, Denial, EVERYONE, EvictionPolicy, ExtentId, Grant, Granularity, LeaseId,
     ModelId, ModelKey, ModelState, Waiter,
 };
-use crate::load::{Pace, Resident, ResidentPool};
+use crate::load::{LoadPace, Resident, ResidentPool};
 use crate::memory::Extent;
 use crate::metrics::Metrics;
 use crate::socket::{self, Received};
@@ -191,7 +191,7 @@ impl Server {
         let (fills, queue_behind) = channel::<Job>();
         let (done, finished) = channel();
         let (queue, queue_behind) = (Arc::new(Mutex::new(queue)), Arc::new(Mutex::new(queue_behind)));
-        let start = |ix: usize, name: String, queue: &Arc<Mutex<Receiver<Job>>>, pace: Pace| {
+        let start = |ix: usize, name: String, queue: &Arc<Mutex<Receiver<Job>>>, pace: LoadPace| {
             let (queue, done, wake, pool) = (queue.clone(), done.clone(), wake.clone(), pool.clone());
             let recorder = options.record.then(|| recorder.clone());
             let run = move || worker(ix as u64 + 1, pace, &queue, &done, &wake, &pool, recorder.as_deref());
@@ -199,9 +199,9 @@ impl Server {
         };
         let n_workers = options.workers.max(1);
         let mut threads = (0..n_workers)
-            .map(|ix| start(ix, format!("load-{ix}"), &queue, Pace::Fast))
+            .map(|ix| start(ix, format!("load-{ix}"), &queue, LoadPace::Fast))
             .collect::<io::Result<Vec<_>>>()?;
-        threads.push(start(n_workers, "fill".into(), &queue_behind, Pace::Behind)?);
+        threads.push(start(n_workers, "fill".into(), &queue_behind, LoadPace::Behind)?);
         metrics.limit_bytes.set(options.limit);
         metrics.set_devices(options.devices.iter().map(|own| own.memory.uuid()));
         Ok(Server {

@@ -58,7 +58,7 @@ struct SchedulerAttributes {
 }
 
 /// Short time slices of the thread that makes it, until it is dropped: the scheduler then lets the thread run soon after it
-/// wakes, also beside threads that compute, and gives it no more time in total. Kernels before 6.12 ignore it; other failures
+/// wakes, also under load, and gives it no more time in total. Kernels before 6.12 ignore it; other failures
 /// leave the usual slices.
 #[derive(Debug)]
 pub struct ShortSlices(Option<SchedulerAttributes>);

@@ -37,7 +37,7 @@ pub enum WireError {
     Field(&'static str),
 }
 
-/// What a request does if the model is not resident.
+/// The treatment of a model that is not resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadMode {
     /// It is refused.
@@ -73,7 +73,7 @@ pub enum Ask {
         internal: u64,
         /// The name to publish the model under; may be empty.
         name: String,
-        /// What happens if the model is not resident.
+        /// The treatment of a model that is not resident.
         load: LoadMode,
     },
     /// A lease of a model in memory of a device. One descriptor comes along: the file to load from.
@@ -82,7 +82,7 @@ pub enum Ask {
         key: ModelKey,
         /// Bytes of the device's memory that the client needs besides the weights.
         internal: u64,
-        /// What happens if the model is not resident there.
+        /// The treatment of a model that is not resident there.
         load: LoadMode,
         /// The UUID of the device.
         device: String,

@@ -289,7 +289,7 @@ fn attach(
         let places: Vec<String> = settings.sockets.iter().map(|path| format!("`{}`", path.display())).collect();
         return Err(Reason::Expected(format!("there is no daemon at {}", places.join(" or "))));
     };
-    // Until the reply is here: what computes later has the usual slices.
+    // Until the reply is here: computation has the usual slices.
     let _slices = ShortSlices::new();
     let open = || {
         let mut client = Client::connect(socket, settings.socket_is_explicit)?;

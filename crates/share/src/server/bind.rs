@@ -34,7 +34,7 @@ pub struct Binding {
     pub notify: Box<dyn Fn(&str) + Send>,
     /// Reports a problem to the operator.
     pub warn: Box<dyn Fn(&str) + Send>,
-    /// Other sockets of this daemon, removed with its own one while nobody else can make them anew.
+    /// Other sockets of this daemon, removed with its own one, while no new daemon can bind them.
     pub others: Vec<PathBuf>,
     /// The lock; `None` if the socket was inherited.
     lock: Option<File>,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::device::{self, Block, OnDevice};
 use crate::core::{ModelId, ModelKey};
 use crate::device::ExportingDevice;
-use crate::load::{LoadFailure, Pace, Resident, ResidentPool};
+use crate::load::{LoadFailure, LoadPace, Resident, ResidentPool};
 use crate::trace::{Recorder, now};
 
 /// Work.
@@ -34,14 +34,14 @@ const NICE_BEHIND: i32 = 5;
 /// Works until the queue closes.
 pub(super) fn worker(
     thread: u64,
-    pace: Pace,
+    pace: LoadPace,
     queue: &Mutex<Receiver<Job>>,
     done: &Sender<Finished>,
     wake: &OwnedFd,
     pool: &ResidentPool,
     recorder: Option<&Recorder>,
 ) {
-    if pace == Pace::Behind {
+    if pace == LoadPace::Behind {
         // Linux has a priority for each thread. If the system refuses, the loads are only less polite.
         let _ = rustix::process::setpriority_process(None, NICE_BEHIND);
     }
