@@ -47,7 +47,7 @@ pub use conv::winograd::Winograd;
 pub use conv::{
     ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient, DepthwiseBlocked, DepthwiseDataGradient,
     DepthwiseWeightGradient, DynamicConv, ImageLayout, PackedConv, WeightGradientRows, WeightOrder, Window,
-    joined_groups,
+    groups_of_blocks, joined_groups,
 };
 pub use gemm::{Epilogue, Weights};
 pub use kernel::{Args, InvalidKernel, KernelFn, Operand, SizeMismatch, Sizes};

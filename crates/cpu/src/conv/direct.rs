@@ -86,15 +86,17 @@ pub enum ConvAlgorithm {
 ///
 /// Int8: `x` is `u8`, weights are `i8`, sums are exact, and a scale dequantizes them.
 ///
+/// If `f32` channels are no multiple of the groups, each group has as many as fill whole blocks, and the last one the rest.
+///
 /// Refuses: groups whose channels do not fill their blocks; half precision and int8 whose channels do not fill words of
 /// four bytes, or that are row-major and not packed; int8 without a scale or with a residual.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvBlocked {
     /// Images.
     pub batch: usize,
-    /// Channels of an image; a multiple of `groups`.
+    /// Channels of an image.
     pub in_channels: usize,
-    /// Channels of a result; a multiple of `groups`.
+    /// Channels of a result.
     pub out_channels: usize,
     /// Groups of channels that are convolved independently.
     pub groups: usize,
@@ -152,9 +154,17 @@ impl ConvBlocked {
         }
     }
 
+    /// Input and output channels of a group. If they do not divide, the last group has fewer.
+    pub fn group_channels(&self) -> [usize; 2] {
+        [self.in_channels, self.out_channels].map(|channels| match channels.is_multiple_of(self.groups) {
+            true => channels / self.groups,
+            false => channels.div_ceil(self.groups).next_multiple_of(LANES),
+        })
+    }
+
     /// Words of a group's input channels.
     fn in_words(&self) -> usize {
-        (self.in_channels / self.groups).div_ceil(self.operands.per_word())
+        self.group_channels()[0].div_ceil(self.operands.per_word())
     }
 
     /// Output channels whose weights of one term are neighbors, see [`Tile::weight_vector`].
@@ -168,13 +178,13 @@ impl ConvBlocked {
     }
 
     /// Words from the weights of a panel's first block to those of its second.
-    fn weight_vector(&self) -> usize {
-        if self.operands == StorageType::F32 { self.in_words() * self.window.taps() * LANES } else { LANES }
+    fn weight_vector(&self, panel: Panel) -> usize {
+        if self.operands == StorageType::F32 { panel.in_words * self.window.taps() * LANES } else { LANES }
     }
 
-    /// Blocks of a group's input channels.
-    fn blocks(&self) -> Range<usize> {
-        0..self.in_words().div_ceil(self.pixel())
+    /// Blocks of the input channels of a panel's group.
+    fn blocks(&self, panel: Panel) -> Range<usize> {
+        0..panel.in_words.div_ceil(self.pixel())
     }
 
     fn out_blocks(&self) -> usize {
@@ -199,7 +209,7 @@ impl ConvBlocked {
 
     /// The terms of the outputs of a region.
     fn k_loops(&self, window: &Window, panel: Panel, region: &Region) -> [KLoop; 2] {
-        let (ins, plane, pixel) = (self.in_words(), window.input_plane(), self.pixel());
+        let (ins, plane, pixel) = (panel.in_words, window.input_plane(), self.pixel());
         let width = self.weight_row(panel);
         let (row_taps, column_taps) = (&region.rows.taps, &region.columns.taps);
         let k_loop = |first: usize, blocks: usize, depth: usize| {
@@ -250,8 +260,16 @@ impl KernelFn for ConvBlocked {
         if self.is_packed() && PACKED_CHANNELS_MAX < *in_channels {
             return Err(InvalidKernel("sizes must not overflow"));
         }
-        check_groups(*groups, *in_channels, *out_channels)?;
-        let (ins, outs) = (in_channels / groups, out_channels / groups);
+        if *groups == 0 || self.operands != StorageType::F32 {
+            check_groups(*groups, *in_channels, *out_channels)?;
+        }
+        let [ins, outs] = self.group_channels();
+        for (channels, of_group) in [(in_channels, ins), (out_channels, outs)] {
+            let before_last = product(&[groups - 1, of_group]).ok_or(InvalidKernel("sizes must not overflow"))?;
+            if !channels.is_multiple_of(*groups) && *channels <= before_last {
+                return Err(InvalidKernel("each group must have channels"));
+            }
+        }
         if 1 < *groups && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
             return Err(InvalidKernel("channels of each group must fill blocks of 16"));
         }
@@ -424,7 +442,7 @@ impl Job<'_> {
         let prefetch = &mut prefetch;
         if self.by_taps {
             let all = |axis: usize| Run { range: 0..window.output[axis], taps: 0..0 };
-            let blocks = self.conv.blocks();
+            let blocks = self.conv.blocks(panel);
             let region = |rows, columns| Region { images: images.clone(), rows, columns, blocks: blocks.clone() };
             for (ix, cell) in cells_by_cover(window).enumerate() {
                 let [rows, columns] =
@@ -442,7 +460,7 @@ impl Job<'_> {
             while column < window.output[1] {
                 let columns = Run::new(window, 1, column..window.output[1]);
                 column = columns.range.end;
-                let (images, rows, blocks) = (images.clone(), row_run.clone(), self.conv.blocks());
+                let (images, rows, blocks) = (images.clone(), row_run.clone(), self.conv.blocks(panel));
                 self.run_in_parts(panel, Region { images, rows, columns, blocks }, prefetch);
             }
         }
@@ -506,7 +524,7 @@ impl Job<'_> {
             x: self.x.as_ptr(),
             weights: self.weights.as_ptr(),
             weight_stride: conv.weight_row(panel),
-            weight_vector: conv.weight_vector(),
+            weight_vector: conv.weight_vector(panel),
             result: conv.result,
             out: self.out.start(),
             rows: &[],

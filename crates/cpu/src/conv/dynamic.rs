@@ -84,14 +84,17 @@ pub struct ConvDataGradient {
 /// The number of groups after joining neighbors until their channels fill blocks: one if none do. A joined group has zeros
 /// for the weights between its groups, whose products are wasted. `groups` must divide the channels.
 pub fn joined_groups(groups: usize, in_channels: usize, out_channels: usize) -> usize {
-    if groups <= 1 {
-        return groups;
-    }
-    let (ins, outs) = (in_channels / groups, out_channels / groups);
-    // The least number is a power of two, at most the size of a block.
-    let fills = |joined: &usize| [ins, outs].iter().all(|channels| (channels % LANES * joined).is_multiple_of(LANES));
-    let joined = (1..=LANES).find(fills).filter(|&joined| groups.is_multiple_of(joined));
-    joined.map_or(1, |joined| groups / joined)
+    let joined = groups_of_blocks(groups, in_channels, out_channels);
+    if groups.is_multiple_of(joined) { groups / joined } else { 1 }
+}
+
+/// Neighboring groups whose channels together fill blocks. The least number is a power of two, at most the size of a block.
+pub fn groups_of_blocks(groups: usize, in_channels: usize, out_channels: usize) -> usize {
+    let fills = |joined: &usize| {
+        let fill = |channels: usize| (channels / groups % LANES * joined).is_multiple_of(LANES);
+        fill(in_channels) && fill(out_channels)
+    };
+    if groups <= 1 { 1 } else { (1..=LANES).find(fills).unwrap_or(LANES) }
 }
 
 /// Row-major weights and the distances from one to the next, so that one loop packs every order of them.
@@ -237,6 +240,9 @@ impl KernelFn for DynamicConv {
         };
         if !is_f32 {
             return Err(InvalidKernel("run-time weights must be f32"));
+        }
+        if let PackedConv::Direct(conv) = &self.conv {
+            check_groups(conv.groups, conv.in_channels, conv.out_channels)?;
         }
         let mut sizes = self.conv.sizes()?;
         let overflow = InvalidKernel("sizes must not overflow");

@@ -134,7 +134,7 @@ impl Winograd {
         });
     }
 
-    /// Convolves by run-time weights, of which a few panels at a time are packed into `packed`. Inputs are transformed
+    /// Convolves by run-time weights. A few panels at a time are packed into `packed`. Inputs are transformed
     /// again for each part.
     ///
     /// # Panics

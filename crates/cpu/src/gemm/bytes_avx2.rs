@@ -54,7 +54,7 @@ struct Stage<const R: usize> {
     has_sums: bool,
 }
 
-/// What a tile stores of its sums.
+/// The results that a tile makes of its sums and stores.
 pub(crate) trait Results {
     /// An element of the output.
     type Item;

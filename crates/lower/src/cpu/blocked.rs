@@ -1,6 +1,9 @@
 //! Kernels for values with channels in blocks of sixteen.
 
-use cpu::{ConvAlgorithm, ImageLayout, PackedConv, Pool2dKind, StorageType, WeightOrder, Window, joined_groups};
+use cpu::{
+    ConvAlgorithm, ImageLayout, PackedConv, Pool2dKind, StorageType, WeightOrder, Window, groups_of_blocks,
+    joined_groups,
+};
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind, Reduce, ReduceKind};
 use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMITED, ValueId, Work};
 use types::{Bytes, DType, Layout, Shape};
@@ -291,12 +294,11 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     }
     let layout = if reads_blocked(graph, node, 0) { ImageLayout::Blocked } else { ImageLayout::RowMajor };
     let (batch, in_channels, out_channels) = (x[0], x[1], out[1]);
-    let groups = joined_groups(conv.groups, in_channels, out_channels);
-    Ok(ConvKernel::Direct(cpu::ConvBlocked {
+    let direct = cpu::ConvBlocked {
         batch,
         in_channels,
         out_channels,
-        groups,
+        groups: joined_groups(conv.groups, in_channels, out_channels),
         window,
         layout,
         algorithm: ConvAlgorithm::InPlace,
@@ -304,7 +306,22 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
         zero_point: conv.zero as u8,
         result,
         epilogue,
-    }))
+    };
+    let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
+    let is_blocked = layout == ImageLayout::Blocked && operands == StorageType::F32;
+    let uneven = if is_blocked && !is_dynamic { with_uneven_groups(&direct, conv.groups) } else { None };
+    Ok(ConvKernel::Direct(uneven.unwrap_or(direct)))
+}
+
+/// The convolution with joined groups of which the last has fewer channels, if only such groups fill blocks.
+fn with_uneven_groups(direct: &cpu::ConvBlocked, groups: usize) -> Option<cpu::ConvBlocked> {
+    let channels = [direct.in_channels, direct.out_channels];
+    let joined = groups_of_blocks(groups, direct.in_channels, direct.out_channels);
+    if groups <= 1 || groups.is_multiple_of(joined) {
+        return None;
+    }
+    let uneven = cpu::ConvBlocked { groups: groups.div_ceil(joined), ..direct.clone() };
+    (1 < uneven.groups && uneven.group_channels() == channels.map(|all| all / groups * joined)).then_some(uneven)
 }
 
 /// Whether each channel of a convolution is convolved with a kernel of its own.
@@ -312,10 +329,10 @@ fn is_depthwise(groups: usize, x: &Shape, out: &Shape) -> bool {
     1 < groups && groups == x[1] && groups == out[1]
 }
 
-/// Weights `[out_channels, channels of a group, ..kernel]` as those of joined groups.
-fn joined_weights(items: &[f32], groups: usize, joined: usize, out_channels: usize) -> Vec<f32> {
+/// Weights `[out_channels, channels of a group, ..kernel]` as those of joined groups, `together` of them in each.
+fn joined_weights(items: &[f32], groups: usize, together: usize, out_channels: usize) -> Vec<f32> {
     let row = items.len() / out_channels.max(1);
-    let (together, outs) = (groups / joined, out_channels / groups);
+    let outs = out_channels / groups;
     let mut all = vec![0.0; items.len() * together];
     for (channel, (from, to)) in items.chunks_exact(row).zip(all.chunks_exact_mut(row * together)).enumerate() {
         let place = channel / outs % together * row;
@@ -493,17 +510,17 @@ pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Cal
     }
     let label = |window: &Window| label(window, out, &suffix(&conv.epilogue));
     let (groups, out_channels) = (conv.groups, out[1]);
-    let joined = match &kernel {
-        ConvKernel::Depthwise(_) => groups,
-        ConvKernel::Direct(kernel) => kernel.groups,
-        ConvKernel::Winograd(_) => 1,
+    let together = match &kernel {
+        ConvKernel::Depthwise(_) => 1,
+        ConvKernel::Direct(kernel) => kernel.group_channels()[0] / (kernel.in_channels / groups).max(1),
+        ConvKernel::Winograd(_) => groups,
     };
     macro_rules! packing {
         ($kernel:expr, $packed:ident) => {{
             let (label, packing) = (label(&$kernel.window), $kernel.clone());
-            inputs[1] = $packed(1, move |items| match joined == groups {
-                true => packing.pack(items),
-                false => packing.pack(&joined_weights(items, groups, joined, out_channels)),
+            inputs[1] = $packed(1, move |items| match together {
+                0 | 1 => packing.pack(items),
+                _ => packing.pack(&joined_weights(items, groups, together, out_channels)),
             });
             call($kernel, label, inputs)
         }};

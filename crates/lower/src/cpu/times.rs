@@ -257,7 +257,7 @@ fn has_weights(kernel: &Kernel) -> bool {
 
 fn direct(kernel: &ConvBlocked) -> Vec<(&'static str, f64)> {
     let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = kernel;
-    let (terms, blocks) = (in_channels / groups, (out_channels / groups).div_ceil(BLOCK));
+    let (terms, blocks) = (in_channels.div_ceil(*groups), out_channels.div_ceil(*groups).div_ceil(BLOCK));
     let vectors = (batch * groups * terms) as f64 * covered(window);
     let tiles = batch * groups * blocks * tiles(window);
     // The last of an odd number of blocks has a tile of its own.

@@ -8,23 +8,27 @@ use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
 
 impl ConvBlocked {
-    /// Weights `[out_channels, in_channels / groups, ..kernel]` in the order in which the kernel reads them. Each group
+    /// Weights `[out_channels, channels of a group, ..kernel]` in the order in which the kernel reads them. Each group
     /// has blocks of output channels, filled up with zeros: of 16 in `f32`, otherwise of 32, the last of 16 or 32. A block
     /// has, for each block of 16 input channels, tap, and channel of that block, its 16 or 32 weights. A row-major input
     /// has blocks of one channel, a packed one a single block. In half precision the weights of two channels are
-    /// neighbors, in int8 those of four. With a zero point, its contributions to sums follow.
+    /// neighbors, in int8 those of four. A last group of fewer channels has only its own, and zeros follow. With a zero
+    /// point, its contributions to sums follow.
     ///
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<u8> {
-        let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
+        let [ins, outs] = self.group_channels();
         let (taps, per_word) = (self.window.taps(), self.operands.per_word());
         let in_block = if self.is_packed() { self.depth().max(1) * per_word } else { self.in_block() * per_word };
         assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights must have the kernel's shape");
         let mut packed = Vec::with_capacity(self.groups * outs.next_multiple_of(LANES) * ins * taps);
-        // Packed pixels are filled up with words of zeros.
-        let filled = if self.is_packed() { self.depth() * per_word } else { ins };
         for group in 0..self.groups {
+            let of_group = ins.min(self.in_channels - group * ins);
+            // Packed pixels are filled up with words of zeros.
+            let filled = if self.is_packed() { self.depth() * per_word } else { of_group };
+            let weights = &weights[group * outs * ins * taps..];
+            let outs = outs.min(self.out_channels - group * outs);
             for first in (0..outs).step_by(self.packed_lanes()) {
                 let width = self.packed_lanes().min(outs.next_multiple_of(LANES) - first);
                 for block in (0..filled).step_by(in_block) {
@@ -33,7 +37,7 @@ impl ConvBlocked {
                             for out in first..first + width {
                                 packed.extend((word..word + per_word).map(|channel| {
                                     match out < outs && channel < ins {
-                                        true => weights[((group * outs + out) * ins + channel) * taps + tap],
+                                        true => weights[(out * ins + channel) * taps + tap],
                                         false => 0.0,
                                     }
                                 }));
@@ -43,6 +47,8 @@ impl ConvBlocked {
                 }
             }
         }
+        let words = if self.is_packed() { self.depth() } else { self.in_words() };
+        packed.resize(self.lanes() * words * per_word * taps, 0.0);
         match self.operands {
             StorageType::U8 => {
                 let mut bytes = StorageType::I8.bytes(&packed);

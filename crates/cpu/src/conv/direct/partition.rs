@@ -34,6 +34,8 @@ pub(super) struct Panel {
     pub(super) weights: usize,
     /// The first word of its group's input channels.
     pub(super) in_word: usize,
+    /// Words of its group's input channels.
+    pub(super) in_words: usize,
 }
 
 /// Division of the outputs into parts of whole images or of rows of one.
@@ -48,21 +50,25 @@ pub(super) struct Split {
 
 impl ConvBlocked {
     pub(super) fn panels(&self) -> usize {
-        self.groups * (self.out_channels / self.groups).div_ceil(PANEL)
+        let [_, outs] = self.group_channels();
+        let before_last = (self.groups - 1) * outs;
+        before_last / outs.max(1) * outs.div_ceil(PANEL) + (self.out_channels - before_last).div_ceil(PANEL)
     }
 
     pub(super) fn panel(&self, number: usize) -> Panel {
-        let (mut ins, outs) = (self.in_words(), self.out_channels / self.groups);
-        if self.is_packed() {
-            ins = self.depth();
-        }
+        let ([_, outs], per_word) = (self.group_channels(), self.operands.per_word());
+        let ins = if self.is_packed() { self.depth() } else { self.in_words() };
         let (group, first) = (number / outs.div_ceil(PANEL), number % outs.div_ceil(PANEL) * PANEL);
-        let channel = group * outs.next_multiple_of(LANES) + first;
+        let of_group = outs.min(self.out_channels - group * outs);
+        let lanes = group * outs.next_multiple_of(LANES);
+        let in_words = self.in_words().min(self.in_channels.div_ceil(per_word) - group * self.in_words());
+        let own = if self.is_packed() { ins } else { in_words };
         Panel {
-            block: channel / LANES,
-            blocks: (outs - first).div_ceil(LANES).min(2),
-            weights: channel * ins * self.window.taps(),
+            block: (lanes + first) / LANES,
+            blocks: (of_group - first).div_ceil(LANES).min(2),
+            weights: (lanes * ins + first * own) * self.window.taps(),
             in_word: group * ins,
+            in_words,
         }
     }
 
@@ -70,14 +76,15 @@ impl ConvBlocked {
     pub(super) fn split(&self, window: &Window) -> Split {
         let [rows, columns] = window.output;
         let (plane, pixels) = (rows * columns, rows * columns * self.batch);
-        let terms = self.in_channels / self.groups * window.taps();
+        let [ins, _] = self.group_channels();
+        let terms = ins * window.taps();
         let parts = TASKS.div_ceil(self.panels());
         let least = (TERMS_MIN / terms.max(1)).max(8 * ROWS);
         let most = if plane < PLANE_LARGE {
             usize::MAX
         } else {
             // The elements of the input per output.
-            let share = product(&[self.in_channels / self.groups, window.stride[0], window.stride[1]]);
+            let share = product(&[ins, window.stride[0], window.stride[1]]);
             INPUT_MAX / share.unwrap_or(usize::MAX).max(1)
         };
         let pixels = (pixels / parts).min(most).max(least);
@@ -103,7 +110,7 @@ impl ConvBlocked {
             .any(|&axis| (0..window.kernel[axis]).any(|tap| window.inside(axis, tap) != (0..window.output[axis])));
         [self.operands, self.result] == [StorageType::F32; 2]
             && window.output_plane() < PLANE_SMALL
-            && CHANNELS_BY_TAPS <= self.in_channels / self.groups
+            && CHANNELS_BY_TAPS <= self.group_channels()[0]
             && padded
             && covering_cell(window).is_some()
     }

@@ -19,14 +19,16 @@ fn block(items: &[f32], batch: usize, channels: usize, plane: usize, pad: f32) -
 /// The definition, in `f64`: row-major operands, row-major results.
 #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
 fn define(conv: &ConvBlocked, x: &[f32], weights: &[f32], bias: &[f32], residual: &[f32]) -> Vec<f64> {
-    let (ins, outs, window) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups, &conv.window);
+    let ([ins, outs], window) = (conv.group_channels(), &conv.window);
     let [rows, columns] = window.output;
     let mut results = Vec::new();
     for ix in 0..conv.batch * conv.out_channels * rows * columns {
         let (image, out) = (ix / columns / rows / conv.out_channels, ix / columns / rows % conv.out_channels);
         let [oy, ox] = [ix / columns % rows, ix % columns];
         let mut sum = if conv.epilogue.bias { f64::from(bias[out]) } else { 0.0 };
-        for (channel, tap) in (0..ins).flat_map(|channel| (0..window.taps()).map(move |tap| (channel, tap))) {
+        // The last group may have fewer channels.
+        let own = ins.min(conv.in_channels - out / outs * ins);
+        for (channel, tap) in (0..own).flat_map(|channel| (0..window.taps()).map(move |tap| (channel, tap))) {
             let [ky, kx] = [tap / window.kernel[1], tap % window.kernel[1]];
             if let (Some(iy), Some(ix)) = (window.source(0, oy, ky), window.source(1, ox, kx)) {
                 let plane = image * conv.in_channels + out / outs * ins + channel;
@@ -46,7 +48,7 @@ fn define(conv: &ConvBlocked, x: &[f32], weights: &[f32], bias: &[f32], residual
 fn check(conv: &ConvBlocked, random: &mut Random, strange: bool) {
     let window = &conv.window;
     let (in_plane, out_plane) = (window.input_plane(), window.output_plane());
-    let ins = conv.in_channels / conv.groups;
+    let [ins, _] = conv.group_channels();
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
     let rounded = |stored: StorageType, items: Vec<f32>| -> Vec<f32> {
         let mut rounded = vec![0.0; items.len()];
@@ -125,10 +127,15 @@ fn random_shapes_agree_with_the_definition() {
         let random = &mut random;
         let two = |random: &mut Random, of: &[usize]| [pick(random, of), pick(random, of)];
         let (is_blocked, groups) = (random.below(4) != 0, pick(random, &[1, 1, 1, 1, 2, 3]));
+        let is_uneven = 1 < groups && is_blocked && random.below(2) == 0;
         let counts = if is_blocked { [1, 3, 15, 16, 17, 24, 32, 40, 53] } else { [0, 1, 2, 3, 3, 3, 4, 5, 17] };
         let (in_channels, out_channels) = match (groups, is_blocked) {
             (1, _) => (pick(random, &counts), pick(random, &[1, 8, 16, 17, 31, 32, 33, 48, 64, 100])),
-            (_, true) => (groups * pick(random, &[16, 32]), groups * pick(random, &[16, 32, 48])),
+            (_, true) => {
+                // Numbers that neither two nor three groups divide.
+                let missing = if is_uneven { two(random, &[1, 5, 7]) } else { [0, 0] };
+                (groups * pick(random, &[16, 32]) - missing[0], groups * pick(random, &[16, 32, 48]) - missing[1])
+            }
             (_, false) => (groups * pick(random, &[1, 2]), groups * pick(random, &[16, 32, 48])),
         };
         let (kernel, stride) = (two(random, &[1, 1, 2, 3, 3, 5, 7]), two(random, &[1, 1, 1, 2, 3]));
@@ -141,7 +148,7 @@ fn random_shapes_agree_with_the_definition() {
         });
         let activations =
             [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
-        let pairs = if is_blocked { in_channels / groups % 2 == 0 } else { groups == 1 };
+        let pairs = if is_blocked { !is_uneven && in_channels / groups % 2 == 0 } else { groups == 1 };
         let operands = if pairs { pick(random, &StorageType::FRACTIONS) } else { StorageType::F32 };
         let is_packed = match (groups, operands, is_blocked) {
             (_, StorageType::F32, _) => false,
@@ -228,7 +235,7 @@ fn shapes_of_networks_agree_with_the_definition() {
             let conv = plain([128, 16], [4, 4], [3, 3], 1);
             ConvBlocked { window: Window { dilation: [4, 4], pad: [4, 4], ..conv.window }, ..conv }
         },
-        // So many terms that a part of them is summed at a time: some channels, and some taps of one.
+        // Enough terms to sum a part of them at a time: some channels, and some taps of one.
         ConvBlocked {
             epilogue: Epilogue { residual: true, ..plain([1, 1], [1, 1], [1, 1], 1).epilogue },
             ..plain([2104, 40], [5, 5], [1, 1], 1)
@@ -271,7 +278,9 @@ fn contradictions_are_refused() {
     assert!(!refused(&conv) && !refused(&ConvBlocked { groups: 2, ..conv.clone() }));
     assert!(refused(&ConvBlocked { groups: 0, ..conv.clone() }));
     assert!(refused(&ConvBlocked { groups: 4, ..conv.clone() }));
-    assert!(refused(&ConvBlocked { in_channels: 33, groups: 2, ..conv.clone() }));
+    assert!(refused(&ConvBlocked { groups: 3, ..conv.clone() }));
+    let uneven = ConvBlocked { in_channels: 33, groups: 2, ..conv.clone() };
+    assert!(!refused(&uneven) && refused(&ConvBlocked { operands: StorageType::Bf16, ..uneven }));
     assert!(refused(&ConvBlocked { batch: usize::MAX / 64, ..conv.clone() }));
     assert!(refused(&ConvBlocked { out_channels: usize::MAX, ..conv }));
 }
