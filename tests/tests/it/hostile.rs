@@ -180,7 +180,8 @@ fn standard_streams_that_cannot_be_written_are_errors() {
     let exe = compile(&folder, &["lenet"]).display().to_string();
     let prestow = program("prestow").display().to_string();
     let (benchmark, uprd) = (format!("'{prestow}' benchmark lenet --num_batches 2"), program("uprd"));
-    let short = ["--help", "--version", "help compile", "models", "version", "completions bash", "what-if lenet"];
+    let short =
+        ["--help", "--version", "help compile", "models", "version", "completions bash", "what-if lenet --batch 1"];
     let mut commands: Vec<String> = short.iter().map(|words| format!("'{prestow}' {words}")).collect();
     commands
         .extend(["", "run", "run --json", "--help", "memory --json"].iter().map(|words| format!("'{exe}' {words}")));

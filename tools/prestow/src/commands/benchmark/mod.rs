@@ -579,7 +579,9 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
                 Row::Done(result) => {
                     let names = format!("{}, batch {}, {} threads", job.title, result.batch, result.threads);
                     say::line(&format!("{names}: {}", result.times.text()));
-                    result.notes.iter().for_each(|note| say::note(note));
+                    for note in &result.notes {
+                        say::note(note);
+                    }
                     say::out(&lines::line("results.planned_bytes", &json!(result.planned_bytes)))?;
                     results.push_str(&serde_json::to_string(&result).map_err(|error| error.to_string())?);
                     results.push('\n');
