@@ -115,7 +115,7 @@ mod tests {
 
     /// Plain memory, so that a sanitizer or Miri sees a missing order between phases as a race.
     #[test]
-    fn a_phase_reads_what_all_parts_of_the_phase_before_wrote() {
+    fn parts_read_the_cells_of_the_phase_before() {
         let pool = Pool::new(3);
         let (parts, phases) = (3, 3000);
         let mut cells = vec![0u64; parts * (phases + 1)];

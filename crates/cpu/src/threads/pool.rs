@@ -278,7 +278,7 @@ mod tests {
 
     /// Plain memory, so that a sanitizer or Miri sees a missing order between runs as a race.
     #[test]
-    fn a_run_reads_what_the_run_before_wrote() {
+    fn runs_read_the_cells_of_the_run_before() {
         let pool = Pool::new(3);
         let mut cells = [1u64; 7];
         for round in 0..100u64 {
