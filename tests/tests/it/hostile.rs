@@ -139,3 +139,65 @@ fn exhausted_memory_is_an_error_and_no_abort() {
     assert_eq!(code, Some(2), "{stderr}");
     assert!(!folder.join("none").exists());
 }
+
+/// The text of a command must not follow the bytes of a file that it writes to the same place.
+#[test]
+fn executable_that_is_written_to_standard_output_is_whole() {
+    let folder = folder("standard-output");
+    let prestow = program("prestow").display().to_string();
+    let ways = [
+        "-o /dev/stdout 2> text | cat > exe",
+        "-o /dev/stdout > exe 2> text",
+        "-o /proc/self/fd/1 2> text | cat > exe",
+    ];
+    for way in ways {
+        let script = format!("rm -f exe; '{prestow}' compile lenet {way} && chmod +x exe && ./exe run --json");
+        let done = output_of(Command::new("bash").args(["-o", "pipefail", "-c", &script]).current_dir(&folder));
+        assert_eq!(done.status.code(), Some(0), "{way}: {}", text(&done.stderr));
+        assert!(text(&done.stdout).contains("logits"), "{way}: {}", text(&done.stdout));
+        let said = std::fs::read_to_string(folder.join("text")).expect("it was made");
+        assert!(said.contains("lenet for cpu:x86-64"), "{way}: the text is on standard error: {said}");
+    }
+}
+
+#[test]
+fn report_that_is_written_to_standard_output_is_whole() {
+    let folder = folder("report-output");
+    let exe = compile(&folder, &["lenet"]).display().to_string();
+    let script =
+        format!("'{exe}' memory --csv /dev/stdout 2> text | cat > table; '{exe}' memory --csv other > /dev/null");
+    let done = output_of(Command::new("bash").args(["-c", &script]).current_dir(&folder));
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it was made");
+    assert_eq!(read("table"), read("other"));
+    assert!(read("text").contains("arena"), "the report is on standard error");
+}
+
+/// A full disk or a closed reader: an error or an end, never a panic.
+#[test]
+fn standard_streams_that_cannot_be_written_are_errors() {
+    let folder = folder("full");
+    let exe = compile(&folder, &["lenet"]).display().to_string();
+    let prestow = program("prestow").display().to_string();
+    let (benchmark, uprd) = (format!("'{prestow}' benchmark lenet --num_batches 2"), program("uprd"));
+    let short =
+        ["--help", "--version", "help compile", "models", "version", "completions bash", "what-if lenet --batch 1"];
+    let mut commands: Vec<String> = short.iter().map(|words| format!("'{prestow}' {words}")).collect();
+    commands
+        .extend(["", "run", "run --json", "--help", "memory --json"].iter().map(|words| format!("'{exe}' {words}")));
+    commands.extend([benchmark.clone(), format!("'{}' --help", uprd.display())]);
+    for command in &commands {
+        let shell = |redirect: &str| {
+            let script = format!("{command} {redirect}");
+            output_of(Command::new("bash").args(["-o", "pipefail", "-c", &script]).current_dir(&folder))
+        };
+        let done = shell("> /dev/full");
+        assert_eq!(done.status.code(), Some(2), "{command}: {}", text(&done.stderr));
+        let done = shell("> /dev/null 2> /dev/full");
+        assert_eq!(done.status.code(), Some(0), "{command}, full standard error");
+    }
+    // The reader goes away after a byte.
+    let script = format!("{benchmark} | head -c 1 > /dev/null; exit ${{PIPESTATUS[0]}}");
+    let done = output_of(Command::new("bash").args(["-c", &script]).current_dir(&folder));
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+}

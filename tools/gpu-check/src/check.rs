@@ -41,7 +41,7 @@ pub(crate) fn run(settings: &Settings) -> Result<bool, String> {
         output.show(&format!("stopped by --minutes: {remaining} rows remain; --resume with -o continues\n"));
         output.save()?;
     }
-    output.finish();
+    output.finish()?;
     Ok(passed)
 }
 

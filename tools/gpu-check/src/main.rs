@@ -13,16 +13,29 @@ mod peaks;
 mod rows;
 mod trials;
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 
 fn main() -> ExitCode {
-    match arguments::Arguments::parse().resolve().and_then(|settings| check::run(&settings)) {
+    let arguments = match arguments::Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(message) => return usage(&message),
+    };
+    match arguments.resolve().and_then(|settings| check::run(&settings)) {
         Ok(passed) => ExitCode::from(u8::from(!passed)),
         Err(error) => {
-            eprintln!("error: {error}");
+            output::progress(&format!("error: {error}"));
             ExitCode::from(2)
         }
+    }
+}
+
+/// Prints the help, the version or the error that clap made of the arguments.
+fn usage(message: &clap::Error) -> ExitCode {
+    match message.print().and_then(|()| std::io::stdout().flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::from(2),
+        _ => ExitCode::from(message.exit_code() as u8),
     }
 }

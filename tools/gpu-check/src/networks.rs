@@ -234,7 +234,7 @@ fn compiled(targets: &Targets, task: &Task) -> Result<Compiled, String> {
     let mut compiled = planned(&compiler, model.clone())?;
     if let Some(Tune { seconds, cache }) = &targets.settings.tune {
         let paths = library_paths(&targets.settings.data);
-        let progress = |line: &str| eprintln!("{line}");
+        let progress = crate::output::progress;
         let options = TuneOptions { seconds: *seconds, cache: cache.as_deref(), paths: &paths, progress: &progress };
         tune(&mut compiler, &targets.gpu, &[&compiled.plan], &options)?;
         compiled = planned(&compiler, model)?;

@@ -1,5 +1,6 @@
 //! [`Output`]: the report on the screen and in a file, both updated after every row.
 
+use std::cell::OnceCell;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -11,6 +12,8 @@ pub(crate) struct Output {
     path: Option<PathBuf>,
     /// JSON on the screen at the end, instead of text as it comes.
     json: bool,
+    /// The first error of printing.
+    unprinted: OnceCell<String>,
     pub(crate) report: Report,
 }
 
@@ -37,15 +40,19 @@ impl Output {
             let summarized: Vec<_> = report.operators_summary.iter().map(|summary| summary.dtype).collect();
             report.operators.retain(|row| summarized.contains(&row.dtype));
         }
-        Ok(Output { path: settings.output.clone(), json: settings.json, report })
+        Ok(Output { path: settings.output.clone(), json: settings.json, unprinted: OnceCell::new(), report })
     }
 
-    /// Prints text, unless JSON is wanted.
+    /// Prints text, unless JSON is wanted. [`Output::finish`] returns an error of printing: the checks go on without it.
     pub(crate) fn show(&self, text: &str) {
         if !self.json {
-            // A closed pipe is not an error: the reader has seen enough.
-            let mut out = std::io::stdout().lock();
-            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            self.print(text);
+        }
+    }
+
+    fn print(&self, text: &str) {
+        if let Err(error) = files::print(text) {
+            self.unprinted.get_or_init(|| format!("cannot write to standard output: {error}"));
         }
     }
 
@@ -64,10 +71,14 @@ impl Output {
     }
 
     /// Prints the JSON if it is wanted.
-    pub(crate) fn finish(&self) {
+    ///
+    /// # Errors
+    /// Standard output cannot be written, now or earlier.
+    pub(crate) fn finish(self) -> Result<(), String> {
         if self.json {
-            let _ = std::io::stdout().lock().write_all(self.text().as_bytes());
+            self.print(&self.text());
         }
+        self.unprinted.into_inner().map_or(Ok(()), Err)
     }
 
     fn text(&self) -> String {
@@ -85,6 +96,11 @@ fn read(path: &std::path::Path) -> Result<Option<Report>, String> {
     };
     let report = serde_json::from_slice(&bytes);
     report.map(Some).map_err(|error| format!("--resume {}: not a report of this version: {error}", path.display()))
+}
+
+/// Prints a line about work that goes on to standard error.
+pub(crate) fn progress(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 fn is_same_run(before: &Head, now: &Head) -> Result<(), String> {

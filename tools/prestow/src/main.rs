@@ -32,10 +32,12 @@ fn main() -> ExitCode {
     files::protect_inputs();
     // Help and version exit with 0, bad use with 2.
     let parsed = cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    match run(parsed.unwrap_or_else(|error| error.exit()))
-        .and_then(|answer| say::out(&answer.text).map(|()| answer.yes))
-    {
-        Ok(yes) => ExitCode::from(u8::from(!yes)),
+    let code = match parsed {
+        Ok(cli) => run(cli).and_then(|answer| say::out(&answer.text).map(|()| i32::from(!answer.yes))),
+        Err(message) => say::usage(&message),
+    };
+    match code {
+        Ok(code) => ExitCode::from(code as u8),
         Err(error) => {
             say::error(&error);
             ExitCode::from(2)

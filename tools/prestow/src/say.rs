@@ -7,13 +7,22 @@ use std::io::{ErrorKind, Write};
 /// # Errors
 /// Standard output cannot be written, for instance to a full disk. A closed pipe is no error: its reader has seen enough.
 pub(crate) fn out(text: &str) -> Result<(), String> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(report::printable(text).as_bytes()).and_then(|()| stdout.flush()) {
-        Err(failure) if failure.kind() != ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to standard output: {failure}"))
-        }
-        _ => Ok(()),
+    files::print(&report::printable(text)).map_err(unwritable)
+}
+
+/// The help, the version or the error that clap made of the arguments, and the exit code.
+///
+/// # Errors
+/// As [`out`].
+pub(crate) fn usage(message: &clap::Error) -> Result<i32, String> {
+    match message.print().and_then(|()| std::io::stdout().flush()) {
+        Err(failure) if !message.use_stderr() && failure.kind() != ErrorKind::BrokenPipe => Err(unwritable(failure)),
+        _ => Ok(message.exit_code()),
     }
+}
+
+fn unwritable(failure: std::io::Error) -> String {
+    format!("cannot write to standard output: {failure}")
 }
 
 /// Prints a line to standard error.

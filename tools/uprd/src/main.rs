@@ -9,7 +9,7 @@ mod operate;
 mod serve;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,12 +37,18 @@ impl From<ClientError> for Failure {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
-        Ok(text) => {
-            // A closed pipe is not an error: its reader has seen enough.
-            let _ = std::io::stdout().lock().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(message) => return usage(&message),
+    };
+    match run(cli) {
+        Ok(text) => match files::print(&text) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(std::io::stderr().lock(), "error: cannot write to standard output: {error}");
+                ExitCode::from(2)
+            }
+        },
         Err(Failure::No(text)) => {
             let _ = writeln!(std::io::stderr().lock(), "error: {text}");
             ExitCode::from(1)
@@ -51,6 +57,14 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr().lock(), "error: {text}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Prints the help, the version or the error that clap made of the arguments.
+fn usage(message: &clap::Error) -> ExitCode {
+    match message.print().and_then(|()| std::io::stdout().flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::from(2),
+        _ => ExitCode::from(message.exit_code() as u8),
     }
 }
 

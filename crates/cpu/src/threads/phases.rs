@@ -111,6 +111,32 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
+    use crate::threads::shared_slice::SharedMut;
+
+    /// Plain memory, so that a sanitizer or Miri sees a missing order between phases as a race.
+    #[test]
+    fn parts_read_the_cells_of_the_phase_before() {
+        let pool = Pool::new(3);
+        let (parts, phases) = (3, 3000);
+        let mut cells = vec![0u64; parts * (phases + 1)];
+        let shared = SharedMut::new(&mut cells);
+        run_phases(&pool, Phases { chains: 1, parts, phases }, &|_, part, phase| {
+            // Lets the other threads begin, also on a machine with other work.
+            if phase % 100 == 0 {
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+            // SAFETY: all parts of the phase before are done, and nothing writes their cells again.
+            let before: u64 = unsafe { shared.shared_part(phase * parts, parts) }.iter().sum();
+            // SAFETY: each cell belongs to one part of one phase.
+            let own = unsafe { shared.part((phase + 1) * parts + part, 1) };
+            own[0] = before % 1000 + 1;
+        });
+        let mut want = vec![0u64; parts];
+        for phase in 1..=phases {
+            want = vec![want.iter().sum::<u64>() % 1000 + 1; parts];
+            assert_eq!(cells[phase * parts..][..parts], want, "phase {phase}");
+        }
+    }
 
     #[test]
     fn every_part_runs_once_and_after_the_previous_stage() {

@@ -274,6 +274,24 @@ pub(crate) fn relax(spins: &mut u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::threads::shared_slice::SharedMut;
+
+    /// Plain memory, so that a sanitizer or Miri sees a missing order between runs as a race.
+    #[test]
+    fn runs_read_the_cells_of_the_run_before() {
+        let pool = Pool::new(3);
+        let mut cells = [1u64; 7];
+        for round in 0..100u64 {
+            let before = cells;
+            let shared = SharedMut::new(&mut cells);
+            pool.run(7, &|index| {
+                // SAFETY: each cell belongs to one task.
+                let own = unsafe { shared.part(index, 1) };
+                own[0] = before[(index + 1) % 7] + round;
+            });
+            assert!(cells.iter().all(|cell| *cell == 1 + round * (round + 1) / 2), "round {round}: {cells:?}");
+        }
+    }
 
     #[test]
     fn every_task_runs_once() {

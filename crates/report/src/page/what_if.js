@@ -4,7 +4,7 @@ function curve(whatIf) {
   const wide = 660,
     high = 300,
     left = 90,
-    top = 16,
+    top = 26,
     rows = whatIf.variants;
   const most = Math.max(1, whatIf.capacity_bytes || 0, ...rows.map(row => row.total_bytes)),
     last = Math.max(...rows.map(row => row.batch));
@@ -18,7 +18,7 @@ function curve(whatIf) {
   };
   const svg = make("svg", {
     class: "curve",
-    viewBox: "0 0 770 360",
+    viewBox: "0 0 770 370",
     role: "img",
     "aria-label": "total bytes over the batch",
   });
@@ -97,7 +97,8 @@ function whatIf() {
       ["weights", "n", row => bytes(row.weights_bytes), row => row.weights_bytes],
       ["total", "n", row => bytes(row.total_bytes), row => row.total_bytes],
       ["state", "", row => row.state.replaceAll("_", " "), null],
-      ["fits", "", row => (row.fits === null ? "" : row.fits ? "yes" : "no"), null],
+      // Without a limit there is no answer.
+      ...(what.capacity_bytes === null ? [] : [["fits", "", row => (row.fits ? "yes" : "no"), null]]),
     ],
     what.variants,
   );

@@ -5,11 +5,16 @@ use std::fmt::Write;
 use serde::Serialize;
 use types::{Bytes, Proof};
 
+use super::terminal::wrap;
 use crate::Report;
 use crate::model::{Measured, Origin, proof_text};
 
-/// The headline in a few lines.
-pub(crate) fn text(report: &Report) -> String {
+/// The headline in a few lines of at most `width` characters.
+pub(crate) fn text(report: &Report, width: usize) -> String {
+    lines(report).lines().map(|line| wrap(line, width, 13) + "\n").collect()
+}
+
+fn lines(report: &Report) -> String {
     if report.origin != Origin::Plan {
         return foreign(report);
     }

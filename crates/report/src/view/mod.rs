@@ -134,7 +134,7 @@ impl Report {
     /// A view as text for a terminal.
     pub fn text(&self, view: View, options: &ViewOptions) -> String {
         match view {
-            View::Headline => headline::text(self),
+            View::Headline => headline::text(self, options.width),
             View::Bars => Bars::new(self, options).text(options.width),
             View::Top => top::text(self, options),
             View::Opportunities => opportunities::text(self, options),

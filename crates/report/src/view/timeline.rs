@@ -7,7 +7,7 @@ use types::Bytes;
 
 use super::palette::{rank, style};
 use super::svg::{Amount, Svg};
-use super::terminal::{columns, fit, list, mark};
+use super::terminal::{columns, fit, list, mark, wrap};
 use crate::Report;
 
 /// The roles from bottom to top, without free space.
@@ -77,12 +77,12 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     if let Some(actual) = actual {
         let most = actual.iter().enumerate().max_by_key(|(step, bytes)| (**bytes, usize::MAX - step));
         if let Some((step, bytes)) = most {
-            let _ = writeln!(
-                text,
+            let line = format!(
                 "{:>11}  small: planned, not yet written; written at most {} at step {step}",
                 "",
                 Bytes(*bytes)
             );
+            let _ = writeln!(text, "{}", wrap(&line, width, 13));
         }
     }
     text

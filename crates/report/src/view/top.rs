@@ -15,10 +15,13 @@ pub(crate) fn text(report: &Report, options: &ViewOptions) -> String {
     let planned = &report.planned;
     let step = planned.peak_step;
     let mut text = format!("at the peak  step {step}");
+    let end = format!(": {} buffers", planned.alive_at_peak.len());
     if let Some(row) = planned.steps.get(step as usize) {
-        let _ = write!(text, " ({}, {})", fit(&row.scope, options.width.saturating_sub(40).max(20)), row.kernel);
+        // Parentheses, a comma and spaces take 5 characters.
+        let taken = text.chars().count() + row.kernel.chars().count() + end.chars().count() + 5;
+        let _ = write!(text, " ({}, {})", fit(&row.scope, options.width.saturating_sub(taken).max(10)), row.kernel);
     }
-    let _ = writeln!(text, ": {} buffers", planned.alive_at_peak.len());
+    text = wrap(&(text + &end), options.width, 13) + "\n";
     let is_plan = report.origin == Origin::Plan;
     // An imported profile has neither offsets nor ends of lives.
     let place = if is_plan { format!(" {:>13} {:>11}", "offset", "steps") } else { String::new() };

@@ -38,12 +38,25 @@ fn texts_keep_to_their_width() {
         let report = Report::new(&random(seed, 1 + 7 * seed as usize, 5 * seed as usize));
         for width in [72, 80, 120] {
             let options = ViewOptions { width, rows: 5, ..ViewOptions::default() };
-            for view in [View::Bars, View::Top, View::Timeline, View::Map, View::Flame] {
-                for line in report.text(view, &options).lines() {
-                    assert!(line.chars().count() <= width, "{view:?} at {width}: {line}");
-                }
+            for view in View::ALL {
+                keeps_to_width(&report, view, &options);
             }
         }
+    }
+    // Long names of steps, and the lines that a run adds.
+    let mut plan = small();
+    plan.steps.iter_mut().for_each(|step| step.scope = types::Scope::new(&"encoder/layer/self/attention/".repeat(4)));
+    for report in [Report::new(&plan), small_measured()] {
+        for width in [72, 80, 120] {
+            let options = ViewOptions { width, ..ViewOptions::default() };
+            View::ALL.iter().for_each(|view| keeps_to_width(&report, *view, &options));
+        }
+    }
+}
+
+fn keeps_to_width(report: &Report, view: View, options: &ViewOptions) {
+    for line in report.text(view, options).lines() {
+        assert!(line.chars().count() <= options.width, "{view:?} at {}: {line}", options.width);
     }
 }
 

@@ -10,6 +10,7 @@ use plan::Plan;
 
 use super::Args;
 use super::session::SessionSubject;
+use crate::say;
 
 /// A prefetcher for the inputs of a plan.
 pub(super) struct Inputs {
@@ -62,7 +63,7 @@ impl Inputs {
         let batcher = Arc::new(Batcher::new(dataset, inputs, options).map_err(failed)?);
         let (threads, ahead) = (args.preprocess_threads, args.prefetch_buffer);
         let memory = Prefetcher::memory(&batcher, threads, ahead);
-        eprintln!("reading {text} with {threads} threads and up to {memory}");
+        say::line(&format!("reading {text} with {threads} threads and up to {memory}"));
         Ok(Inputs { prefetcher: Prefetcher::new(&batcher, Position::default(), threads, ahead), ports, damaged: 0 })
     }
 
@@ -76,7 +77,7 @@ impl Inputs {
     /// Prints the number of records that could not be read.
     pub(super) fn report(&self) {
         if 0 < self.damaged {
-            eprintln!("note: {} records could not be read and were replaced", self.damaged);
+            say::note(&format!("{} records could not be read and were replaced", self.damaged));
         }
     }
 }

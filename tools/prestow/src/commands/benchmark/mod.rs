@@ -25,6 +25,7 @@ use types::Bytes;
 
 use super::Answer;
 use crate::flags::BATCH_MAX;
+use crate::say;
 use input::Inputs;
 use session::SessionSubject;
 
@@ -416,13 +417,13 @@ impl<'a> Job<'a> {
         (result.device, result.threads) = (device, threads);
         if !others.is_empty() {
             let verdict = Comparison::new(&others, &times, 1).verdict();
-            eprintln!("against {}: {verdict}", args.against.as_deref().unwrap_or(Path::new("")).display());
-            print!("{}", lines::line("results.verdict", &json!(verdict)));
+            say::line(&format!("against {}: {verdict}", args.against.as_deref().unwrap_or(Path::new("")).display()));
+            say::out(&lines::line("results.verdict", &json!(verdict)))?;
         }
         if let Some(inputs) = &inputs {
             inputs.report();
         }
-        print!("{}", lines::success(&self.title, &ms(&times), plan.batch));
+        say::out(&lines::success(&self.title, &ms(&times), plan.batch))?;
         self.write_raw("run", &times)?;
         if let Some(scenario) = self.scenario {
             let rest = (1..args.concurrency).map(|ix| self.open(image, plan, threads, args.seed + ix as u64));
@@ -435,8 +436,8 @@ impl<'a> Job<'a> {
         if 0 < args.cold {
             let times = (0..args.cold).map(|_| cold_start(path, plan.batch, threads)).collect::<Result<Vec<_>, _>>()?;
             let cold = Summary::new(&times, 1);
-            eprintln!("from start to first result, {}", cold.text());
-            print!("{}", lines::line("results.cold_data", &json!(ms(&times))));
+            say::line(&format!("from start to first result, {}", cold.text()));
+            say::out(&lines::line("results.cold_data", &json!(ms(&times))))?;
             result.cold = Some(cold);
         }
         Ok(result)
@@ -461,8 +462,8 @@ impl<'a> Job<'a> {
         if 1e-2 < difference {
             return Err(format!("the outputs of {name} differ from ours by {difference:.2e} of their largest element"));
         }
-        print!("{}", lines::line("results.difference", &json!(difference)));
-        print!("{}", lines::success(&self.title, &ms(&times), plan.batch));
+        say::out(&lines::line("results.difference", &json!(difference)))?;
+        say::out(&lines::success(&self.title, &ms(&times), plan.batch))?;
         self.write_raw("run", &times)?;
         let mut result = BenchResult::new(self.model, &times, plan.batch);
         (result.device, result.threads) = ("processor".into(), threads);
@@ -489,8 +490,8 @@ impl<'a> Job<'a> {
                     Some(rate) => {
                         let run = run(rate)?;
                         let valid = if run.is_valid { "holds" } else { "does not hold" };
-                        eprintln!("{rate} queries per second: the bound of {bound} ms {valid}");
-                        print!("{}", lines::line("results.scenario_valid", &json!(run.is_valid)));
+                        say::line(&format!("{rate} queries per second: the bound of {bound} ms {valid}"));
+                        say::out(&lines::line("results.scenario_valid", &json!(run.is_valid)))?;
                         run.result
                     }
                     None => {
@@ -500,29 +501,29 @@ impl<'a> Job<'a> {
                         let rate = found.rate;
                         result.bisection = Some(found);
                         let best = best.ok_or_else(|| format!("no rate holds the bound of {bound} ms"))?;
-                        eprintln!("{:.2} queries per second hold the bound of {bound} ms", best.rate);
-                        print!("{}", lines::line("results.server_rate", &json!(rate)));
+                        say::line(&format!("{:.2} queries per second hold the bound of {bound} ms", best.rate));
+                        say::out(&lines::line("results.server_rate", &json!(rate)))?;
                         best.result
                     }
                 }
             }
         };
         let percentile = scenario.per_mille() as f64 / 10.0;
-        eprintln!(
+        say::line(&format!(
             "{}: {} queries in {:.2} s, {:.1} samples/s, p{percentile} {:.3} ms",
             args.scenario.as_deref().unwrap_or_default(),
             done.latencies_ns.len(),
             done.seconds,
             done.samples_per_s,
             done.percentile_ms
-        );
+        ));
         for (key, value) in [
             ("results.scenario", json!(scenario)),
             ("results.scenario_percentile", json!(percentile)),
             ("results.scenario_latency", json!(done.percentile_ms)),
             ("results.scenario_throughput", json!(done.samples_per_s)),
         ] {
-            print!("{}", lines::line(key, &value));
+            say::out(&lines::line(key, &value))?;
         }
         self.write_raw("query", &done.latencies_ns)?;
         result.samples_per_s = done.samples_per_s;
@@ -558,14 +559,15 @@ impl<'a> Job<'a> {
 pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     let job = Job::new(args)?;
     let version = json!(env!("CARGO_PKG_VERSION"));
-    print!("{}{}", lines::line("prestow.version", &version), lines::line("exp.framework_ver", &version));
-    print!("{}", lines::line("exp.phase", &json!(job.phase.name())));
+    say::out(&lines::line("prestow.version", &version))?;
+    say::out(&lines::line("exp.framework_ver", &version))?;
+    say::out(&lines::line("exp.phase", &json!(job.phase.name())))?;
     let (mut results, mut yes) = (String::new(), true);
     for threads in job.threads() {
         let mut too_large: Option<u64> = None;
         for batch in job.batches() {
             if let Some(batch) = batch {
-                print!("{}", lines::line("exp.replica_batch", &json!(batch)));
+                say::out(&lines::line("exp.replica_batch", &json!(batch)))?;
             }
             let row = match too_large {
                 Some(least) if batch.is_some_and(|batch| least < batch) => {
@@ -576,20 +578,22 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
             match row {
                 Row::Done(result) => {
                     let names = format!("{}, batch {}, {} threads", job.title, result.batch, result.threads);
-                    eprintln!("{names}: {}", result.times.text());
-                    result.notes.iter().for_each(|note| eprintln!("note: {note}"));
-                    print!("{}", lines::line("results.planned_bytes", &json!(result.planned_bytes)));
+                    say::line(&format!("{names}: {}", result.times.text()));
+                    for note in &result.notes {
+                        say::note(note);
+                    }
+                    say::out(&lines::line("results.planned_bytes", &json!(result.planned_bytes)))?;
                     results.push_str(&serde_json::to_string(&result).map_err(|error| error.to_string())?);
                     results.push('\n');
                 }
                 Row::DoesNotFit(reason) => {
                     too_large = batch;
                     yes = false;
-                    fail(&reason);
+                    fail(&reason)?;
                 }
                 Row::Failed(reason) => {
                     yes = false;
-                    fail(&reason);
+                    fail(&reason)?;
                 }
             }
         }
@@ -600,9 +604,9 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     Ok(Answer { text: String::new(), yes })
 }
 
-fn fail(reason: &str) {
-    eprintln!("failure: {reason}");
-    print!("{}", lines::failure(reason));
+fn fail(reason: &str) -> Result<(), String> {
+    say::line(&format!("failure: {reason}"));
+    say::out(&lines::failure(reason))
 }
 
 fn ms(times_ns: &[u64]) -> Vec<f64> {
