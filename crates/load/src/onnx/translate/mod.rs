@@ -10,6 +10,7 @@ use types::{Bytes, DType, LoadBudget, Scope, Tensor};
 
 use super::bind::bind;
 use super::external::ExternalData;
+use super::learned::Learned;
 use super::model::{self, Model, Node};
 use super::node::{Entry, ImportedNode, NodeSource};
 use super::{LoadError, Options, Purpose, ops, tensor};
@@ -33,6 +34,10 @@ pub(super) fn translate(
     let mut translator = Translator {
         builder: if purpose == Purpose::Training { builder.for_training() } else { builder },
         weights: &options.weights,
+        learned: match purpose {
+            Purpose::Inference => None,
+            Purpose::Training => Some(Learned::read(model.graph_bytes, model.producer, budget)?),
+        },
         budget,
         names: BTreeMap::new(),
         defined: Vec::new(),
@@ -91,6 +96,8 @@ struct Translator<'a> {
     builder: Builder,
     /// Replacements of initializers.
     weights: &'a BTreeMap<String, Tensor>,
+    /// The parameters among the initializers; `None` in inference.
+    learned: Option<Learned<'a>>,
     budget: &'a LoadBudget,
     names: BTreeMap<&'a str, Entry>,
     /// The keys of `names`, in the order of definition.
@@ -115,9 +122,8 @@ impl<'a> Translator<'a> {
             let tensor = tensor::read(proto, self.external, self.budget).map_err(|problem| problem.of(proto.name))?;
             // Weights may be stored as int8.
             let in_bytes = matches!(tensor.dtype(), DType::I8 | DType::U8) && 1 < tensor.shape().rank();
-            let is_learned = tensor.dtype().is_float() || in_bytes;
-            // Exporters write numbers such as an epsilon as initializers too.
-            let is_learned = is_learned && !(self.builder.training.is_some() && tensor.shape().rank() == 0);
+            let is_parameter = self.learned.as_ref().is_none_or(|learned| learned.contains(proto.name, &tensor));
+            let is_learned = (tensor.dtype().is_float() && is_parameter) || in_bytes;
             let tensor = match self.weights.get(proto.name) {
                 None => tensor,
                 Some(other) if (other.dtype(), other.shape()) == (tensor.dtype(), tensor.shape()) => other.clone(),
@@ -222,7 +228,8 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Names the values that a node created as in the file; values that it passed through keep their names.
+    /// Names the values that a node created as in the file; values that it passed through keep their names, and so do trained
+    /// weights: the transpose of one is the same weight.
     fn rename(&mut self, name: &str, operand: Operand, values_before: usize, constants_before: usize) {
         use types::EntityId;
         match operand {
@@ -230,7 +237,10 @@ impl<'a> Translator<'a> {
                 self.builder.graph.value_mut(id).name = name.to_string();
             }
             Operand::Constant(id) if constants_before <= id.index() => {
-                self.builder.constants[id].name = name.to_string()
+                let is_trained = self.learned.is_some() && self.builder.constants[id].is_learned;
+                if !is_trained {
+                    self.builder.constants[id].name = name.to_string();
+                }
             }
             _ => {}
         }
