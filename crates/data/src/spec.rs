@@ -142,7 +142,7 @@ impl DataSpec {
             Kind::Npz => {
                 let chosen = [self.x.as_deref(), self.y.as_deref()];
                 ArrayDataset::open_npz(&path, chosen, &options.inputs, split)?
-            },
+            }
             Kind::Csv => ArrayDataset::open_csv(&path, self.label.as_deref())?,
             Kind::Images | Kind::Rec => return self.open_pictures(&path, options.image),
             Kind::Synthetic => {

@@ -79,11 +79,11 @@ impl ArrayDataset {
             (None, _, None) => {
                 let names: Vec<String> = arrays.keys().map(|name| format!("`{name}`")).collect();
                 let inputs: Vec<String> = inputs.iter().map(|name| format!("`{name}`")).collect();
-                let wanted = if inputs.is_empty() { "of the inputs".into() } else { inputs.join(", ") };
-                let reason = format!(
-                    "name its arrays as the inputs ({wanted}), or add `,x=NAME,y=NAME`; its arrays are {}",
-                    names.join(", ")
-                );
+                let by_name = match inputs.is_empty() {
+                    true => String::new(),
+                    false => format!("name its arrays as the inputs ({}), or ", inputs.join(", ")),
+                };
+                let reason = format!("{by_name}add `,x=NAME,y=NAME`; its arrays are {}", names.join(", "));
                 return Err(DataError::source(path, reason));
             }
             (x, y, pair) => {

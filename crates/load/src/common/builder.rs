@@ -201,7 +201,7 @@ impl Builder {
 }
 
 /// Transposes a matrix block by block; the op's definition takes seconds for the largest layers.
-fn transpose_matrix(x: &Tensor) -> Tensor {
+pub(crate) fn transpose_matrix(x: &Tensor) -> Tensor {
     fn run<T: Element>(items: &[T], rows: usize, columns: usize) -> Tensor {
         const BLOCK: usize = 32;
         let mut out = vec![T::default(); items.len()];

@@ -5,8 +5,11 @@
 //! that it computed ahead, such as a transposed weight, the values that it was computed from (`folded_from`). Files without
 //! a signature state nothing: all initializers of floats are parameters, except scalars, which exporters write for an epsilon.
 //! PyTorch's older exporter writes its own constants as nodes, or as initializers with `::` in the name.
+//!
+//! A value that was computed ahead from a parameter trains in the place of it. If it is the transpose of a parameter that
+//! the file has too, both are one weight.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use types::{LoadBudget, Tensor};
 
@@ -19,8 +22,10 @@ const FOLDED_FROM: &str = "pkg.onnxscript.optimizer.folded_from";
 
 /// The initializers that are parameters.
 pub(super) struct Learned<'a> {
-    /// The names that the file states; `None` if it states none.
+    /// The parameters that the file states; `None` if it states none.
     parameters: Option<BTreeSet<&'a str>>,
+    /// The first parameter that a value was computed from, by the value's name.
+    sources: BTreeMap<&'a str, &'a str>,
     /// Whether scalars of names without `::` are parameters.
     has_scalars: bool,
 }
@@ -37,30 +42,52 @@ impl<'a> Learned<'a> {
                 signature = signature.or((key == SIGNATURE).then_some(value));
             }
         }
-        let Some(signature) = signature else { return Ok(Learned { parameters: None, has_scalars }) };
-        let mut parameters: BTreeSet<&str> = signature.lines().filter_map(parameter).collect();
-        let stated = parameters.clone();
+        let mut learned = Learned { parameters: None, sources: BTreeMap::new(), has_scalars };
+        let Some(signature) = signature else { return Ok(learned) };
+        let parameters: BTreeSet<&str> = signature.lines().filter_map(parameter).collect();
         let mut reader = Reader::new(graph, "the graph", budget);
         while let Some((number, field)) = reader.next()? {
             if number == 13 {
                 let (name, sources) = read_sources(reader.nested(field, "a value")?)?;
-                if sources.is_some_and(|sources| quoted(sources).any(|source| stated.contains(source))) {
-                    parameters.insert(name);
-                }
+                let source = sources.and_then(|sources| quoted(sources).find(|source| parameters.contains(source)));
+                learned.sources.extend(source.map(|source| (name, source)));
             }
         }
-        Ok(Learned { parameters: Some(parameters), has_scalars })
+        learned.parameters = Some(parameters);
+        Ok(learned)
+    }
+
+    /// The parameters of which the graph has neither the initializer nor one that was computed from it.
+    pub(super) fn missing(&self, initializers: &BTreeSet<&str>) -> impl Iterator<Item = &'a str> {
+        let present = |name: &str| initializers.contains(name);
+        let computed: BTreeSet<&str> =
+            self.sources.iter().filter(|(name, _)| present(name)).map(|(_, &source)| source).collect();
+        let stated = self.parameters.iter().flatten().copied();
+        stated.filter(|name| !present(name) && !computed.contains(name)).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The parameter that an initializer was computed from.
+    pub(super) fn source(&self, name: &str) -> Option<&'a str> {
+        self.sources.get(name).copied()
     }
 
     /// Whether an initializer of floats is a parameter.
     pub(super) fn contains(&self, name: &str, tensor: &Tensor) -> bool {
         if let Some(parameters) = &self.parameters {
-            return parameters.contains(name);
+            return parameters.contains(name) || self.sources.contains_key(name);
         }
         let is_scalar = tensor.shape().rank() == 0;
         // A weight that is not finite is of no use, but a mask has infinities.
         (!is_scalar || (self.has_scalars && !name.contains("::"))) && !has_infinity(tensor)
     }
+}
+
+/// Whether `b` is the transpose of the matrix `a`.
+pub(super) fn is_transpose(a: &Tensor, b: &Tensor) -> bool {
+    let ([rows, columns], [b_rows, b_columns]) = (&a.shape()[..], &b.shape()[..]) else { return false };
+    let (Some(a), Some(b)) = (a.as_slice::<f32>(), b.as_slice::<f32>()) else { return false };
+    let equal = |at: usize| a[at].to_bits() == b[at % columns * rows + at / columns].to_bits();
+    (rows, columns) == (b_columns, b_rows) && (0..a.len()).all(equal)
 }
 
 /// The name in a line such as `p_weight: PARAMETER target='weight'`.

@@ -13,9 +13,7 @@
 //! gradient of such a pool goes the other way: to the planes, then along the depth. Of equal maxima in several planes the
 //! first in its plane takes it.
 
-use ir::ops::{
-    Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, PoolGradient, Reshape, Slice, Transpose,
-};
+use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, PoolGradient, Reshape, Slice, Transpose};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
