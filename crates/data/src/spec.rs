@@ -103,6 +103,8 @@ pub struct OpenOptions {
     pub image: Option<ImageTarget>,
     /// The fields of synthetic records, each with a bound of its integers.
     pub synthetic: Vec<(DataField, u64)>,
+    /// The names of the inputs: arrays of these names need no options.
+    pub inputs: Vec<String>,
 }
 
 /// The size of images in an input.
@@ -137,7 +139,10 @@ impl DataSpec {
         let (path, split) = (PathBuf::from(&self.source), self.split.unwrap_or(options.split));
         let dataset = match self.kind {
             Kind::Idx => open_idx(&path, split)?,
-            Kind::Npz => ArrayDataset::open_npz(&path, self.x.as_deref(), self.y.as_deref(), split)?,
+            Kind::Npz => {
+                let chosen = [self.x.as_deref(), self.y.as_deref()];
+                ArrayDataset::open_npz(&path, chosen, &options.inputs, split)?
+            }
             Kind::Csv => ArrayDataset::open_csv(&path, self.label.as_deref())?,
             Kind::Images | Kind::Rec => return self.open_pictures(&path, options.image),
             Kind::Synthetic => {

@@ -18,6 +18,10 @@ pub struct Trainable {
     pub transposed: BTreeSet<ValueId>,
     /// The multipliers of weights by name, where the model's file states some.
     pub multipliers: BTreeMap<String, Multipliers>,
+    /// Weights that an exporter computed from a parameter, with the parameter: they train in its place.
+    pub folded: Vec<(String, String)>,
+    /// Parameters that the file states and has no tensor of: the exporter merged those that were equal, or removed them.
+    pub missing: Vec<String>,
     /// The input `i64[2]` that dropout draws from, if there is any.
     pub key: Option<ValueId>,
 }

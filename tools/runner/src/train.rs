@@ -12,7 +12,7 @@ use serde_json::json;
 use train::progress::{self, Pace};
 use train::{
     Checkpoints, Event, Job, Log, Metric, Outcome, Settings, TrainError, checkpoint, evaluate, inputs_for, metric_of,
-    synthetic_fields,
+    sample_ports, synthetic_fields,
 };
 use types::Tensor;
 use weights::TensorForm;
@@ -36,7 +36,8 @@ fn open_data(spec: &DataSpec, plan: &Plan, split: Split) -> Result<Arc<dyn Datas
         plan::Training::is_of_samples(&port.name) && !is_label
     });
     let image = model_input.and_then(|port| ImageTarget::of_sample(port.shape.get(1..)?));
-    let options = OpenOptions { split, image, synthetic: synthetic_fields(plan)? };
+    let inputs = sample_ports(plan)?.into_iter().map(|port| plan.inputs[port].name.clone()).collect();
+    let options = OpenOptions { split, image, synthetic: synthetic_fields(plan)?, inputs };
     Ok(Arc::from(spec.open(&options)?))
 }
 

@@ -51,13 +51,18 @@ impl ArrayDataset {
         }
     }
 
-    /// The arrays of a `.npz` file: `x` and `y` first, by default the pair among `x y`, `data labels`, `data label`,
-    /// `images labels` or `x_train y_train` (`x_test y_test` of the test split); the others follow by name if they have
-    /// the same number of records.
+    /// The arrays of a `.npz` file: `x` and `y` first, by default those of all `inputs`, or the pair among `x y`, `data labels`,
+    /// `data label`, `images labels` or `x_train y_train` (`x_test y_test` of the test split); the others follow by name if
+    /// they have the same number of records.
     ///
     /// # Errors
     /// A file that cannot be read; an array that does not exist.
-    pub fn open_npz(path: &Path, x: Option<&str>, y: Option<&str>, split: Split) -> Result<ArrayDataset, DataError> {
+    pub fn open_npz(
+        path: &Path,
+        [x, y]: [Option<&str>; 2],
+        inputs: &[String],
+        split: Split,
+    ) -> Result<ArrayDataset, DataError> {
         let bytes = files::read(path, SIZE_MAX)?;
         let mut arrays = weights::read(&path.display().to_string(), &bytes)
             .map_err(|error| DataError::source(path, &error.problem))?;
@@ -66,11 +71,19 @@ impl ArrayDataset {
         let known = [("x", "y"), ("data", "labels"), ("data", "label"), ("images", "labels")];
         let pair = known.into_iter().chain([(&split_pair.0[..], &split_pair.1[..])]);
         let pair = pair.into_iter().find(|(x, y)| arrays.contains_key(*x) && arrays.contains_key(*y));
+        let by_input = x.is_none() && y.is_none() && !inputs.is_empty();
+        let by_input = by_input && inputs.iter().all(|name| arrays.contains_key(name));
         let (x, y) = match (x, y, pair) {
+            _ if by_input => (None, None),
             (None, None, None) if arrays.len() == 1 => (arrays.keys().next().cloned(), None),
             (None, _, None) => {
                 let names: Vec<String> = arrays.keys().map(|name| format!("`{name}`")).collect();
-                let reason = format!("add `,x=NAME,y=NAME`; its arrays are {}", names.join(", "));
+                let inputs: Vec<String> = inputs.iter().map(|name| format!("`{name}`")).collect();
+                let by_name = match inputs.is_empty() {
+                    true => String::new(),
+                    false => format!("name its arrays as the inputs ({}), or ", inputs.join(", ")),
+                };
+                let reason = format!("{by_name}add `,x=NAME,y=NAME`; its arrays are {}", names.join(", "));
                 return Err(DataError::source(path, reason));
             }
             (x, y, pair) => {
@@ -80,7 +93,8 @@ impl ArrayDataset {
             }
         };
         let mut chosen = Vec::new();
-        for name in [x, y].into_iter().flatten() {
+        let named = if by_input { inputs.to_vec() } else { [x, y].into_iter().flatten().collect() };
+        for name in named {
             let absent = || DataError::source(path, format!("it has no array `{name}`"));
             let tensor = arrays.remove(&name).ok_or_else(absent)?;
             chosen.push((name, tensor));

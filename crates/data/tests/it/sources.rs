@@ -92,6 +92,17 @@ fn npz_arrays_are_chosen_by_name() {
     assert!(refused(&format!("npz:{path}")).ends_with("add `,x=NAME,y=NAME`; its arrays are `img0`, `img1`, `img2`"));
     assert!(refused(&format!("npz:{path},x=img0,y=img1")).contains("array `img1` has 48 records, `img0` has 40"));
     assert!(refused("npz:absent.npz").starts_with("`absent.npz`: cannot read it"));
+
+    // Names of inputs need no options.
+    let spec: DataSpec = format!("npz:{path}").parse().unwrap();
+    let with_inputs = |names: &[&str]| {
+        let inputs = names.iter().map(|name| name.to_string()).collect();
+        spec.open(&OpenOptions { inputs, ..OpenOptions::default() })
+    };
+    let dataset = with_inputs(&["img1"]).unwrap();
+    assert_eq!((dataset.records(), &dataset.fields()[0].name[..]), (48, "img1"));
+    let error = with_inputs(&["img1", "label"]).err().unwrap().to_string();
+    assert!(error.contains("name its arrays as the inputs (`img1`, `label`), or add `,x=NAME,y=NAME`"), "{error}");
 }
 
 #[test]

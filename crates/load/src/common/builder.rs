@@ -37,6 +37,8 @@ pub(crate) struct Constant {
     pub(crate) is_learned: bool,
     /// Whether it is the transpose of the file's matrix of its name.
     is_transposed: bool,
+    /// The constant of the transposed matrix, once a node reads it.
+    transpose: Option<ConstantId>,
     /// Its value; `None` while it is not in the graph.
     value: Option<ValueId>,
 }
@@ -70,8 +72,8 @@ impl Builder {
     /// Adds a constant.
     pub(crate) fn add_constant(&mut self, name: &str, tensor: Tensor, is_learned: bool) -> Operand {
         let is_transposed = false;
-        let constant =
-            Constant { name: name.to_string(), tensor: Arc::new(tensor), is_learned, is_transposed, value: None };
+        let (name, tensor) = (name.to_string(), Arc::new(tensor));
+        let constant = Constant { name, tensor, is_learned, is_transposed, transpose: None, value: None };
         Operand::Constant(self.constants.push(constant))
     }
 
@@ -154,8 +156,15 @@ impl Builder {
         let is_transpose = matches!(op, Op::Transpose(transpose) if transpose.order[..] == [1, 0]);
         let is_learned = output.dtype.is_float() && inputs.iter().any(|&input| self.is_learned(input));
         // A trained weight is no constant. A transposed matrix is the same weight in another order.
-        if self.training.is_some() && is_learned && !is_transpose {
+        let is_trained = self.training.is_some() && is_learned;
+        if is_trained && !is_transpose {
             return Ok(None);
+        }
+        // All nodes that read the transposed matrix read one weight.
+        if let (true, &[Operand::Constant(from)]) = (is_trained, inputs)
+            && let Some(to) = self.constants[from].transpose
+        {
+            return Ok(Some(Operand::Constant(to)));
         }
         let elements = output.shape.elements();
         let operands = tensors.iter().map(|tensor| tensor.elements()).fold(0, usize::saturating_add);
@@ -177,11 +186,11 @@ impl Builder {
             op.eval(&operands).swap_remove(0)
         };
         let folded = self.add_constant(scope.as_str(), tensor, is_learned);
-        if let (true, true, Operand::Constant(from), Operand::Constant(to)) =
-            (self.training.is_some() && is_learned, is_transpose, inputs[0], folded)
-        {
+        if let (true, Operand::Constant(from), Operand::Constant(to)) = (is_trained, inputs[0], folded) {
             self.constants[to].name = self.constants[from].name.clone();
             self.constants[to].is_transposed = !self.constants[from].is_transposed;
+            self.constants[from].transpose = Some(to);
+            self.constants[to].transpose = Some(from);
         }
         Ok(Some(folded))
     }
@@ -192,7 +201,7 @@ impl Builder {
 }
 
 /// Transposes a matrix block by block; the op's definition takes seconds for the largest layers.
-fn transpose_matrix(x: &Tensor) -> Tensor {
+pub(crate) fn transpose_matrix(x: &Tensor) -> Tensor {
     fn run<T: Element>(items: &[T], rows: usize, columns: usize) -> Tensor {
         const BLOCK: usize = 32;
         let mut out = vec![T::default(); items.len()];

@@ -10,8 +10,7 @@ mod training;
 use ir::Refusal;
 use smallvec::SmallVec;
 
-use builder::Fold;
-pub(crate) use builder::{Builder, Operand};
+pub(crate) use builder::{Builder, Fold, Operand, transpose_matrix};
 pub(crate) use node::{ImportedNode, Normalized};
 pub(crate) use recurrent::Network;
 pub(crate) use shape::StridedRange;

@@ -16,6 +16,8 @@ pub(crate) struct Notes {
     /// Matrices under the names of their transposes.
     pub(super) transposed: BTreeSet<ValueId>,
     multipliers: BTreeMap<String, Multipliers>,
+    folded: Vec<(String, String)>,
+    missing: Vec<String>,
     key: Option<ValueId>,
     /// Dropouts so far; each draws from a stream of its own.
     dropouts: u32,
@@ -29,8 +31,23 @@ impl Builder {
 
     /// The graph with the notes.
     pub(crate) fn into_trainable(self) -> Trainable {
-        let Notes { heads, moving, transposed, multipliers, key, dropouts: _ } = self.training.unwrap_or_default();
-        Trainable { graph: self.graph, heads, moving, transposed, multipliers, key }
+        let Notes { heads, moving, transposed, multipliers, folded, missing, key, dropouts: _ } =
+            self.training.unwrap_or_default();
+        Trainable { graph: self.graph, heads, moving, transposed, multipliers, folded, missing, key }
+    }
+
+    /// Notes a weight that a file has in the place of a parameter.
+    pub(crate) fn note_folded(&mut self, weight: &str, parameter: &str) {
+        if let Some(notes) = &mut self.training {
+            notes.folded.push((weight.to_string(), parameter.to_string()));
+        }
+    }
+
+    /// Notes a parameter that a file has no tensor of.
+    pub(crate) fn note_missing(&mut self, parameter: &str) {
+        if let Some(notes) = &mut self.training {
+            notes.missing.push(parameter.to_string());
+        }
     }
 
     /// Notes the multipliers of a weight.

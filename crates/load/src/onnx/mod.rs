@@ -13,6 +13,7 @@
 
 mod bind;
 mod external;
+mod learned;
 mod model;
 mod node;
 mod ops;

@@ -10,8 +10,12 @@ use super::proto::{Field, Reader};
 /// `ModelProto`
 pub(super) struct Model<'a> {
     pub(super) ir_version: i64,
+    /// The program that wrote the file.
+    pub(super) producer: &'a str,
     pub(super) opsets: Vec<Opset<'a>>,
     pub(super) graph: Graph<'a>,
+    /// The bytes of `graph`.
+    pub(super) graph_bytes: &'a [u8],
 }
 
 /// `OperatorSetIdProto`
@@ -111,7 +115,7 @@ pub(super) struct Tensor<'a> {
 impl<'a> Model<'a> {
     pub(super) fn read(bytes: &'a [u8], budget: &'a LoadBudget) -> Result<Model<'a>, LoadError> {
         let mut reader = Reader::new(bytes, "the model", budget);
-        let (mut ir_version, mut opsets, mut graph) = (None, Vec::new(), None);
+        let (mut ir_version, mut producer, mut opsets, mut graph) = (None, "", Vec::new(), None);
         loop {
             // Bytes that do not begin like a model are another format, not a damaged model.
             let field = match reader.next() {
@@ -123,6 +127,8 @@ impl<'a> Model<'a> {
             match field {
                 None => break,
                 Some((1, Field::Varint(version))) => ir_version = Some(version as i64),
+                // A name that is no text is of no known program.
+                Some((2, Field::Bytes(bytes))) => producer = std::str::from_utf8(bytes).unwrap_or_default(),
                 Some((7, field @ Field::Bytes(_))) => graph = Some(reader.slice(field)?),
                 Some((8, field @ Field::Bytes(_))) => {
                     opsets.push(Opset::read(reader.nested(field, "an operator set")?)?)
@@ -132,7 +138,9 @@ impl<'a> Model<'a> {
         }
         let ir_version = ir_version.ok_or(LoadError::NotOnnx)?;
         let graph = graph.ok_or_else(|| reader.malformed("`graph` is missing"))?;
-        Ok(Model { ir_version, opsets, graph: Graph::read(Reader::new(graph, "the graph", budget))? })
+        let graph_bytes = graph;
+        let graph = Graph::read(Reader::new(graph, "the graph", budget))?;
+        Ok(Model { ir_version, producer, opsets, graph, graph_bytes })
     }
 }
 
@@ -301,7 +309,7 @@ impl<'a> Tensor<'a> {
 }
 
 /// `StringStringEntryProto`
-fn read_entry<'a>(mut reader: Reader<'a>) -> Result<(&'a str, &'a str), LoadError> {
+pub(super) fn read_entry<'a>(mut reader: Reader<'a>) -> Result<(&'a str, &'a str), LoadError> {
     let mut entry = ("", "");
     while let Some((number, field)) = reader.next()? {
         match number {

@@ -8,6 +8,7 @@ mod mxnet;
 mod operators;
 mod real;
 mod subgraphs;
+mod trainable;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

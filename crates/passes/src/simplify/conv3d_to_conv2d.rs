@@ -9,9 +9,11 @@
 //! ```
 //!
 //! A transposed convolution is the same over planes with zeros between them, its taps from the last to the first. A maximum
-//! or mean of a box is that along its depth of those of its planes: the divisor of a mean is a product of extents.
+//! or mean of a box is that along its depth of those of its planes: the divisor of a mean is a product of extents. The
+//! gradient of such a pool goes the other way: to the planes, then along the depth. Of equal maxima in several planes the
+//! first in its plane takes it.
 
-use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, Reshape, Slice, Transpose};
+use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, PoolGradient, Reshape, Slice, Transpose};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
@@ -32,6 +34,12 @@ pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
         let mut builder = Builder { context, scope: &node.scope };
         if let Op::Pool(op) = &node.op {
             return Some(smallvec![builder.pool(x, op)]);
+        }
+        if let Op::PoolGradient(op) = &node.op
+            && !op.positions
+        {
+            let operand = node.inputs.get(1).map(|&x| builder.context.value(x));
+            return Some(smallvec![builder.pool_gradient(x, operand, op)]);
         }
         if !node.op.epilogue().is_some_and(is_plain) || !of_numbers(graph, node) {
             return None;
@@ -246,24 +254,12 @@ impl Builder<'_, '_> {
     }
 
     fn pool(&mut self, x: ValueId, op: &Pool) -> ValueId {
-        let part = |axes: std::ops::Range<usize>| Pool {
-            kind: op.kind,
-            kernel: op.kernel[axes.clone()].into(),
-            stride: op.stride[axes.clone()].into(),
-            dilation: op.dilation[axes.clone()].into(),
-            pad: op.pad[axes].into(),
-            ceil: op.ceil,
-        };
         if op.kernel.len() <= 2 {
-            return self.add(part(0..op.kernel.len()), &[x]);
+            return self.add(op.clone(), &[x]);
         }
-        // Along the depth, with the axes behind it as one.
         let shape = self.shape(x);
-        let (behind, rest) = (shape[3..].iter().product(), part(1..op.kernel.len()));
-        let x = self.reshape(x, Shape::from([shape[0], shape[1], shape[2], behind]));
-        let mut along = part(0..1);
-        [&mut along.kernel, &mut along.stride, &mut along.dilation].into_iter().for_each(|numbers| numbers.push(1));
-        along.pad.push([0, 0]);
+        let [along, rest] = by_axes(op);
+        let x = self.along_depth(x);
         let x = self.add(along, &[x]);
         // Then over each plane, with depths as channels.
         let depth = self.shape(x)[2];
@@ -272,4 +268,51 @@ impl Builder<'_, '_> {
         let planes = self.shape(x);
         self.reshape(x, [&[shape[0], shape[1], depth], &planes[2..]].concat()[..].into())
     }
+
+    /// The gradient of [`Builder::pool`] from `dy`; a maximum also has `x`, the pool's operand.
+    fn pool_gradient(&mut self, dy: ValueId, x: Option<ValueId>, op: &PoolGradient) -> ValueId {
+        let operands = |dy: ValueId, x: Option<ValueId>| [dy].into_iter().chain(x).collect::<SmallVec<[ValueId; 2]>>();
+        if op.pool.kernel.len() <= 2 {
+            return self.add(op.clone(), &operands(dy, x));
+        }
+        let (out, extents) = (self.shape(dy), &op.extents);
+        let [along, rest] = by_axes(&op.pool);
+        let depths = x.map(|x| self.along_depth(x));
+        // The operand of the pool over planes.
+        let planes = depths.map(|depths| {
+            let pooled = self.add(along.clone(), &[depths]);
+            self.reshape(pooled, [&[out[0], out[1] * out[2]], &extents[1..]].concat()[..].into())
+        });
+        let dy = self.reshape(dy, [&[out[0], out[1] * out[2]], &out[3..]].concat()[..].into());
+        let rest = PoolGradient { pool: rest, extents: extents[1..].into(), positions: false };
+        let dy = self.pool_gradient(dy, planes, &rest);
+        let behind = extents[1..].iter().product();
+        let dy = self.reshape(dy, Shape::from([out[0], out[1], out[2], behind]));
+        let along = PoolGradient { pool: along, extents: smallvec![extents[0], behind], positions: false };
+        let dx = self.add(along, &operands(dy, depths));
+        self.reshape(dx, [&out[..2], extents].concat()[..].into())
+    }
+
+    /// A volume with the axes behind its depth as one.
+    fn along_depth(&mut self, x: ValueId) -> ValueId {
+        let shape = self.shape(x);
+        let behind = shape[3..].iter().product();
+        self.reshape(x, Shape::from([shape[0], shape[1], shape[2], behind]))
+    }
+}
+
+/// The pool along the depth, over an operand with the axes behind it as one, and the pool over the other axes.
+fn by_axes(op: &Pool) -> [Pool; 2] {
+    let part = |axes: std::ops::Range<usize>| Pool {
+        kind: op.kind,
+        kernel: op.kernel[axes.clone()].into(),
+        stride: op.stride[axes.clone()].into(),
+        dilation: op.dilation[axes.clone()].into(),
+        pad: op.pad[axes].into(),
+        ceil: op.ceil,
+    };
+    let mut along = part(0..1);
+    [&mut along.kernel, &mut along.stride, &mut along.dilation].into_iter().for_each(|numbers| numbers.push(1));
+    along.pad.push([0, 0]);
+    [along, part(1..op.kernel.len())]
 }

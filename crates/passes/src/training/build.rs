@@ -100,11 +100,23 @@ pub fn build(mut model: Trainable, recipe: &Recipe) -> Result<TrainingGraphs, Tr
         step: step(&model, recipe)?,
         evaluation: evaluation(&model)?,
         labels: model.heads.iter().filter_map(|head| head.label.as_ref().map(name_of)).collect(),
-        transposed: model.transposed.iter().map(name_of).collect(),
+        transposed: {
+            let plain = plain_weights(&model);
+            model.transposed.iter().map(name_of).filter(|name| !plain.contains_key(name)).collect()
+        },
         prediction: first.output.and_then(result_name),
         ignored,
         loss: recipe.loss.map_or_else(|| "model".to_string(), |loss| loss.name().to_string()),
     })
+}
+
+/// The weights that are read in the order of the file, by name.
+fn plain_weights(model: &Trainable) -> BTreeMap<String, ValueId> {
+    let values = model.graph.values().iter();
+    let plain = values.filter(|(id, value)| {
+        matches!(value.source, ValueDef::Weight(_)) && value.ty.dtype.is_float() && !model.transposed.contains(id)
+    });
+    plain.map(|(id, value)| (value.name.clone(), id)).collect()
 }
 
 fn reserved_input(model: &Trainable) -> Option<String> {
@@ -133,6 +145,7 @@ struct Assembly<'a> {
     moved: BTreeMap<ValueId, ValueId>,
     /// The operands of batch normalizations that are running statistics.
     statistics: Vec<ValueId>,
+    plain: BTreeMap<String, ValueId>,
     /// The functions of the training form that run behind a maximum pool instead of in front of it.
     deferred: Deferred,
 }
@@ -149,7 +162,8 @@ impl<'a> Assembly<'a> {
         let graph = Graph::new(&model.graph.name);
         let deferred = Deferred::of(&model.graph);
         let (states, moved) = (BTreeMap::new(), BTreeMap::new());
-        Assembly { model, graph, states, weights: Vec::new(), moved, statistics, deferred }
+        let plain = plain_weights(model);
+        Assembly { model, graph, states, weights: Vec::new(), moved, statistics, plain, deferred }
     }
 
     /// The copy of a value that is no result of a node: a state, a constant, or an input that is mapped already.
@@ -167,14 +181,13 @@ impl<'a> Assembly<'a> {
         if value.ty.dtype != DType::F32 {
             return Err(TrainingError::WeightDType { name: value.name.clone(), dtype: value.ty.dtype });
         }
-        let same_name = |id: &&ValueId| self.graph.value(self.states[*id]).name == value.name;
-        if let Some(&other) = self.states.keys().find(same_name) {
-            // A matrix that is read both as it is and transposed is one weight.
-            if self.model.transposed.contains(&other) == self.model.transposed.contains(&old) {
-                return Err(TrainingError::TwoWeights { name: value.name.clone() });
-            }
-            let order = SmallVec::from_slice(&[1, 0]);
-            return self.add(Transpose { order }, &[self.states[&other]], &value.name);
+        // A matrix that is read both as it is and transposed is one weight, in the order of the file.
+        if let (true, Some(&plain)) = (self.model.transposed.contains(&old), self.plain.get(&value.name)) {
+            let state = self.leaf(plain)?;
+            return self.add(Transpose { order: SmallVec::from_slice(&[1, 0]) }, &[state], &value.name);
+        }
+        if self.states.values().any(|&state| self.graph.value(state).name == value.name) {
+            return Err(TrainingError::TwoWeights { name: value.name.clone() });
         }
         let role = if is_statistic { Role::State } else { Role::Weight };
         let state = self.graph.add_state(&value.name, tensor, role);

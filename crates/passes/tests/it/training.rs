@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ir::ops::{Binary, Gather, MatMul, Reduce, ReduceKind};
 use ir::{Graph, Trainable};
 use load::mxnet;
 use prestow_passes::training::{Recipe, TrainingGraphs, build};
 use serde_json::Value as Json;
-use types::{Shape, Tensor};
+use types::pointwise::Binary as Function;
+use types::{DType, Scope, Shape, Tensor};
 use weights::npy;
 
 /// A file that MXNet wrote.
@@ -243,4 +245,32 @@ fn losses_of_symbols_have_the_gradients_of_mxnet() {
         checked += 1;
     }
     assert!(6 <= checked, "only {checked} cases are recorded");
+}
+
+/// A table `w: f32[5, 4]` whose rows are read, and whose transpose gives scores of its five rows.
+fn tied() -> Trainable {
+    let mut graph = Graph::new("tied");
+    let index = graph.add_input("index", DType::I32, Shape::from([2]));
+    let table = Tensor::from_fn(Shape::from([5, 4]), |at| at as f32 / 20.0);
+    let turned = Tensor::from_fn(Shape::from([4, 5]), |at| (at % 5 * 4 + at / 5) as f32 / 20.0);
+    let turned = graph.add_weight("w", turned);
+    let table = graph.add_weight("w", table);
+    // The transpose is read first.
+    let bias = Reduce { kind: ReduceKind::Sum, axes: [0].into_iter().collect(), keep: false };
+    let bias = graph.add1(bias.into(), &[turned], Scope::new("bias")).unwrap();
+    let rows = graph.add1(Gather { axis: 0 }.into(), &[table, index], Scope::new("rows")).unwrap();
+    let scores = graph.add1(MatMul::default().into(), &[rows, turned], Scope::new("scores")).unwrap();
+    let y = graph.add1(Binary(Function::Add).into(), &[scores, bias], Scope::new("y")).unwrap();
+    graph.set_outputs(vec![("y".into(), y)]);
+    Trainable { transposed: [turned].into_iter().collect(), ..Trainable::from(graph) }
+}
+
+#[test]
+fn matrix_that_is_read_both_ways_is_one_state_in_the_order_of_the_file() {
+    let graphs = built(tied(), &with_loss("sgd"));
+    assert_eq!(graphs.transposed, [""; 0], "the state is the file's matrix");
+    for graph in [&graphs.step, &graphs.evaluation] {
+        let states: Vec<_> = graph.states().iter().map(|&state| graph.ty(state).shape.to_vec()).collect();
+        assert_eq!(states, [[5, 4]]);
+    }
 }

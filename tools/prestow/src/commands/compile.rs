@@ -129,6 +129,8 @@ impl Job<'_> {
             Some(recipe) => {
                 let request = source::Request { batch, ..self.request.clone() };
                 let model = source::load_trainable(&request).map_err(load_message)?;
+                let changed = exporter_notes(&model.trainable);
+                changed.iter().for_each(|note| say::note(note));
                 compiler::compile_training(model, recipe, target, goal, watch).map(Vec::from)
             }
         };
@@ -435,4 +437,28 @@ fn largest_scopes(plan: &Plan) -> Vec<(String, Bytes)> {
     largest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     largest.truncate(3);
     largest
+}
+
+/// What an exporter made of parameters, which are then not trained as in the program that it exported.
+fn exporter_notes(model: &ir::Trainable) -> Vec<String> {
+    let others = |count: usize| match count {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let remedy = "to train the parameters themselves, export with `optimize=False`";
+    let folded = model.folded.first().map(|(weight, parameter)| {
+        format!(
+            "the exporter computed weight `{weight}`{} from parameter `{parameter}`, and the weight is trained in its place; \
+             {remedy}",
+            others(model.folded.len())
+        )
+    });
+    let missing = model.missing.first().map(|parameter| {
+        format!(
+            "the file has no tensor of parameter `{parameter}`{}: the exporter joined it with an equal tensor, which is \
+             trained as one, or removed it; {remedy}",
+            others(model.missing.len())
+        )
+    });
+    folded.into_iter().chain(missing).collect()
 }

@@ -10,11 +10,12 @@ use types::{Bytes, DType, LoadBudget, Scope, Tensor};
 
 use super::bind::bind;
 use super::external::ExternalData;
+use super::learned::{self, Learned};
 use super::model::{self, Model, Node};
 use super::node::{Entry, ImportedNode, NodeSource};
 use super::{LoadError, Options, Purpose, ops, tensor};
 use crate::UnsupportedNode;
-use crate::common::{Builder, Operand, refuse};
+use crate::common::{Builder, Fold, Operand, refuse, transpose_matrix};
 
 /// The newest supported opset of the default domain. Since opset 22, existing operators got element types and attributes,
 /// and kept the meaning of all others; new operators are refused by name.
@@ -33,6 +34,10 @@ pub(super) fn translate(
     let mut translator = Translator {
         builder: if purpose == Purpose::Training { builder.for_training() } else { builder },
         weights: &options.weights,
+        learned: match purpose == Purpose::Training || !options.weights.is_empty() {
+            true => Some(Learned::read(model.graph_bytes, model.producer, budget)?),
+            false => None,
+        },
         budget,
         names: BTreeMap::new(),
         defined: Vec::new(),
@@ -47,6 +52,10 @@ pub(super) fn translate(
     let initializers: BTreeSet<&str> = graph.initializers.iter().map(|tensor| tensor.name).collect();
     if let Some(name) = options.weights.keys().find(|name| !initializers.contains(name.as_str())) {
         return Err(LoadError::UnknownWeight { name: name.clone() });
+    }
+    let missing = translator.learned.as_ref().map(|learned| learned.missing(&initializers));
+    for name in missing.into_iter().flatten() {
+        translator.builder.note_missing(name);
     }
     let infos: Vec<_> = graph.inputs.iter().filter(|info| !initializers.contains(info.name)).collect();
     let inputs = match bind(&infos, options) {
@@ -91,6 +100,8 @@ struct Translator<'a> {
     builder: Builder,
     /// Replacements of initializers.
     weights: &'a BTreeMap<String, Tensor>,
+    /// The parameters among the initializers; `None` in inference with the model's own weights.
+    learned: Option<Learned<'a>>,
     budget: &'a LoadBudget,
     names: BTreeMap<&'a str, Entry>,
     /// The keys of `names`, in the order of definition.
@@ -115,11 +126,11 @@ impl<'a> Translator<'a> {
             let tensor = tensor::read(proto, self.external, self.budget).map_err(|problem| problem.of(proto.name))?;
             // Weights may be stored as int8.
             let in_bytes = matches!(tensor.dtype(), DType::I8 | DType::U8) && 1 < tensor.shape().rank();
-            let is_learned = tensor.dtype().is_float() || in_bytes;
-            // Exporters write numbers such as an epsilon as initializers too.
-            let is_learned = is_learned && !(self.builder.training.is_some() && tensor.shape().rank() == 0);
+            let learned = self.learned.as_ref().filter(|_| self.builder.training.is_some());
+            let is_parameter = learned.is_none_or(|learned| learned.contains(proto.name, &tensor));
+            let is_learned = (tensor.dtype().is_float() && is_parameter) || in_bytes;
             let tensor = match self.weights.get(proto.name) {
-                None => tensor,
+                None => self.retied(proto.name, tensor, graph)?,
                 Some(other) if (other.dtype(), other.shape()) == (tensor.dtype(), tensor.shape()) => other.clone(),
                 Some(other) => {
                     let (want, got) = (TensorType::of(&tensor), TensorType::of(other));
@@ -130,10 +141,49 @@ impl<'a> Translator<'a> {
             let operand = self.builder.add_constant(proto.name, tensor, is_learned);
             self.define(proto.name, Entry::Operand(operand))?;
         }
+        for proto in &graph.initializers {
+            self.tie(proto.name)?;
+        }
         for (ix, node) in graph.nodes.iter().enumerate() {
             self.node(ix, node)?;
         }
         graph.outputs.iter().map(|info| self.lookup(info.name, "an output of the graph")).collect()
+    }
+
+    /// The transpose of a parameter's replacement for an initializer that is the transpose of the parameter; else `tensor`.
+    fn retied(&self, name: &str, tensor: Tensor, graph: &model::Graph<'a>) -> Result<Tensor, LoadError> {
+        let source = self.learned.as_ref().and_then(|learned| learned.source(name));
+        let Some((source, new)) = source.and_then(|source| Some((source, self.weights.get(source)?))) else {
+            return Ok(tensor);
+        };
+        let Some(proto) = graph.initializers.iter().find(|proto| proto.name == source) else { return Ok(tensor) };
+        let old = tensor::read(proto, self.external, self.budget).map_err(|problem| problem.of(source))?;
+        Ok(if learned::is_transpose(&old, &tensor) { transpose_matrix(new) } else { tensor })
+    }
+
+    /// Makes an initializer that was computed from a parameter that parameter, if it is its transpose; else notes the two.
+    fn tie(&mut self, name: &'a str) -> Result<(), LoadError> {
+        let learned = self.learned.as_ref().filter(|_| self.builder.training.is_some());
+        let Some(source) = learned.and_then(|learned| learned.source(name)) else { return Ok(()) };
+        let operand = |name: &str| match self.names.get(name) {
+            Some(&Entry::Operand(operand)) => self.builder.tensor(operand).cloned().map(|tensor| (operand, tensor)),
+            _ => None,
+        };
+        let Some((_, folded)) = operand(name) else { return Ok(()) };
+        if let Some((operand, parameter)) = operand(source)
+            && learned::is_transpose(&parameter, &folded)
+        {
+            let op = ir::ops::Transpose { order: smallvec::smallvec![1, 0] };
+            let scope = Scope::new(name);
+            let limit = |refusal: Refusal| malformed(refusal.0);
+            let transposed = self.builder.apply(op.into(), &[operand], &scope, Fold::Always).map_err(limit)?;
+            self.names.insert(name, Entry::Operand(transposed));
+            return Ok(());
+        }
+        if folded.dtype().is_float() {
+            self.builder.note_folded(name, source);
+        }
+        Ok(())
     }
 
     fn define(&mut self, name: &'a str, entry: Entry) -> Result<(), LoadError> {
@@ -222,7 +272,8 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Names the values that a node created as in the file; values that it passed through keep their names.
+    /// Names the values that a node created as in the file; values that it passed through keep their names, and so do trained
+    /// weights: the transpose of one is the same weight.
     fn rename(&mut self, name: &str, operand: Operand, values_before: usize, constants_before: usize) {
         use types::EntityId;
         match operand {
@@ -230,7 +281,10 @@ impl<'a> Translator<'a> {
                 self.builder.graph.value_mut(id).name = name.to_string();
             }
             Operand::Constant(id) if constants_before <= id.index() => {
-                self.builder.constants[id].name = name.to_string()
+                let is_trained = self.builder.training.is_some() && self.builder.constants[id].is_learned;
+                if !is_trained {
+                    self.builder.constants[id].name = name.to_string();
+                }
             }
             _ => {}
         }

@@ -1,0 +1,109 @@
+//! Models that are loaded for training: which initializers are weights, and under which names.
+
+use std::collections::BTreeMap;
+
+use ir::{Trainable, ValueDef};
+use onnx_suite::model::{Attr, Dim, Message, Model, info, node};
+use prestow_load::onnx::{self, Options};
+use types::{DType, Shape, Tensor};
+
+fn numbers(shape: &[usize], factor: f32) -> Tensor {
+    Tensor::from_fn(Shape::from(shape), |ix| factor * (ix as f32 + 1.0))
+}
+
+fn input() -> Message {
+    info("x", DType::F32, &[Dim::Is(2), Dim::Is(3)])
+}
+
+fn transpose(from: &str, to: &str) -> Message {
+    node("Transpose", &[from], &[to], &[("perm", Attr::Ints(vec![1, 0]))])
+}
+
+/// The file with the producer, and with the parameters and folded values that PyTorch's exporter states.
+fn exported(model: &Model, parameters: &[&str], folded: &[(&str, &str)]) -> Vec<u8> {
+    let entry = |key: &str, value: &str| Message::new().text(1, key).text(2, value);
+    let lines = parameters.iter().map(|name| format!("p_{name}: PARAMETER target='{name}'\n")).collect::<String>();
+    let signature = format!("\n# inputs\n{lines}x: USER_INPUT\n");
+    let mut graph = model.graph().message(16, &entry("pkg.torch.export.ExportedProgram.graph_signature", &signature));
+    for (name, source) in folded {
+        let sources = entry("pkg.onnxscript.optimizer.folded_from", &format!("['{source}', 'val_9']"));
+        graph = graph.message(13, &Message::new().text(1, name).message(4, &sources));
+    }
+    let opset = Message::new().text(1, "").int(2, model.opset);
+    Message::new().int(1, model.ir_version).text(2, "pytorch").message(7, &graph).message(8, &opset).0
+}
+
+fn trainable(file: &[u8]) -> Trainable {
+    onnx::load_trainable(file, None, &Options::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The names of the weights that nodes read, with their shapes, in order of the graph.
+fn weights(model: &Trainable) -> Vec<(String, Vec<usize>)> {
+    let of = |value: &ir::Value| matches!(value.source, ValueDef::Weight(_)).then(|| value.name.clone());
+    let values = model.graph.values().values();
+    values.filter_map(|value| Some((of(value)?, value.ty.shape.to_vec()))).collect()
+}
+
+#[test]
+fn transposed_weight_keeps_its_name_and_is_one_weight_for_all_readers() {
+    let nodes = vec![
+        transpose("w", "turned"),
+        node("MatMul", &["x", "turned"], &["a"], &[]),
+        transpose("w", "again"),
+        node("MatMul", &["a", "again"], &["b"], &[]),
+        node("MatMul", &["b", "w"], &["y"], &[]),
+    ];
+    let model = Model::new(17, vec![input()], nodes, "y").with("w", &numbers(&[3, 3], 0.5));
+    let model = trainable(&model.write());
+    let found = weights(&model);
+    assert_eq!(found, [("w".to_string(), vec![3, 3]), ("w".to_string(), vec![3, 3])]);
+    assert_eq!(model.transposed.len(), 1, "one of the two is the file's matrix");
+}
+
+#[test]
+fn constants_that_an_exporter_wrote_as_initializers_are_not_trained() {
+    let nodes = vec![
+        node("Mul", &["x", "scale"], &["a"], &[]),
+        node("Mul", &["a", "table"], &["b"], &[]),
+        node("MatMul", &["b", "val_1"], &["y"], &[]),
+    ];
+    let model = Model::new(17, vec![input()], nodes, "y")
+        .with("scale", &Tensor::scalar(2.0f32))
+        .with("table", &numbers(&[3], 0.1))
+        .with("val_1", &numbers(&[3, 4], 0.2));
+    let named = |file: &[u8]| weights(&trainable(file)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(named(&model.write()), ["table", "val_1"], "nothing is stated: all but scalars");
+    let file = exported(&model, &["scale", "linear.weight"], &[("val_1", "linear.weight"), ("table", "arange")]);
+    assert_eq!(named(&file), ["scale", "val_1"], "parameters, and what was computed from them");
+    let folded = trainable(&file).folded;
+    assert_eq!(folded, [("val_1".to_string(), "linear.weight".to_string())]);
+
+    let mask = Tensor::vector(vec![0.0, f32::NEG_INFINITY, 0.0]);
+    let nodes = vec![node("Add", &["x", "mask"], &["a"], &[]), node("MatMul", &["a", "w"], &["y"], &[])];
+    let model = Model::new(17, vec![input()], nodes, "y").with("mask", &mask).with("w", &numbers(&[3, 4], 0.2));
+    assert_eq!(named(&model.write()), ["w"], "a weight is finite");
+}
+
+#[test]
+fn weight_and_its_folded_transpose_are_one_weight() {
+    let turned = Tensor::from_fn(Shape::from([3, 2]), |ix| 0.5 * ((ix % 2 * 3 + ix / 2) as f32 + 1.0));
+    let nodes = vec![node("MatMul", &["x", "val_0"], &["a"], &[]), node("MatMul", &["a", "w"], &["y"], &[])];
+    let model = Model::new(17, vec![input()], nodes, "y").with("val_0", &turned).with("w", &numbers(&[2, 3], 0.5));
+    let file = exported(&model, &["w"], &[("val_0", "w")]);
+    let found = trainable(&file);
+    assert_eq!(weights(&found).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["w", "w"]);
+    assert_eq!((found.transposed.len(), found.folded.len()), (1, 0));
+
+    // Trained weights replace both in inference.
+    let new = numbers(&[2, 3], -1.0);
+    let x = numbers(&[2, 3], 1.0);
+    let run = |options: &Options| {
+        let graph = onnx::load(&file, None, options).unwrap_or_else(|error| panic!("{error}"));
+        ir::evaluate(&graph, &[x.clone()]).unwrap()[0].to_f64()
+    };
+    let old = run(&Options::default());
+    let weights = BTreeMap::from([("w".to_string(), new)]);
+    let doubled = run(&Options { weights, ..Options::default() });
+    // Twice the weights with the other sign: four times the product of both.
+    assert_eq!(doubled, old.iter().map(|item| item * 4.0).collect::<Vec<_>>());
+}
