@@ -85,7 +85,7 @@ def loadgen(prestow, path, scenario, batch, options):
             text = file.read()
     lg.DestroyQSL(library)
     lg.DestroySUT(sut)
-    found = re.findall(r"^\s*([\w.() ]+?)\s*(?::|=)\s*([\d.]+)\s*$", text, re.M)
+    found = re.findall(r"^\s*([\w.()/ ]+?)\s*(?::|=)\s*([\d.]+)\s*$", text, re.M)
     return {name: float(value) for name, value in found}
 
 
