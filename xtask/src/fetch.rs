@@ -24,6 +24,9 @@ const CUDNN: [&str; 3] = [CUBLAS[0], CUBLAS[1], "cudnn"];
 /// All of these.
 const ALL: &[&str] = &[CUDNN[0], CUDNN[1], CUDNN[2], CUPTI[0]];
 
+/// An S3-compatible server, for the tests of data sets at URLs.
+const STORES: &str = "stores";
+
 /// Refuses a machine without pip, with the packages to install.
 fn require_pip() -> Result<(), String> {
     let has = |module: &str| {
@@ -51,6 +54,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<u8, String> {
     let mut python = Command::new("python3");
     python.arg(script).arg(root().join("data")).args(arguments);
     check("fetching", &mut python)?;
+    peers::environment(&root().join("data/stores"), &[STORES])?;
     if wanted("--with-mxnet") {
         peers::environment(&root().join("data/mxnet"), &[peers::MXNET])?;
     }

@@ -75,6 +75,7 @@ Development:
                                steps far below their bound, over families of shapes or networks
   bench times [--seconds=N] [--layers=N] [--worst=N] [--record=FILE] [--write] [NETWORK|FILE]...
                                kernels timed and the model of times fitted to them, networks as its test
+  store                        build prestow-store, which reads data sets at URLs (docs/guide/data.md)
   bindgen [--headers DIR] [--check]
                                the tables of crates/cuda-sys, from NVIDIA's headers
 ";
@@ -102,6 +103,10 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(&arguments),
         "bindgen" => bindgen::run(&arguments),
         "bench" => bench::run(&arguments),
+        "store" => tools::store().map(|path| {
+            println!("{}", path.display());
+            0
+        }),
         "version" | "--version" | "-V" => {
             println!("prestow {}", env!("CARGO_PKG_VERSION"));
             Ok(0)
@@ -125,8 +130,10 @@ fn help() -> Result<u8, String> {
 /// Formatting, lints, dependencies, documentation, then every test.
 fn ci() -> Result<u8, String> {
     check("formatting", cargo().args(["fmt", "--all", "--check"]))?;
-    let native = ["fmt", "--manifest-path", "benches/peers/native/Cargo.toml", "--check"];
-    check("formatting of native peers", cargo().args(native))?;
+    for workspace in ["benches/peers/native", tools::STORE] {
+        let words = ["fmt", "--manifest-path", &format!("{workspace}/Cargo.toml"), "--check"];
+        check(&format!("formatting of {workspace}"), cargo().args(words))?;
+    }
     check("lints", cargo().args(["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     deny::dependencies(&[])?;
     check(

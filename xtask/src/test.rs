@@ -109,6 +109,7 @@ fn everything(words: &[String], emulator: Option<&Emulator>) -> Result<u8, Strin
 
     // Tests run whole executables.
     tools::build(&[tools::PRODUCT[0], tools::PRODUCT[1], tools::GPU_CHECK])?;
+    tools::store()?;
     let mut command = cargo();
     command.args(["test", "--release", "--workspace", "--exclude", "prestow-benches", "--no-fail-fast"]);
     command.args(words).env(SKIPPED, &skips).stdout(Stdio::piped());

@@ -1,5 +1,6 @@
 //! Commands of `prestow` and `prestow-gpu-check`: builds the programs and passes the arguments on.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::{cargo, check, root, target};
@@ -24,6 +25,8 @@ pub(crate) const COMMANDS: [&str; 12] = [
 pub(crate) const PRODUCT: [&str; 2] = ["prestow-cli", "prestow-runner"];
 pub(crate) const GPU_CHECK: &str = "prestow-gpu-check";
 pub(crate) const UPRD: &str = "prestow-uprd";
+/// The folder of `prestow-store`, which is a workspace of its own.
+pub(crate) const STORE: &str = "tools/store";
 
 /// Runs a command of `prestow`. Help comes from `docs/reference/cli.md`, without a build.
 pub(crate) fn run(command: &str, arguments: &[String]) -> Result<u8, String> {
@@ -41,6 +44,21 @@ pub(crate) fn run(command: &str, arguments: &[String]) -> Result<u8, String> {
     }
     build(&PRODUCT)?;
     run_program(Command::new(target().join("release/prestow")).arg(command).args(arguments))
+}
+
+/// Builds `prestow-store` from its own workspace into the folder of the other programs. Returns its path.
+pub(crate) fn store() -> Result<PathBuf, String> {
+    let mut build = cargo();
+    build.args(["build", "--release", "--locked", "--manifest-path"]).arg(root().join(STORE).join("Cargo.toml"));
+    check("the build of prestow-store", build.arg("--target-dir").arg(target().join("store")))?;
+    let name = format!("prestow-store{}", std::env::consts::EXE_SUFFIX);
+    let (built, path) = (target().join("store/release").join(&name), target().join("release").join(&name));
+    let failed = |error: std::io::Error| format!("cannot copy `{}`: {error}", built.display());
+    std::fs::create_dir_all(target().join("release")).map_err(failed)?;
+    // Another name first: a program that runs cannot be written.
+    let part = path.with_extension("part");
+    std::fs::copy(&built, &part).and_then(|_| std::fs::rename(&part, &path)).map_err(failed)?;
+    Ok(path)
 }
 
 /// Runs `prestow-gpu-check`.

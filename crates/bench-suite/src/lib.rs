@@ -2,6 +2,7 @@
 //!
 //! - [`Subject`] is the thing measured: one run of a model or of a function.
 //! - [`Scenario`]s drive it as MLPerf's LoadGen does: single stream, multiple streams, a server with an open loop, offline.
+//! - [`answer_queries`] lets another program drive it, as LoadGen itself.
 //! - [`Summary`] and [`Comparison`] are statistics of raw times: order statistics, bootstrap intervals, a verdict.
 //! - [`lines`] are the result lines of the Deep Learning Benchmarking Suite (DLBS), `__key__=json`, written and read.
 //! - [`Machine`] has the facts without which a number means little.
@@ -18,24 +19,28 @@
 //! assert!(same.verdict().starts_with("no difference shown"));
 //! ```
 
+mod arrivals;
 mod clock;
 pub mod experiment;
 pub mod lines;
 mod machine;
 mod monitor;
 mod peer;
+mod queries;
 mod result;
 mod scenario;
 mod statistics;
 mod subject;
 mod table;
 
+pub use arrivals::poisson_arrivals;
 pub use clock::now_ns;
 pub use machine::{Machine, MachineWatch};
 pub use monitor::{Monitor, ResourceUsage};
 pub use peer::PeerProcess;
+pub use queries::answer_queries;
 pub use result::{BenchResult, RawTimes};
-pub use scenario::{Bisection, Scenario, ScenarioLimits, ScenarioResult, ServerRun, bisect_rate, poisson_arrivals};
+pub use scenario::{Bisection, Scenario, ScenarioLimits, ScenarioResult, ServerRun, bisect_rate};
 pub use statistics::{Comparison, Summary};
 pub use subject::Subject;
 pub use table::ResultTable;

@@ -14,9 +14,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
-use types::Random;
 
 use crate::Subject;
+use crate::arrivals::poisson_arrivals;
 use crate::clock::{now_ns, wait_until};
 use crate::statistics::nearest_rank;
 
@@ -157,7 +157,7 @@ pub struct ServerRun {
 }
 
 impl ServerRun {
-    /// Issues queries at `rate` by a Poisson process from `seed`; the subjects take them in their order of arrival.
+    /// Issues queries at `rate` by LoadGen's Poisson process of `seed`; the subjects take them in their order of arrival.
     ///
     /// # Errors
     /// A run that fails.
@@ -188,19 +188,6 @@ impl ServerRun {
         let result = ScenarioResult::new(Scenario::Server, latencies, span, done.len() as u64 * batch);
         Ok(ServerRun { rate, is_valid: result.percentile_ms <= bound_ms, result })
     }
-}
-
-/// Arrival times in nanoseconds: exponential distances with mean `1 / rate`.
-pub fn poisson_arrivals(rate: f64, seed: u64, limits: ScenarioLimits) -> Vec<u64> {
-    let mut random = Random::new(seed);
-    let (mut arrivals, mut at) = (Vec::new(), 0.0f64);
-    while arrivals.len() < limits.queries.max(1) || at < limits.seconds {
-        // 53 random bits in (0, 1].
-        let unit = ((random.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        at -= unit.ln() / rate;
-        arrivals.push((at * 1e9) as u64);
-    }
-    arrivals
 }
 
 /// The search for the largest rate.

@@ -25,6 +25,11 @@ pub trait Dataset: Send + Sync {
     fn scratch_bytes(&self) -> u64 {
         0
     }
+
+    /// Bytes that all threads share, in addition to the bytes that the data set has from its start.
+    fn shared_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// A field of every record.
@@ -91,10 +96,6 @@ pub enum DataError {
 }
 
 impl DataError {
-    pub(crate) fn source(path: &std::path::Path, reason: impl ToString) -> DataError {
-        DataError::Source { path: path.display().to_string(), reason: reason.to_string() }
-    }
-
     pub(crate) fn record(dataset: &dyn Dataset, record: usize, reason: impl ToString) -> DataError {
         DataError::Record { record, source_name: dataset.name().to_string(), reason: reason.to_string() }
     }

@@ -41,6 +41,7 @@ pub mod image;
 mod order;
 mod prefetch;
 mod recordio;
+mod source;
 mod spec;
 
 pub use batch::{BatchFill, BatchOptions, Batcher, Damaged, LastBatch, Position};

@@ -49,13 +49,13 @@ struct Lane {
 }
 
 impl Prefetcher {
-    /// Bytes of a prefetcher: its batches, and for each thread one record and the scratch of its decoder.
+    /// Bytes of a prefetcher: its batches, for each thread one record and the scratch of its decoder, and the cache of a store.
     pub fn memory(batcher: &Batcher, threads: usize, ahead: usize) -> Bytes {
         let threads = threads.max(1);
         let batch: usize = batcher.batch_bytes().iter().sum();
         let record: usize = batcher.dataset().fields().iter().map(|field| field.size_bytes()).sum();
         let of_thread = (buffers(threads, ahead) * batch + record) as u64 + batcher.dataset().scratch_bytes();
-        Bytes(threads as u64 * of_thread)
+        Bytes(threads as u64 * of_thread + batcher.dataset().shared_bytes())
     }
 
     /// Starts `threads` threads (at least one) that are together about `ahead` batches ahead, at least one each.

@@ -5,11 +5,11 @@
 //! new part; readers put it back. An `.idx` file has a line `KEY<TAB>OFFSET` for each record. Source:
 //! `3rdparty/dmlc-core/include/dmlc/recordio.h` and `python/mxnet/recordio.py` of MXNet 1.9.1.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
 use crate::DataError;
+use crate::source::{Location, SourceFile};
 
 const MAGIC: u32 = 0xced7_230a;
 
@@ -82,10 +82,12 @@ fn split(record: &[u8]) -> Vec<&[u8]> {
 
 /// A file of records, read at offsets from any thread.
 pub struct RecordFile {
-    file: File,
+    file: SourceFile,
     path: String,
     size: u64,
     offsets: Vec<u64>,
+    /// The end of the last record that is kept.
+    end: u64,
 }
 
 impl RecordFile {
@@ -95,30 +97,35 @@ impl RecordFile {
     /// # Errors
     /// A file that cannot be read; a malformed `.idx` file; damaged or truncated records, if there is no `.idx` file.
     pub fn open(path: &Path) -> Result<RecordFile, DataError> {
-        let file = files::open_regular(path)?;
-        let size = file.metadata().map_err(|error| DataError::source(path, error))?.len();
-        let mut records = RecordFile { file, path: path.display().to_string(), size, offsets: vec![] };
-        let index = path.with_extension("idx");
-        records.offsets = match index.exists() {
+        RecordFile::at(&Location::Local(path.to_path_buf()))
+    }
+
+    /// [`RecordFile::open`] for a file or an object.
+    pub(crate) fn at(location: &Location) -> Result<RecordFile, DataError> {
+        let file = SourceFile::open(location)?;
+        let size = file.size();
+        let mut records = RecordFile { file, path: location.to_string(), size, offsets: vec![], end: size };
+        let index = location.with_extension("idx");
+        records.offsets = match index.exists()? {
             true => records.read_index(&index)?,
-            false => records.scan().map_err(|reason| DataError::source(path, reason))?,
+            false => records.scan().map_err(|reason| location.failed(reason))?,
         };
         match records.offsets.len() {
-            0 => Err(DataError::source(path, "it must have at least one record, found none")),
+            0 => Err(location.failed("it must have at least one record, found none")),
             _ => Ok(records),
         }
     }
 
-    fn read_index(&self, path: &Path) -> Result<Vec<u64>, DataError> {
-        let bytes = files::read(path, types::Bytes(1 << 32))?;
-        let text = std::str::from_utf8(&bytes).map_err(|_| DataError::source(path, "it must be text"))?;
+    fn read_index(&self, index: &Location) -> Result<Vec<u64>, DataError> {
+        let bytes = index.read(types::Bytes(1 << 32))?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| index.failed("it must be text"))?;
         let mut offsets = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let offset = line.split_once('\t').and_then(|(key, offset)| {
                 key.trim().parse::<u64>().ok()?;
                 offset.trim().parse::<u64>().ok()
             });
-            let refused = |reason| Err(DataError::source(path, format!("line {}: {reason}", number + 1)));
+            let refused = |reason| Err(index.failed(format!("line {}: {reason}", number + 1)));
             match offset {
                 None => return refused(format!("must be KEY<TAB>OFFSET, found `{line}`")),
                 Some(offset) if self.size < offset.saturating_add(8) => {
@@ -158,6 +165,7 @@ impl RecordFile {
 
     /// Keeps the first `count` records.
     pub(crate) fn truncate(&mut self, count: usize) {
+        self.end = self.offsets.get(count).copied().unwrap_or(self.end);
         self.offsets.truncate(count);
     }
 
@@ -171,12 +179,19 @@ impl RecordFile {
         &self.path
     }
 
+    /// The file.
+    pub(crate) fn file(&self) -> &SourceFile {
+        &self.file
+    }
+
     /// The bytes of a record.
     ///
     /// # Errors
     /// A record that is damaged or truncated.
     pub fn read(&self, record: usize) -> Result<Vec<u8>, String> {
         let mut at = *self.offsets.get(record).ok_or_else(|| format!("the file has {} records", self.offsets.len()))?;
+        let end = self.offsets.get(record + 1).copied().unwrap_or(self.end);
+        self.file.announce(at, end).map_err(|error| format!("byte {at}: {error}"))?;
         let mut bytes = Vec::new();
         let mut first = true;
         loop {
@@ -194,7 +209,7 @@ impl RecordFile {
             // The length is within the file.
             bytes.try_reserve_exact(head.length).map_err(|error| error.to_string())?;
             bytes.resize(start + head.length, 0);
-            read_at(&self.file, &mut bytes[start..], at + 8).map_err(|error| format!("byte {at}: {error}"))?;
+            self.file.read_at(&mut bytes[start..], at + 8).map_err(|error| format!("byte {at}: {error}"))?;
             (at, first) = (head.end, false);
             if head.is_last {
                 return Ok(bytes);
@@ -207,7 +222,7 @@ impl RecordFile {
         if self.size < at + 8 {
             return Err(format!("byte {at}: the file is truncated in the head of a record"));
         }
-        read_at(&self.file, &mut head, at).map_err(|error| format!("byte {at}: {error}"))?;
+        self.file.read_at(&mut head, at).map_err(|error| format!("byte {at}: {error}"))?;
         let (magic, word) = (u32_at(&head, 0), u32_at(&head, 4));
         if magic != MAGIC {
             return Err(format!("byte {at}: a record must begin with 0x{MAGIC:08x}, found 0x{magic:08x}"));
@@ -235,25 +250,6 @@ struct Head {
     end: u64,
     is_first: bool,
     is_last: bool,
-}
-
-#[cfg(unix)]
-fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
-}
-
-#[cfg(windows)]
-fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, bytes, offset)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => {
-                bytes = &mut bytes[count..];
-                offset += count as u64;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -1,10 +1,11 @@
 //! [`DataSpec`]: a data set as a text, and how it is opened.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::format::{ArrayDataset, FolderDataset, RecordDataset, SyntheticDataset, open_idx};
 use crate::image::{Crop, ImagePipeline, Jitter};
+use crate::source::Location;
 use crate::{DataError, DataField, Dataset, Normalize};
 
 /// A data set as a text: `KIND:SOURCE[,OPTION=VALUE]..`
@@ -17,6 +18,9 @@ use crate::{DataError, DataField, Dataset, Normalize};
 /// | `images` | a folder with a folder of PNG and JPEG files for each class | `images` u8 `[height, width, channels]`, `labels` i64 |
 /// | `rec` | a RecordIO file of images; its `.idx` file is used if there is one | `images` as above, `labels` f32 |
 /// | `synthetic` | a seed; `records=N` | those of the inputs |
+///
+/// A source is a path or a URL: `file://`, and with the program `prestow-store` `s3://`, `gs://`, `az://`, `http://` and
+/// `https://`. The names below a URL are those of a folder.
 ///
 /// Options of every kind: `split=train|test`, `scale=F`, `mean=F[/F/F]`, `std=F[/F/F]` ([`Normalize`]), `records=N` (the
 /// first N records only).
@@ -105,6 +109,8 @@ pub struct OpenOptions {
     pub synthetic: Vec<(DataField, u64)>,
     /// The names of the inputs: arrays of these names need no options.
     pub inputs: Vec<String>,
+    /// The file of the program `prestow-store`, which reads URLs; `None`: in the folder of this program or in PATH.
+    pub store: Option<PathBuf>,
 }
 
 /// The size of images in an input.
@@ -136,15 +142,23 @@ impl DataSpec {
     /// # Errors
     /// A file that cannot be read or is malformed.
     pub fn open(&self, options: &OpenOptions) -> Result<Box<dyn Dataset>, DataError> {
-        let (path, split) = (PathBuf::from(&self.source), self.split.unwrap_or(options.split));
+        let split = self.split.unwrap_or(options.split);
+        let location = || {
+            let is_folder = match self.kind {
+                Kind::Images => true,
+                Kind::Idx => !self.source.contains("idx3"),
+                _ => false,
+            };
+            Location::open(&self.source, is_folder, options.store.as_deref())
+        };
         let dataset = match self.kind {
-            Kind::Idx => open_idx(&path, split)?,
+            Kind::Idx => open_idx(&location()?, split)?,
             Kind::Npz => {
                 let chosen = [self.x.as_deref(), self.y.as_deref()];
-                ArrayDataset::open_npz(&path, chosen, &options.inputs, split)?
+                ArrayDataset::npz_at(&location()?, chosen, &options.inputs, split)?
             }
-            Kind::Csv => ArrayDataset::open_csv(&path, self.label.as_deref())?,
-            Kind::Images | Kind::Rec => return self.open_pictures(&path, options.image),
+            Kind::Csv => ArrayDataset::csv_at(&location()?, self.label.as_deref())?,
+            Kind::Images | Kind::Rec => return self.open_pictures(location, options.image),
             Kind::Synthetic => {
                 let seed = self.source.parse().map_err(|_| self.refused("the source must be a seed"))?;
                 let (records, fields) = (self.records.unwrap_or(1024), options.synthetic.clone());
@@ -154,17 +168,21 @@ impl DataSpec {
         Ok(Box::new(dataset.truncated(self.records.unwrap_or(usize::MAX))))
     }
 
-    fn open_pictures(&self, path: &Path, target: Option<ImageTarget>) -> Result<Box<dyn Dataset>, DataError> {
+    fn open_pictures(
+        &self,
+        location: impl Fn() -> Result<Location, DataError>,
+        target: Option<ImageTarget>,
+    ) -> Result<Box<dyn Dataset>, DataError> {
         let shape = "images need an input of shape [batch, 1 or 3, height, width] or [batch, height, width, 1 or 3]";
         let ImageTarget { height, width, channels } = target.ok_or_else(|| self.refused(shape))?;
         let pipeline = ImagePipeline { height, width, channels, ..self.pipeline.clone() };
         if pipeline.shorter_side.is_some_and(|side| side < height.min(width)) {
             return Err(self.refused(format!("`resize` must be >= {}, the side of the input", height.min(width))));
         }
-        let limit = self.records.unwrap_or(usize::MAX);
+        let (limit, location) = (self.records.unwrap_or(usize::MAX), location()?);
         Ok(match self.kind {
-            Kind::Images => Box::new(FolderDataset::open(path, pipeline, self.pixels_max)?.truncated(limit)),
-            _ => Box::new(RecordDataset::open(path, pipeline, self.pixels_max)?.truncated(limit)),
+            Kind::Images => Box::new(FolderDataset::at(&location, pipeline, self.pixels_max)?.truncated(limit)),
+            _ => Box::new(RecordDataset::at(&location, pipeline, self.pixels_max)?.truncated(limit)),
         })
     }
 

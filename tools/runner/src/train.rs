@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use data::{BatchOptions, Batcher, DataSpec, Dataset, ImageTarget, LastBatch, OpenOptions, Shuffle, Split};
@@ -37,7 +37,8 @@ fn open_data(spec: &DataSpec, plan: &Plan, split: Split) -> Result<Arc<dyn Datas
     });
     let image = model_input.and_then(|port| ImageTarget::of_sample(port.shape.get(1..)?));
     let inputs = sample_ports(plan)?.into_iter().map(|port| plan.inputs[port].name.clone()).collect();
-    let options = OpenOptions { split, image, synthetic: synthetic_fields(plan)?, inputs };
+    let store = std::env::var_os("PRESTOW_STORE").map(PathBuf::from);
+    let options = OpenOptions { split, image, synthetic: synthetic_fields(plan)?, inputs, store };
     Ok(Arc::from(spec.open(&options)?))
 }
 

@@ -1,10 +1,11 @@
 //! Scenarios with subjects whose time is known.
 
+use std::io::{BufReader, Cursor, Write};
 use std::time::Duration;
 
 use prestow_bench_suite::{
-    BenchResult, RawTimes, Scenario, ScenarioLimits, ScenarioResult, ServerRun, Subject, bisect_rate, now_ns,
-    poisson_arrivals,
+    BenchResult, RawTimes, Scenario, ScenarioLimits, ScenarioResult, ServerRun, Subject, answer_queries, bisect_rate,
+    now_ns, poisson_arrivals,
 };
 
 use crate::Folder;
@@ -50,6 +51,44 @@ fn arrivals_are_a_poisson_process_of_the_seed() {
     // An exponential distribution has its mean as its standard deviation.
     assert!((0.97..1.03).contains(&mean) && (0.95..1.05).contains(&variance.sqrt()), "{mean} {variance}");
     assert!((2.0..2.01).contains(&(*poisson_arrivals(1000.0, 7, limits(2.0, 1)).last().unwrap() as f64 / 1e9)));
+}
+
+/// Scheduled times of the trace that LoadGen 6.0.17 writes for these settings.
+#[test]
+fn arrivals_are_those_of_loadgen() {
+    let first = [0, 257_914, 642_066, 4_468_962, 5_077_005, 5_445_192, 5_751_541, 5_842_279, 6_385_924, 6_401_962];
+    let by_count = poisson_arrivals(1000.0, 7, limits(0.01, 40));
+    assert_eq!((&by_count[..10], by_count.len(), by_count[39]), (&first[..], 40, 36_346_839));
+    let by_duration = poisson_arrivals(1000.0, 7, limits(0.1, 1));
+    assert_eq!((by_duration.len(), by_duration[104]), (105, 100_101_780));
+    // The seed of a round of MLPerf: the generator takes its lower 32 bits.
+    let published = poisson_arrivals(1000.0, 3_133_965_575_612_453_542, limits(0.1, 1));
+    assert_eq!((published.len(), published[1], published[109]), (110, 1_614_918, 100_137_885));
+}
+
+/// Reads answers as a load generator does: the next query is issued when its predecessor is complete.
+#[test]
+fn queries_of_another_program_are_answered_in_their_order() {
+    let lines = (0..20).map(|ix| format!("query {ix}\n")).collect::<String>();
+    let mut answers = Vec::new();
+    let count = answer_queries(&mut [sleeping(0)], Cursor::new(lines.clone()), &mut answers).unwrap();
+    assert_eq!((count, String::from_utf8(answers).unwrap()), (20, lines.clone()));
+    let mut answers = Vec::new();
+    let mut subjects: Vec<_> = (0..4).map(|_| sleeping(5)).collect();
+    let start = now_ns();
+    answer_queries(&mut subjects, Cursor::new(lines.clone()), &mut answers).unwrap();
+    assert!(now_ns() - start < 80_000_000, "four subjects take a quarter of 100 ms");
+    let mut answered: Vec<&str> = std::str::from_utf8(&answers).unwrap().lines().collect();
+    answered.sort_unstable();
+    let mut issued: Vec<&str> = lines.lines().collect();
+    issued.sort_unstable();
+    assert_eq!(answered, issued, "each query once");
+    // The writer stays open: a failure does not wait for the end of the input.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"1\n").unwrap();
+    let failing = || -> Box<dyn Subject> { Box::new(|| Err("the device is lost".to_string())) };
+    let error = answer_queries(&mut [failing(), failing()], BufReader::new(reader), Vec::new()).unwrap_err();
+    assert_eq!(error, "the device is lost");
 }
 
 /// A stall of 100 ms delays every query that arrives in it, not only the one that runs.

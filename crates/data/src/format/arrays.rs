@@ -4,6 +4,7 @@ use std::path::Path;
 
 use types::{Bytes, Random, Shape, Tensor};
 
+use crate::source::Location;
 use crate::{Axes, DataError, DataField, Dataset, Split};
 
 /// The largest file of arrays that is read.
@@ -59,13 +60,23 @@ impl ArrayDataset {
     /// A file that cannot be read; an array that does not exist.
     pub fn open_npz(
         path: &Path,
+        chosen: [Option<&str>; 2],
+        inputs: &[String],
+        split: Split,
+    ) -> Result<ArrayDataset, DataError> {
+        ArrayDataset::npz_at(&Location::Local(path.to_path_buf()), chosen, inputs, split)
+    }
+
+    /// [`ArrayDataset::open_npz`] for a file or an object.
+    pub(crate) fn npz_at(
+        location: &Location,
         [x, y]: [Option<&str>; 2],
         inputs: &[String],
         split: Split,
     ) -> Result<ArrayDataset, DataError> {
-        let bytes = files::read(path, SIZE_MAX)?;
-        let mut arrays = weights::read(&path.display().to_string(), &bytes)
-            .map_err(|error| DataError::source(path, &error.problem))?;
+        let bytes = location.read(SIZE_MAX)?;
+        let mut arrays =
+            weights::read(&location.to_string(), &bytes).map_err(|error| location.failed(&error.problem))?;
         let suffix = if split == Split::Test { "test" } else { "train" };
         let split_pair = (format!("x_{suffix}"), format!("y_{suffix}"));
         let known = [("x", "y"), ("data", "labels"), ("data", "label"), ("images", "labels")];
@@ -84,7 +95,7 @@ impl ArrayDataset {
                     false => format!("name its arrays as the inputs ({}), or ", inputs.join(", ")),
                 };
                 let reason = format!("{by_name}add `,x=NAME,y=NAME`; its arrays are {}", names.join(", "));
-                return Err(DataError::source(path, reason));
+                return Err(location.failed(reason));
             }
             (x, y, pair) => {
                 let by_default = pair.filter(|_| x.is_none() && y.is_none());
@@ -95,13 +106,13 @@ impl ArrayDataset {
         let mut chosen = Vec::new();
         let named = if by_input { inputs.to_vec() } else { [x, y].into_iter().flatten().collect() };
         for name in named {
-            let absent = || DataError::source(path, format!("it has no array `{name}`"));
+            let absent = || location.failed(format!("it has no array `{name}`"));
             let tensor = arrays.remove(&name).ok_or_else(absent)?;
             chosen.push((name, tensor));
         }
         let records = chosen.first().and_then(|(_, tensor): &(String, Tensor)| tensor.shape().first().copied());
         chosen.extend(arrays.into_iter().filter(|(_, tensor)| tensor.shape().first().copied() == records));
-        ArrayDataset::new(&path.display().to_string(), chosen)
+        ArrayDataset::new(&location.to_string(), chosen)
     }
 
     pub(super) fn of_parts(name: String, fields: Vec<DataField>, data: Vec<Vec<u8>>, records: usize) -> ArrayDataset {

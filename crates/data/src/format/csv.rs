@@ -6,6 +6,7 @@ use types::{Bytes, Shape, Tensor};
 
 use super::ArrayDataset;
 use crate::DataError;
+use crate::source::Location;
 
 /// The largest file that is read.
 const SIZE_MAX: Bytes = Bytes(4 << 30);
@@ -18,10 +19,15 @@ impl ArrayDataset {
     /// # Errors
     /// A file that cannot be read; a cell that is no number; lines of different lengths.
     pub fn open_csv(path: &Path, label: Option<&str>) -> Result<ArrayDataset, DataError> {
-        let bytes = files::read(path, SIZE_MAX)?;
-        let text = std::str::from_utf8(&bytes).map_err(|_| DataError::source(path, "it must be UTF-8"))?;
-        let arrays = parse(text, label).map_err(|reason| DataError::source(path, reason))?;
-        ArrayDataset::new(&path.display().to_string(), arrays)
+        ArrayDataset::csv_at(&Location::Local(path.to_path_buf()), label)
+    }
+
+    /// [`ArrayDataset::open_csv`] for a file or an object.
+    pub(crate) fn csv_at(location: &Location, label: Option<&str>) -> Result<ArrayDataset, DataError> {
+        let bytes = location.read(SIZE_MAX)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| location.failed("it must be UTF-8"))?;
+        let arrays = parse(text, label).map_err(|reason| location.failed(reason))?;
+        ArrayDataset::new(&location.to_string(), arrays)
     }
 }
 

@@ -1,53 +1,51 @@
 //! The idx format of MNIST and its successors: big-endian sizes, then bytes; plain or compressed with gzip.
 
-use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use types::{Bytes, DType, Shape};
 
 use super::ArrayDataset;
+use crate::source::Location;
 use crate::{Axes, DataError, DataField, Split};
 
 /// The largest file, and the largest content of a compressed one.
 const SIZE_MAX: Bytes = Bytes(16 << 30);
 
 /// Opens the images and labels of a folder, or those of a file of images (`..images-idx3-ubyte`).
-pub(crate) fn open(path: &Path, split: Split) -> Result<ArrayDataset, DataError> {
-    let (images, labels) = match path.is_dir() {
-        true => (find(path, split, "images", "idx3")?, find(path, split, "labels", "idx1")?),
-        false => (path.to_path_buf(), labels_of(path)?),
+pub(crate) fn open(location: &Location, split: Split) -> Result<ArrayDataset, DataError> {
+    let (images, labels) = match location.is_folder() {
+        true => (find(location, split, "images", "idx3")?, find(location, split, "labels", "idx1")?),
+        false => (location.clone(), labels_of(location)?),
     };
     let (extents, pixels) = read(&images)?;
     let (label_extents, classes) = read(&labels)?;
     let [records, height, width] = extents[..] else {
         let reason = format!("images must have 3 axes (records, rows, columns), found {}", extents.len());
-        return Err(DataError::source(&images, reason));
+        return Err(images.failed(reason));
     };
     if label_extents != [records] {
         let found = Shape::from(&label_extents[..]);
-        let reason = format!("it has labels {found}, but `{}` has {records} images", images.display());
-        return Err(DataError::source(&labels, reason));
+        let reason = format!("it has labels {found}, but `{images}` has {records} images");
+        return Err(labels.failed(reason));
     }
     if records == 0 || height * width == 0 {
-        return Err(DataError::source(&images, "it must have at least one image, found none"));
+        return Err(images.failed("it must have at least one image, found none"));
     }
     let field = |name: &str, shape| DataField { name: name.into(), dtype: DType::U8, shape, axes: Axes::Plain };
     let fields = vec![field("images", Shape::from([1, height, width])), field("labels", Shape::scalar())];
-    Ok(ArrayDataset::of_parts(images.display().to_string(), fields, vec![pixels, classes], records))
+    Ok(ArrayDataset::of_parts(images.to_string(), fields, vec![pixels, classes], records))
 }
 
 /// The one file of a split: `train-images-idx3-ubyte`, `t10k-labels-idx1-ubyte` and the like, with any prefix, and `.gz`.
-fn find(folder: &Path, split: Split, content: &str, axes: &str) -> Result<PathBuf, DataError> {
-    let failed = |error: std::io::Error| DataError::source(folder, error);
+fn find(folder: &Location, split: Split, content: &str, axes: &str) -> Result<Location, DataError> {
     let part = if split == Split::Test { "t10k" } else { "train" };
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+    for name in folder.names()? {
         let stem = name.strip_suffix(".gz").unwrap_or(&name);
-        // Some copies are named `idx3.ubyte`.
-        if stem.contains(&format!("{part}-{content}")) && stem.contains(axes) && stem.ends_with("ubyte") {
+        // Some copies are named `idx3.ubyte`. Objects of folders below have `/` in their names.
+        let is_part = stem.contains(&format!("{part}-{content}")) && stem.contains(axes);
+        if is_part && stem.ends_with("ubyte") && !name.contains('/') {
             found.push(name);
         }
     }
@@ -55,38 +53,38 @@ fn find(folder: &Path, split: Split, content: &str, axes: &str) -> Result<PathBu
     // A plain file is preferred to its compressed form.
     found.dedup_by(|second, first| *second == format!("{first}.gz"));
     match &found[..] {
-        [one] => Ok(folder.join(one)),
+        [one] => Ok(folder.named(one)),
         [] => {
             let reason =
                 format!("no file is named `{part}-{content}-{axes}-ubyte` or `{part}-{content}-{axes}-ubyte.gz`");
-            Err(DataError::source(folder, reason))
+            Err(folder.failed(reason))
         }
         several => {
             let reason = format!("several files are {part} {content}: {}; move them apart", several.join(", "));
-            Err(DataError::source(folder, reason))
+            Err(folder.failed(reason))
         }
     }
 }
 
-fn labels_of(images: &Path) -> Result<PathBuf, DataError> {
-    let name = images.file_name().unwrap_or_default().to_string_lossy();
+fn labels_of(images: &Location) -> Result<Location, DataError> {
+    let name = images.file_name();
     let labels = name.replace("images", "labels").replace("idx3", "idx1");
     match labels == name {
-        true => Err(DataError::source(images, "must be a folder or a file named `..images-idx3-ubyte`")),
-        false => Ok(images.with_file_name(labels)),
+        true => Err(images.failed("must be a folder or a file named `..images-idx3-ubyte`")),
+        false => Ok(images.named(&labels)),
     }
 }
 
 /// The extents and elements of a file.
-fn read(path: &Path) -> Result<(Vec<usize>, Vec<u8>), DataError> {
-    let mut bytes = files::read(path, SIZE_MAX)?;
+fn read(location: &Location) -> Result<(Vec<usize>, Vec<u8>), DataError> {
+    let mut bytes = location.read(SIZE_MAX)?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut plain = Vec::new();
         let mut decoder = MultiGzDecoder::new(&bytes[..]).take(SIZE_MAX.0);
-        decoder.read_to_end(&mut plain).map_err(|error| DataError::source(path, format!("gzip: {error}")))?;
+        decoder.read_to_end(&mut plain).map_err(|error| location.failed(format!("gzip: {error}")))?;
         bytes = plain;
     }
-    let (extents, start) = header(&bytes).map_err(|reason| DataError::source(path, reason))?;
+    let (extents, start) = header(&bytes).map_err(|reason| location.failed(reason))?;
     bytes.drain(..start);
     Ok((extents, bytes))
 }

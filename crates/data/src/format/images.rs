@@ -1,12 +1,12 @@
 //! Data sets of encoded images: a folder for each class, or MXNet's records.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use types::{Bytes, DType, Random, Shape};
 
 use crate::image::ImagePipeline;
 use crate::recordio::{ImageRecord, RecordFile};
+use crate::source::{CACHE_BYTES, Location, THREAD_BYTES};
 use crate::{Axes, DataError, DataField, Dataset};
 
 /// The largest file of an image.
@@ -17,8 +17,10 @@ const DECODER_BYTES_PER_PIXEL: u64 = 12;
 
 /// Images in folders: the folders, sorted by name, are the classes.
 pub struct FolderDataset {
+    location: Location,
     name: String,
-    files: Vec<(PathBuf, i64)>,
+    /// Path below the location, and class.
+    files: Vec<(String, i64)>,
     classes: Vec<String>,
     pictures: Pictures,
 }
@@ -59,19 +61,28 @@ impl FolderDataset {
     /// # Errors
     /// A folder that cannot be read; no class or no image.
     pub fn open(path: &Path, pipeline: ImagePipeline, pixels_max: u64) -> Result<FolderDataset, DataError> {
+        FolderDataset::at(&Location::Local(path.to_path_buf()), pipeline, pixels_max)
+    }
+
+    /// [`FolderDataset::open`] for a folder or the objects below a URL.
+    pub(crate) fn at(
+        location: &Location,
+        pipeline: ImagePipeline,
+        pixels_max: u64,
+    ) -> Result<FolderDataset, DataError> {
         let (mut classes, mut files) = (Vec::new(), Vec::new());
-        for folder in sorted(path)?.into_iter().filter(|entry| entry.is_dir()) {
-            let images = sorted(&folder)?.into_iter().filter(|file| is_image(file));
-            files.extend(images.map(|file| (file, classes.len() as i64)));
-            classes.push(folder.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        for (class, names) in location.folders()? {
+            let images = names.into_iter().filter(|name| is_image(name));
+            files.extend(images.map(|name| (format!("{class}/{name}"), classes.len() as i64)));
+            classes.push(class);
         }
         if files.is_empty() {
             let reason = "it must have a folder for each class, with .png, .jpg or .jpeg files; found none";
-            return Err(DataError::source(path, reason));
+            return Err(location.failed(reason));
         }
         let label = DataField { name: "labels".into(), dtype: DType::I64, shape: Shape::scalar(), axes: Axes::Plain };
         let pictures = Pictures::new(pipeline, pixels_max, label);
-        Ok(FolderDataset { name: path.display().to_string(), files, classes, pictures })
+        Ok(FolderDataset { name: location.to_string(), location: location.clone(), files, classes, pictures })
     }
 
     /// The first `count` images only.
@@ -86,17 +97,8 @@ impl FolderDataset {
     }
 }
 
-fn sorted(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let failed = |error| DataError::source(folder, error);
-    let entries = fs::read_dir(folder).map_err(failed)?;
-    let mut paths: Vec<PathBuf> =
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
-    paths.sort();
-    Ok(paths)
-}
-
-fn is_image(path: &Path) -> bool {
-    let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+fn is_image(name: &str) -> bool {
+    let extension = Path::new(name).extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     matches!(&extension[..], "png" | "jpg" | "jpeg")
 }
 
@@ -116,8 +118,12 @@ impl Dataset for FolderDataset {
     fn read(&self, record: usize, augment: Option<Random>, out: &mut [&mut [u8]]) -> Result<(), DataError> {
         let absent = || DataError::record(self, record, format!("it has {} records", self.files.len()));
         let (path, class) = self.files.get(record).ok_or_else(absent)?;
-        let failed = |reason: String| DataError::record(self, record, format!("`{}`: {reason}", path.display()));
-        let bytes = files::read(path, FILE_MAX).map_err(|error| failed(error.error.to_string()))?;
+        let file = self.location.named(path);
+        let failed = |reason: String| DataError::record(self, record, format!("`{file}`: {reason}"));
+        let bytes = file.read(FILE_MAX).map_err(|error| match error {
+            DataError::Source { reason, .. } => failed(reason),
+            other => other,
+        })?;
         self.pictures.write(&bytes, augment, out[0]).map_err(failed)?;
         out[1].copy_from_slice(&class.to_le_bytes());
         Ok(())
@@ -135,9 +141,18 @@ impl RecordDataset {
     /// # Errors
     /// As [`RecordFile::open`]; a first record that is not an image record.
     pub fn open(path: &Path, pipeline: ImagePipeline, pixels_max: u64) -> Result<RecordDataset, DataError> {
-        let records = RecordFile::open(path)?;
+        RecordDataset::at(&Location::Local(path.to_path_buf()), pipeline, pixels_max)
+    }
+
+    /// [`RecordDataset::open`] for a file or an object.
+    pub(crate) fn at(
+        location: &Location,
+        pipeline: ImagePipeline,
+        pixels_max: u64,
+    ) -> Result<RecordDataset, DataError> {
+        let records = RecordFile::at(location)?;
         let first = records.read(0).and_then(|bytes| ImageRecord::parse(&bytes).map(|record| record.labels.len()));
-        let labels = first.map_err(|reason| DataError::source(path, format!("the first record: {reason}")))?;
+        let labels = first.map_err(|reason| location.failed(format!("the first record: {reason}")))?;
         let shape = if labels == 1 { Shape::scalar() } else { Shape::from([labels]) };
         let label = DataField { name: "labels".into(), dtype: DType::F32, shape, axes: Axes::Plain };
         Ok(RecordDataset { records, labels, pictures: Pictures::new(pipeline, pixels_max, label) })
@@ -178,6 +193,10 @@ impl Dataset for RecordDataset {
     }
 
     fn scratch_bytes(&self) -> u64 {
-        self.pictures.scratch_bytes()
+        self.pictures.scratch_bytes() + if self.records.file().is_cached() { THREAD_BYTES } else { 0 }
+    }
+
+    fn shared_bytes(&self) -> u64 {
+        if self.records.file().is_cached() { CACHE_BYTES } else { 0 }
     }
 }

@@ -3,6 +3,7 @@
 mod batches;
 mod records;
 mod sources;
+mod stores;
 
 use std::path::{Path, PathBuf};
 

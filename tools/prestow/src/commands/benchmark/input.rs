@@ -1,5 +1,6 @@
 //! [`Inputs`]: batches of a data set for the runs of a benchmark.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use data::{
@@ -46,7 +47,8 @@ impl Inputs {
         if spec.is_synthetic() {
             return Err("leave out the data set for synthetic data".into());
         }
-        let options = OpenOptions { image: ImageTarget::of_sample(&shape), ..OpenOptions::default() };
+        let store = std::env::var_os("PRESTOW_STORE").map(PathBuf::from);
+        let options = OpenOptions { image: ImageTarget::of_sample(&shape), store, ..OpenOptions::default() };
         let dataset: Arc<dyn Dataset> = Arc::from(spec.open(&options).map_err(failed)?);
         let inputs = match train::is_step(plan) {
             true => train::inputs_for(plan, &*dataset, &spec.normalize()).map_err(|error| error.to_string())?,

@@ -7,6 +7,7 @@ mod input;
 mod peer;
 mod session;
 
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use bench_suite::{
     BenchResult, Comparison, Machine, MachineWatch, RawTimes, Scenario, ScenarioLimits, ScenarioResult, ServerRun,
-    Subject, Summary, bisect_rate, lines, now_ns,
+    Subject, Summary, answer_queries, bisect_rate, lines, now_ns,
 };
 use clap::ValueEnum;
 use compiler::source;
@@ -133,10 +134,14 @@ pub(crate) struct Args {
     /// Seed of arrivals and of synthetic inputs.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Sessions that run at the same time, in the server and offline scenarios.
+    /// Sessions that run at the same time, in the server and offline scenarios and for --answer-queries.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     concurrency: usize,
+    /// At the end run a query for each line of standard input, and repeat the line on standard output when the query is
+    /// complete: for load generators of other programs, as LoadGen itself (benches/peers/loadgen.py).
+    #[arg(long = "answer-queries", conflicts_with_all = ["scenario", "data", "data_dir"])]
+    answer_queries: bool,
     /// Also measure N processes from their start to their first result.
     #[arg(long, value_name = "N", default_value_t = 0)]
     cold: usize,
@@ -266,11 +271,15 @@ impl<'a> Job<'a> {
         if args.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err("--rate must be > 0".into());
         }
+        if args.answer_queries && (1 < args.batches.len() || 1 < args.threads.len()) {
+            return Err("--answer-queries takes one batch and one number of threads".into());
+        }
         if args.framework != "prestow" {
             peer::check(&args.framework)?;
             if scenario.is_some()
                 || args.against.is_some()
                 || 0 < args.cold
+                || args.answer_queries
                 || args.data.is_some()
                 || args.data_dir.is_some()
             {
@@ -281,7 +290,7 @@ impl<'a> Job<'a> {
         let title = listed.iter().find(|listed| listed.name == model).map(|listed| listed.title.to_string());
         let stem = Path::new(model).file_stem().unwrap_or_default().to_string_lossy();
         let title = title.unwrap_or_else(|| stem.into_owned());
-        let is_plain = args.framework == "prestow" && scenario.is_none() && args.cold == 0;
+        let is_plain = args.framework == "prestow" && scenario.is_none() && args.cold == 0 && !args.answer_queries;
         if phase == Phase::Training && !is_plain {
             return Err(
                 "training is measured in a plain loop of prestow; leave out --framework, --scenario and --cold".into(),
@@ -425,13 +434,19 @@ impl<'a> Job<'a> {
         }
         say::out(&lines::success(&self.title, &ms(&times), plan.batch))?;
         self.write_raw("run", &times)?;
-        if let Some(scenario) = self.scenario {
+        if self.scenario.is_some() || args.answer_queries {
             let rest = (1..args.concurrency).map(|ix| self.open(image, plan, threads, args.seed + ix as u64));
             let mut subjects: Vec<Box<dyn Subject>> = vec![Box::new(subject)];
             for own in rest {
                 subjects.push(Box::new(own?));
             }
-            self.run_scenario(scenario, &mut subjects, &mut result)?;
+            match self.scenario {
+                Some(scenario) => self.run_scenario(scenario, &mut subjects, &mut result)?,
+                None => {
+                    let count = answer_queries(&mut subjects, BufReader::new(std::io::stdin()), std::io::stdout())?;
+                    eprintln!("answered {count} queries");
+                }
+            }
         }
         if 0 < args.cold {
             let times = (0..args.cold).map(|_| cold_start(path, plan.batch, threads)).collect::<Result<Vec<_>, _>>()?;
@@ -541,7 +556,12 @@ impl<'a> Job<'a> {
             // The variations of DLBS's own iterator.
             Some("rec") => return Ok(Some(format!("rec:{},crop=random,mirror=yes", file.display()))),
             Some("npz") => "npz",
-            _ => return Err(format!("--data_dir takes a .rec or .npz file or a folder, got `{}`", path.display())),
+            _ => {
+                return Err(format!(
+                    "--data_dir takes a .rec or .npz file, its URL, or a folder, got `{}`",
+                    path.display()
+                ));
+            }
         };
         Ok(Some(format!("{kind}:{}", file.display())))
     }
