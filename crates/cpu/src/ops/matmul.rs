@@ -46,6 +46,14 @@ const TASK_FLOPS: f64 = 1e6;
 /// Tasks per thread, so that a late or interrupted thread leaves its tasks to others.
 const TASKS_PER_THREAD: usize = 8;
 
+/// The first element of a column of `n`, and the distance from one element to the next, in a packed right operand of `k`
+/// rows of `f32`.
+pub(crate) fn packed_column(k: usize, n: usize, column: usize) -> (usize, usize) {
+    let strip = column / STRIP;
+    let width = STRIP.min(n - strip * STRIP).next_multiple_of(LANES);
+    (strip * STRIP * k + column % STRIP, width)
+}
+
 /// Format of the right operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MatMulB {
