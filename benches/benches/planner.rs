@@ -1,4 +1,4 @@
-//! The planner compared with others: `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...|generated]` prints tables
+//! The planner compared with others: `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...|generated|scale]` prints tables
 //! in Markdown.
 //!
 //! Heights do not depend on the machine; times do. They are CPU seconds if the system reports them. With
@@ -8,6 +8,7 @@
 //! `families rectangle count=10000 seeds=201..210`.
 //!
 //! `generated` compares generated networks with a naive plan, worst first; it takes `seeds=` and names of families too.
+//! `scale` has the compile times of generated networks by their number of nodes: `nodes=1000,5000`, `seeds=`, `goal=time`, names of families.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,9 @@ fn main() {
     }
     if is_asked("generated") {
         generated(&words);
+    }
+    if is_asked("scale") {
+        scale(&words);
     }
     if is_asked("networks") {
         let names: Vec<&str> = models().iter().map(|model| model.name).collect();
@@ -317,7 +321,8 @@ fn few_long(count: usize, seed: u64) -> Problem {
 }
 
 /// The goals that plans of generated networks are compared for; the last one decides their order.
-const GOALS: [Optimize; 3] = [Optimize::Time, Optimize::Balanced, Optimize::Memory];
+const GOALS: [(&str, Optimize); 3] =
+    [("time", Optimize::Time), ("balanced", Optimize::Balanced), ("memory", Optimize::Memory)];
 
 /// Generated networks, compiled, and their naive plans; the largest ratio first.
 fn generated(words: &[String]) {
@@ -328,7 +333,7 @@ fn generated(words: &[String]) {
         for seed in seeds(words).unwrap_or(1..=4) {
             let graph = family.network(seed, Scale::Full);
             let (name, naive) = (graph.name.clone(), naive_arena(&graph));
-            let plans = GOALS.map(|goal| {
+            let plans = GOALS.map(|(_, goal)| {
                 let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
                 let compile = || compiler::compile(model, &CpuTarget::new(), goal.into(), |_, _| {});
                 let (compiled, seconds) = timed(compile);
@@ -345,6 +350,32 @@ fn generated(words: &[String]) {
         let of_naive = plans.each_ref().map(|(plan, _)| plan.arena.size().0 as f64 / naive as f64);
         let [time, balanced, memory] = of_naive.map(|ratio| format!("{ratio:.3}"));
         println!("| {name} | {naive} | {time} | {balanced} | {memory} | {:.2} |", plans[GOALS.len() - 1].1);
+    }
+    println!();
+}
+
+/// Seconds in which generated networks of many nodes are compiled, loading apart; `nodes=` has the counts, `goal=` one goal.
+fn scale(words: &[String]) {
+    let counts = option(words, "nodes").unwrap_or("1000,5000,20000");
+    let seed = seeds(words).map_or(1, |seeds| *seeds.start());
+    let is_named = |family: &&NetworkFamily| words.iter().any(|word| word == family.name());
+    let named: Vec<NetworkFamily> = NetworkFamily::SCALABLE.into_iter().filter(|family| is_named(&family)).collect();
+    let families = if named.is_empty() { NetworkFamily::SCALABLE.to_vec() } else { named };
+    println!("| network | nodes | goal | arena | gap of the order | CPU s |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for count in counts.split(',').map(|count| number(count) as usize) {
+        for family in &families {
+            let graph = family.network(seed, Scale::Nodes(count));
+            let nodes = graph.nodes().len();
+            let asked = |(name, _): &(&str, Optimize)| option(words, "goal").is_none_or(|goal| goal == *name);
+            for (name, goal) in GOALS.into_iter().filter(asked) {
+                let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+                let (compiled, seconds) = timed(|| compiler::compile(model, &CpuTarget::new(), goal.into(), |_, _| {}));
+                let plan = compiled.expect("it compiles").plan;
+                let order = gap(plan.order.value.0, plan.order.least.0);
+                println!("| {} | {nodes} | {name} | {} | {order} | {seconds:.2} |", graph.name, plan.arena.size().0);
+            }
+        }
     }
     println!();
 }

@@ -219,6 +219,13 @@ fn finish(
     let Arena { alignment, .. } = plan.arena;
     plan.arena = Arena { alignment, peak_step: placement.peak_step, certificate: placement.certificate };
     plan.order = order_certificate(&scheduled.order, plan.arena.certificate.lower_bound);
+    let any_kernels = passes::least_of_any_kernels(&scheduled.graph);
+    if any_kernels <= plan.order.value {
+        // It holds for these kernels too.
+        plan.any_kernels = any_kernels;
+        plan.order.lower_bound = plan.order.lower_bound.max(any_kernels);
+        plan.order.least = plan.order.least.max(any_kernels);
+    }
     plan::check(&plan).map_err(CompileError::Plan)?;
     Ok(Compiled { plan, constants, fit: None })
 }

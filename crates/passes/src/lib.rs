@@ -37,6 +37,7 @@ mod simplify;
 pub mod stripes;
 #[cfg(test)]
 mod test_target;
+mod tie_weights;
 pub mod training;
 mod uses;
 
@@ -54,7 +55,7 @@ pub use patterns::layer_norm::match_layer_norm;
 pub use price::{Priced, Prices};
 pub use quantize::{lower_quantized, match_qdq};
 pub use recompute::recompute;
-pub use schedule::{Counted, MemoryModel, Ordered, Scheduled, live_bytes, schedule, tasks};
+pub use schedule::{Counted, MemoryModel, Ordered, Scheduled, least_of_any_kernels, live_bytes, schedule, tasks};
 pub use simplify::canonicalize::canonicalize;
 pub use simplify::conv3d_to_conv2d::conv3d_to_conv2d;
 pub use simplify::cse::cse;
@@ -62,6 +63,7 @@ pub use simplify::dce::dce;
 pub use simplify::decompose_batch_norm::decompose_batch_norm;
 pub use simplify::fold_batch_norm::fold_batch_norm;
 pub use simplify::fold_constants::fold_constants;
+pub use tie_weights::tie_weights;
 
 /// A pass with its name.
 pub struct Pass {
@@ -124,6 +126,7 @@ pub const PIPELINE: &[Pass] = &[
     general("fuse_pointwise", fuse_pointwise),
     for_target("lower_quantized", Stage::Precision, lower_quantized),
     for_target("convert_to_half", Stage::Precision, convert_to_half),
+    for_target("tie_weights", Stage::Precision, tie_weights),
     for_target("fuse_transposes", Stage::Layout, fuse_transposes),
     for_target("assign_layouts", Stage::Layout, assign_layouts),
     for_target("fuse_conv_chains", Stage::Layout, fuse_conv_chains),

@@ -9,10 +9,11 @@
 
 use ir::analysis::alias::{AliasSets, Location, concat_starts};
 use ir::analysis::value_size;
-use ir::{Graph, Node, NodeId, Query, Reuse, Target, ValueDef, ValueId, reorder};
-use types::{Bytes, Certificate, EntityId, Map};
+use ir::{Graph, Node, NodeId, Op, Query, Reuse, Target, ValueDef, ValueId, reorder, rewrite};
+use smallvec::smallvec;
+use types::{Bytes, Certificate, EntityId, Layout, Map};
 
-use crate::order::{BlockId, OrderLimits, TaskId, Tasks, least_peak, peak};
+use crate::order::{BlockId, OrderLimits, TaskId, Tasks, least_peak, lower_bound, peak};
 
 /// A graph in its order of execution.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,6 +95,20 @@ pub fn schedule(graph: &Graph, memory: &MemoryModel) -> Scheduled {
         order: by_part.certificate,
         whole: better.map(|better| Ordered::new(graph, &better.order)),
     }
+}
+
+/// A lower bound on the live bytes of a graph's steps in any order, with any kernels and layouts: values are row-major and
+/// without padding, kernels have no workspace, and no value is stored in two layouts.
+pub fn least_of_any_kernels(graph: &Graph) -> Bytes {
+    let mut plain = rewrite(graph, |context, id| {
+        let node = context.old.node(id);
+        matches!(node.op, Op::Relayout(_)).then(|| smallvec![context.value(node.inputs[0])])
+    });
+    for value in plain.values().keys().collect::<Vec<ValueId>>() {
+        plain.value_mut(value).layout = Layout::RowMajor;
+    }
+    let limits = OrderLimits::for_tasks(plain.nodes().len());
+    lower_bound(&tasks(&plain, &MemoryModel::bare(&plain), Counted::ByPart), limits)
 }
 
 impl Ordered {

@@ -56,6 +56,8 @@ pub enum PlanError {
     Certificate { subject: &'static str, certificate: Certificate },
     #[error("the peak of the order must be the arena's lower bound {want}, got {got}")]
     Peak { want: Bytes, got: Bytes },
+    #[error("the bound over any kernels must be at most the arena's lower bound {want}, got {got}")]
+    AnyKernels { want: Bytes, got: Bytes },
     #[error("a plan must have fewer than 2^32 {0}")]
     TooMany(&'static str),
 }
@@ -137,6 +139,9 @@ fn check_placement(plan: &Plan, errors: &mut Vec<PlanError>) {
     }
     if plan.order.value != got {
         errors.push(PlanError::Peak { want: got, got: plan.order.value });
+    }
+    if got < plan.any_kernels {
+        errors.push(PlanError::AnyKernels { want: got, got: plan.any_kernels });
     }
 }
 

@@ -1,7 +1,7 @@
 //! The types of a plan. No type of the graph is written to an executable.
 
 use serde::{Deserialize, Serialize};
-use types::{Bytes, Certificate, DType, Layout, Preprocess, Role, Scope, Shape, Tag};
+use types::{Bytes, Certificate, Certificates, DType, Layout, Preprocess, Role, Scope, Shape, Tag};
 
 /// An execution plan: steps, the offset of every buffer, packed constants, and named ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub struct Plan {
     pub arena: Arena,
     /// The arena's lower bound as the peak of this order of the steps, with its lower bounds over all orders.
     pub order: Certificate,
+    /// A lower bound on the arena of these steps with any kernels and layouts, in any order; zero if none is proved.
+    pub any_kernels: Bytes,
     /// Machine code that steps call, if it is not part of the runner.
     pub modules: Vec<DeviceCode>,
     /// The packed constants, in order of their offsets.
@@ -362,6 +364,11 @@ impl Plan {
             gaps: Vec::new(),
         };
         arena::Problem { buffers: self.buffers.iter().map(buffer).collect(), capacity: None }
+    }
+
+    /// What is proved about the arena.
+    pub fn certificates(&self) -> Certificates {
+        Certificates { arena: self.arena.certificate, order: self.order, any_kernels: self.any_kernels }
     }
 
     /// The number of steps, at least one: the range of lifetimes.

@@ -1,4 +1,4 @@
-//! [`Certificate`]: a minimized value with the lower bounds proved for it.
+//! [`Certificate`]: a minimized value with the lower bounds proved for it. [`Certificates`]: what those of a plan cover.
 
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,55 @@ impl Proof {
             Proof::Bound => "optimal (= bound)".into(),
             Proof::Search => "optimal (searched)".into(),
             Proof::Gap => format!("gap {:.2} %", 100.0 * (value.0 as f64 / least.0.max(1) as f64 - 1.0)),
+        }
+    }
+}
+
+/// The certificates of a plan, from the narrowest statement to the widest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Certificates {
+    /// The arena, over all placements of these buffers.
+    pub arena: Certificate,
+    /// The arena's lower bound, over all orders of the steps with these kernels.
+    pub order: Certificate,
+    /// A lower bound on the arena of these steps with any kernels and layouts, in any order; zero if none is proved.
+    pub any_kernels: Bytes,
+}
+
+impl Certificates {
+    /// The statements about placement, order, and kernels with layouts.
+    pub fn texts(&self) -> [String; 3] {
+        [self.placement(), self.any_order(), self.any_kernels()]
+    }
+
+    /// The statement about the placement.
+    pub fn placement(&self) -> String {
+        match self.arena.is_optimal() {
+            true => "optimal for this order and these kernels".into(),
+            false => format!("{} for this order and these kernels", self.arena.text()),
+        }
+    }
+
+    /// The statement about the order of the steps.
+    pub fn any_order(&self) -> String {
+        let least = self.order.least;
+        match self.order.is_optimal() {
+            true => "optimal for these kernels: no order of the steps needs less".into(),
+            false => {
+                format!("{} for these kernels: no order of the steps needs less than {}", self.order.text(), least)
+            }
+        }
+    }
+
+    /// The statement about kernels and layouts.
+    pub fn any_kernels(&self) -> String {
+        let gap = Certificate { value: self.arena.value, lower_bound: self.any_kernels, least: self.any_kernels };
+        match self.any_kernels {
+            Bytes(0) => "no bound over other kernels and layouts is proved".into(),
+            least if least == self.arena.value => {
+                "optimal: no kernels, layouts and order of these steps need less".into()
+            }
+            least => format!("{}: no kernels, layouts and order of these steps need less than {least}", gap.text()),
         }
     }
 }

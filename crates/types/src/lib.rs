@@ -35,7 +35,7 @@ pub mod update;
 
 pub use attention::HeadOrder;
 pub use bytes::{Bytes, ParseBytesError};
-pub use certificate::{Certificate, Proof};
+pub use certificate::{Certificate, Certificates, Proof};
 pub use dtype::DType;
 pub use entity::{EntityId, Map};
 pub use half::{bf16, f16};

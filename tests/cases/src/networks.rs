@@ -19,6 +19,23 @@ pub enum Scale {
     Small,
     /// The depths and extents of published networks.
     Full,
+    /// About this many nodes, on small images. Of [`Family::SCALABLE`] only; others are as in [`Scale::Full`].
+    Nodes(usize),
+}
+
+impl Scale {
+    /// The number of parts of `size` nodes, if the number of nodes is given.
+    fn parts(self, size: usize) -> Option<usize> {
+        match self {
+            Scale::Nodes(count) => Some(count.div_ceil(size)),
+            Scale::Small | Scale::Full => None,
+        }
+    }
+
+    /// Channel counts: small ones in networks of many nodes, whose weights would fill the memory.
+    fn widths(self) -> &'static [usize] {
+        if let Scale::Nodes(_) = self { &CHANNELS[..5] } else { &CHANNELS }
+    }
 }
 
 /// A kind of generated networks.
@@ -58,6 +75,9 @@ impl Family {
         Family::Random,
     ];
 
+    /// Kinds that can have any number of nodes.
+    pub const SCALABLE: [Family; 5] = [Family::Cells, Family::Chain, Family::Dense, Family::Residual, Family::Random];
+
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -77,17 +97,17 @@ impl Family {
     pub fn network(self, seed: u64, scale: Scale) -> Graph {
         let random = Random::for_name(seed, self.name());
         let mut net = Net { graph: Graph::new("generated"), random, weights: 0, nodes: 0 };
-        let full = scale == Scale::Full;
+        let full = scale != Scale::Small;
         let text = match self {
-            Family::Cells => net.cells(full),
-            Family::Chain => net.chain(full),
-            Family::Dense => net.dense(full),
+            Family::Cells => net.cells(scale),
+            Family::Chain => net.chain(scale),
+            Family::Dense => net.dense(scale),
             Family::Resolutions => net.resolutions(full),
             Family::UNet => net.u_net(full),
-            Family::Residual => net.residual(full),
+            Family::Residual => net.residual(scale),
             Family::Bottlenecks => net.bottlenecks(full),
             Family::Branches => net.branches(full),
-            Family::Random => net.random_graph(full),
+            Family::Random => net.random_graph(scale),
         };
         let mut graph = net.graph;
         graph.name = format!("{} {seed}: {text}", self.name());
@@ -207,9 +227,13 @@ impl Net {
         self.graph.set_outputs(vec![("y".into(), y)]);
     }
 
-    fn cells(&mut self, full: bool) -> String {
+    fn cells(&mut self, scale: Scale) -> String {
         let channels = self.pick(&[8, 12, 17, 22]);
-        let (extent, count) = if full { (32, 8) } else { (self.between(12, 20), 2) };
+        let (extent, count) = match scale.parts(30) {
+            Some(count) => (8, count),
+            None if scale == Scale::Full => (32, 8),
+            None => (self.between(12, 20), 2),
+        };
         let x = self.input(3, extent);
         let stem = self.conv(x, channels, 3, 1);
         let (mut before, mut last) = (stem, stem);
@@ -245,9 +269,13 @@ impl Net {
         format!("{count} cells of {channels} channels, {extent} pixels")
     }
 
-    fn chain(&mut self, full: bool) -> String {
-        let channels = self.pick(&CHANNELS);
-        let (extent, depth) = if full { (self.pick(&[32, 56, 112]), 12) } else { (self.between(12, 24), 4) };
+    fn chain(&mut self, scale: Scale) -> String {
+        let channels = self.pick(scale.widths());
+        let (extent, depth) = match scale.parts(2) {
+            Some(depth) => (8, depth),
+            None if scale == Scale::Full => (self.pick(&[32, 56, 112]), 12),
+            None => (self.between(12, 24), 4),
+        };
         let mut x = self.input(channels, extent);
         for _ in 0..depth {
             x = self.conv(x, channels, 3, 1);
@@ -257,17 +285,21 @@ impl Net {
         format!("{depth} of {channels} channels, {extent} pixels")
     }
 
-    fn dense(&mut self, full: bool) -> String {
-        let growth = self.pick(&[5, 7, 12, 13, 16, 24]);
-        let (extent, layers) =
-            if full { (32, self.pick(&[12, 32])) } else { (self.between(8, 16), self.between(3, 6)) };
+    fn dense(&mut self, scale: Scale) -> String {
+        let growth = if scale.parts(1).is_some() { 5 } else { self.pick(&[5, 7, 12, 13, 16, 24]) };
+        // Blocks of any number keep their extent.
+        let (extent, layers, blocks, stride) = match scale.parts(12 * 7 + 2) {
+            Some(blocks) => (8, 12, blocks, 1),
+            None if scale == Scale::Full => (32, self.pick(&[12, 32]), 3, 2),
+            None => (self.between(8, 16), self.between(3, 6), 3, 2),
+        };
         let x = self.input(3, extent);
         let mut all = self.conv(x, 2 * growth, 3, 1);
-        for block in 0..3 {
+        for block in 0..blocks {
             if 0 < block {
                 let half = self.channels(all) / 2;
                 all = self.conv(all, half, 1, 1);
-                all = self.pool(all, 2, 2);
+                all = self.pool(all, if stride == 1 { 3 } else { 2 }, stride);
             }
             for _ in 0..layers {
                 let mut new = all;
@@ -281,7 +313,7 @@ impl Net {
         }
         let last = self.norm(all);
         self.output(last);
-        format!("3 blocks of {layers} layers, growth {growth}, {extent} pixels")
+        format!("{blocks} blocks of {layers} layers, growth {growth}, {extent} pixels")
     }
 
     fn resolutions(&mut self, full: bool) -> String {
@@ -366,9 +398,13 @@ impl Net {
         format!("{depth} levels of width {width}, {extent} pixels")
     }
 
-    fn residual(&mut self, full: bool) -> String {
-        let width = self.pick(&CHANNELS);
-        let (extent, blocks) = if full { (56, 8) } else { (self.between(12, 20), 3) };
+    fn residual(&mut self, scale: Scale) -> String {
+        let width = self.pick(scale.widths());
+        let (extent, blocks) = match scale.parts(7) {
+            Some(blocks) => (8, blocks),
+            None if scale == Scale::Full => (56, 8),
+            None => (self.between(12, 20), 3),
+        };
         let x = self.input(3, extent);
         let mut x = self.conv(x, width, 3, 1);
         for block in 0..blocks {
@@ -427,9 +463,13 @@ impl Net {
         format!("{modules} modules, {extent} pixels")
     }
 
-    fn random_graph(&mut self, full: bool) -> String {
+    fn random_graph(&mut self, scale: Scale) -> String {
         let channels = self.pick(&[4, 8, 11, 16, 20]);
-        let (extent, count) = if full { (16, 400) } else { (self.between(8, 12), 24) };
+        let (extent, count) = match scale {
+            Scale::Nodes(count) => (4, count),
+            Scale::Full => (16, 400),
+            Scale::Small => (self.between(8, 12), 24),
+        };
         let mut values = vec![self.input(channels, extent)];
         let mut is_read = vec![false];
         for _ in 0..count {

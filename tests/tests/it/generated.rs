@@ -35,6 +35,24 @@ fn arenas_for_memory_are_never_above_the_naive_plan() {
 }
 
 #[test]
+fn bound_over_kernels_holds_for_every_choice_of_kernels() {
+    let mut reached = 0;
+    for graph in networks(3) {
+        let plans = [Optimize::Time, Optimize::Balanced, Optimize::Memory].map(|goal| compiled(&graph, goal).plan);
+        // Chains of convolutions are fused steps, which other goals may not have.
+        let is_fused = |plan: &plan::Plan| plan.steps.iter().any(|step| step.kernel.contains("bottleneck"));
+        if plans.iter().any(is_fused) {
+            continue;
+        }
+        for (bound, arena) in plans.iter().flat_map(|a| plans.iter().map(|b| (a.any_kernels, b.arena.size()))) {
+            assert!(bound <= arena, "{}: bound {bound}, arena {arena}", graph.name);
+            reached += usize::from(bound == arena);
+        }
+    }
+    assert!(0 < reached, "some arena is as small as the bound over all kernels");
+}
+
+#[test]
 fn results_of_every_goal_match_the_definition() {
     for graph in networks(2) {
         let mut random = Random::for_name(7, &graph.name);

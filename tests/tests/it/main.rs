@@ -25,6 +25,7 @@ mod state;
 mod stripes;
 mod support;
 mod tf32;
+mod tied_weights;
 mod training;
 mod training_options;
 mod training_step;

@@ -112,7 +112,7 @@ fn describe(common: &Common) -> Result<(), String> {
     let description = description(&open_image()?, common)?;
     match common.json {
         true => print_json(&json!(description)),
-        false => say::out(&description.text()),
+        false => say::out(&format!("{}{}", description.text(), description.proof_text())),
     }
     Ok(())
 }

@@ -46,6 +46,28 @@ const TASK_FLOPS: f64 = 1e6;
 /// Tasks per thread, so that a late or interrupted thread leaves its tasks to others.
 const TASKS_PER_THREAD: usize = 8;
 
+/// A column of `n` in a packed right operand of `k` rows of `f32`, whose results are `f32`: for each part of the inner
+/// dimension the first element, and the number of elements, [`LANES`] apart.
+pub(crate) fn packed_column(k: usize, n: usize, column: usize) -> impl Iterator<Item = (usize, usize)> {
+    let (first, parts) = (column / STRIP * STRIP, packed_parts(k));
+    let width = STRIP.min(n - first).next_multiple_of(LANES);
+    (0..parts).map(move |part| {
+        let terms = packed_terms(k, parts, part);
+        let vector = column % STRIP / LANES * terms.len() * LANES;
+        (first * k + terms.start * width + vector + column % LANES, terms.len())
+    })
+}
+
+/// Parts of the inner dimension that sums of packed `f32` add one after the other.
+fn packed_parts(k: usize) -> usize {
+    k.div_ceil(PACKED_DEPTH).max(1)
+}
+
+/// The terms of a part.
+fn packed_terms(k: usize, parts: usize, part: usize) -> Range<usize> {
+    part * k / parts..(part + 1) * k / parts
+}
+
 /// Format of the right operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MatMulB {
@@ -150,16 +172,14 @@ impl MatMul {
         packed
     }
 
-    /// Parts of the inner dimension that sums of packed `f32` add one after the other. Rounded results take all terms at
-    /// once.
+    /// Parts of the inner dimension. Rounded results take all terms at once.
     fn packed_parts(&self) -> usize {
-        if self.result == StorageType::F32 { self.k.div_ceil(PACKED_DEPTH).max(1) } else { 1 }
+        if self.result == StorageType::F32 { packed_parts(self.k) } else { 1 }
     }
 
     /// The terms of a part.
     fn packed_terms(&self, part: usize) -> Range<usize> {
-        let parts = self.packed_parts();
-        part * self.k / parts..(part + 1) * self.k / parts
+        packed_terms(self.k, self.packed_parts(), part)
     }
 
     /// 32-bit words of a row of `a` and of a column of `b`.

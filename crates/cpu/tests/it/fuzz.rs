@@ -4,11 +4,12 @@ use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, BatchNormGradient, BatchNormTraining, Chain, ChannelSum, Conv,
     ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvTranspose, ConvUnbuffered, ConvWeightGradient, Copy, Ctc,
     CtcGradient, DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv, Elementwise,
-    ElementwiseFn, Epilogue, Fill, Front, Gather, HeadStrides, ImageLayout, Instruction, InvertedBottleneck, Kernel,
-    KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, PackedConv,
-    Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient, PoolWithPositions, Recurrent, RecurrentGradient,
-    Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax, SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyGradient, StorageType, Update, WeightGradientRows, WeightOrder, Weights, Window, Winograd,
+    ElementwiseFn, Epilogue, Fill, Front, Gather, GatherTable, HeadStrides, ImageLayout, Instruction,
+    InvertedBottleneck, Kernel, KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides, MatMul,
+    MatMulB, Operand, PackedConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient, PoolWithPositions,
+    Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax,
+    SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, Update, WeightGradientRows, WeightOrder, Weights,
+    Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -332,6 +333,7 @@ fn kernel(random: &mut Random) -> Kernel {
             inner_bytes: number(random),
             indices: number(random),
             wide: random.below(2) == 0,
+            table: if random.below(4) == 0 { GatherTable::Packed } else { GatherTable::Rows },
         }
         .into(),
         KernelKind::Resize => {

@@ -21,7 +21,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 use types::{Bytes, EntityId, Map};
 
-use super::liveness::{LiveRange, Liveness, sum_over_ranges};
+use super::live_peak::LivePeak;
+use super::liveness::{LiveRange, Liveness};
 use super::value_size;
 use crate::{Graph, Node, NodeId, Output, Reuse, ValueDef, ValueId};
 
@@ -302,6 +303,19 @@ impl AliasSets {
         }
         self.sets[parent].members.extend(moved.members);
     }
+
+    /// Takes a set of `size` bytes and `count` members out of another that it was joined to last.
+    fn part(&mut self, child: ValueId, parent: ValueId, shift: u64, size: u64, count: usize) {
+        let all = &mut self.sets[parent].members;
+        let members = all.split_off(all.len() - count);
+        for &member in &members {
+            if let Location::Buffer { root, offset } = &mut self.location[member] {
+                *root = child;
+                *offset -= shift;
+            }
+        }
+        self.sets[child] = AliasSet { size, members };
+    }
 }
 
 /// Where the operands of a concatenation start in its result, in bytes. `None` for nodes whose operands are not contiguous
@@ -346,18 +360,32 @@ struct InOrder<'a> {
     /// By root: when its set is live.
     ranges: Map<ValueId, LiveRange>,
     updates: Vec<StateUpdate>,
-    /// The peak of live bytes so far.
-    peak: u64,
+    /// The live bytes of the sets as they are.
+    live: LivePeak,
+}
+
+/// A join of two sets, with all that undoes it.
+struct Join {
+    child: ValueId,
+    parent: ValueId,
+    shift: u64,
+    /// The size of the child's set.
+    size: u64,
+    /// The members of the child's set.
+    count: usize,
+    /// When the parent's set was live.
+    range: LiveRange,
 }
 
 impl<'a> InOrder<'a> {
     fn new(graph: &'a Graph) -> InOrder<'a> {
         let (all, liveness) = (AliasSets::views(graph), Liveness::of(graph));
         let range = |root| liveness.range_of_all(all.members(root)).unwrap_or(LiveRange { first: 0, last: 0 });
-        let ranges = graph.values().keys().map(range).collect();
-        let mut state = InOrder { graph, all, liveness, ranges, updates: state_updates(graph), peak: 0 };
-        state.peak = state.peak_bytes(None);
-        state
+        let ranges: Map<ValueId, LiveRange> = graph.values().keys().map(range).collect();
+        // One position more than there are nodes: the results of the graph live on behind the last node.
+        let mut live = LivePeak::new(graph.nodes().len() + 1);
+        all.roots().for_each(|root| live.add(ranges[root], Bytes(all.size(root))));
+        InOrder { graph, all, liveness, ranges, updates: state_updates(graph), live }
     }
 
     /// Round 2.
@@ -376,24 +404,20 @@ impl<'a> InOrder<'a> {
             return;
         }
         // All at once: each alone would make the whole result live early. If that raises the peak, one by one.
-        let before = (self.all.clone(), self.ranges.clone());
-        let mut refused = Vec::new();
+        let before = self.live.peak();
+        let (mut joined, mut refused) = (Vec::new(), Vec::new());
         for (&operand, &start) in operands.iter().zip(starts) {
             match self.movable_slice(id, operand, result, start) {
-                Ok((own, root, at)) => {
-                    self.join(own, root, at);
-                    self.all.kind[operand] = AliasKind::ConcatSlice;
-                }
+                Ok((own, root, at)) => joined.push((operand, self.join(own, root, at))),
                 Err(reason) => refused.extend(reason.map(|reason| (operand, reason))),
             }
         }
-        let peak = self.peak_bytes(None);
-        if peak <= self.peak {
-            self.peak = peak;
+        if self.live.peak() <= before {
+            joined.into_iter().for_each(|(operand, _)| self.all.kind[operand] = AliasKind::ConcatSlice);
             refused.into_iter().for_each(|(operand, reason)| self.refuse_slice(id, operand, result, reason));
             return;
         }
-        (self.all, self.ranges) = before;
+        joined.into_iter().rev().for_each(|(_, join)| self.undo(join));
         for (&operand, &start) in operands.iter().zip(starts) {
             let joined = self.movable_slice(id, operand, result, start).and_then(|(own, root, at)| {
                 self.join_if_no_worse(own, root, at).map_err(|more| Some(AliasObstacle::Peak(more)))
@@ -542,34 +566,40 @@ impl<'a> InOrder<'a> {
     /// # Errors
     /// By how much the peak would grow; nothing is joined then.
     fn join_if_no_worse(&mut self, child: ValueId, parent: ValueId, shift: u64) -> Result<(), Bytes> {
-        let peak = self.peak_bytes(Some((child, parent)));
-        if self.peak < peak {
-            return Err(Bytes(peak - self.peak));
+        let before = self.live.peak();
+        let join = self.join(child, parent, shift);
+        let peak = self.live.peak();
+        if before < peak {
+            self.undo(join);
+            return Err(peak - before);
         }
-        self.join(child, parent, shift);
-        self.peak = peak;
         Ok(())
     }
 
-    fn join(&mut self, child: ValueId, parent: ValueId, shift: u64) {
-        if !self.all.members(child).is_empty() {
-            self.ranges[parent] = self.ranges[parent].union(self.ranges[child]);
+    fn join(&mut self, child: ValueId, parent: ValueId, shift: u64) -> Join {
+        let (size, count) = (self.all.size(child), self.all.members(child).len());
+        let join = Join { child, parent, shift, size, count, range: self.ranges[parent] };
+        if 0 < count {
+            self.live.remove(self.ranges[child], Bytes(size));
+            self.set_range(parent, self.ranges[parent].union(self.ranges[child]));
         }
         self.all.join(child, parent, shift);
+        join
     }
 
-    /// The peak of live bytes of the sets as they are, or with one joined to another.
-    fn peak_bytes(&self, joined: Option<(ValueId, ValueId)>) -> u64 {
-        let others = self.all.roots().filter(|&root| joined.is_none_or(|(child, _)| child != root));
-        let sizes = others.map(|root| {
-            let range = match joined {
-                Some((child, parent)) if parent == root && !self.all.members(child).is_empty() => {
-                    self.ranges[root].union(self.ranges[child])
-                }
-                _ => self.ranges[root],
-            };
-            (range, Bytes(self.all.size(root)))
-        });
-        sum_over_ranges(self.graph.nodes().len() + 1, sizes).into_iter().max().unwrap_or(0)
+    /// Undoes the last join that is not undone.
+    fn undo(&mut self, Join { child, parent, shift, size, count, range }: Join) {
+        self.all.part(child, parent, shift, size, count);
+        if 0 < count {
+            self.set_range(parent, range);
+            self.live.add(self.ranges[child], Bytes(size));
+        }
+    }
+
+    fn set_range(&mut self, root: ValueId, range: LiveRange) {
+        let size = Bytes(self.all.size(root));
+        self.live.remove(self.ranges[root], size);
+        self.live.add(range, size);
+        self.ranges[root] = range;
     }
 }

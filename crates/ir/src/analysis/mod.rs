@@ -4,6 +4,7 @@
 //! - [`liveness`] gives live ranges, live bytes and slack for the order that the nodes have.
 
 pub mod alias;
+mod live_peak;
 pub mod liveness;
 
 use crate::{Graph, ValueId};

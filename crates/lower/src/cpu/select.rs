@@ -137,8 +137,16 @@ fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
                 inner_bytes: inner * table.dtype.size().0 as usize,
                 indices: index.shape.elements(),
                 wide: index.dtype == DType::I64,
+                table: cpu::GatherTable::Rows,
             };
-            Ok(vec![call(kernel, format!("{} rows", index.shape.elements()), node.values())])
+            let label = format!("{} rows", index.shape.elements());
+            if gather.axis == 0 && is_right_factor(node, 0) {
+                let (n, k) = (table.shape[0], table.shape[1]);
+                let kernel = cpu::Gather { table: cpu::GatherTable::Packed, ..kernel };
+                let inputs = vec![packed_bytes(0, move |items| packed_transposed(items, k, n)), CallInput::Value(1)];
+                return Ok(vec![call(kernel, label, inputs)]);
+            }
+            Ok(vec![call(kernel, label, node.values())])
         }
         Op::Recurrent(op) => Ok(vec![recurrent(node, op)]),
         Op::Resize(resize) => Ok(vec![resized(node, resize)]),
@@ -316,10 +324,13 @@ fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Result<Call, String> {
         epilogue: epilogue(&product.epilogue),
     };
     let mut inputs = node.values();
-    if product.transposed && (is_constant || [kernel.operands, kernel.result] != [StorageType::F32; 2]) {
-        return Err("its transposed right factor is a constant or not f32".into());
+    if product.transposed && [kernel.operands, kernel.result] != [StorageType::F32; 2] {
+        return Err("its transposed right factor is not f32".into());
     }
-    if is_constant {
+    if is_constant && product.transposed {
+        kernel.b = cpu::MatMulB::Packed;
+        inputs[1] = packed_bytes(1, move |items| packed_transposed(items, k, n));
+    } else if is_constant {
         kernel.b = cpu::MatMulB::Packed;
         let kernel = kernel.clone();
         inputs[1] = packed_bytes(1, move |items| kernel.pack(items));
@@ -327,6 +338,42 @@ fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Result<Call, String> {
     let way = if product.transposed { " transposed" } else { "" };
     let label = format!("{batch}{m}x{k}x{n}{way}{}", suffix(&product.epilogue));
     Ok(call(kernel, label, inputs))
+}
+
+/// Whether an operand is a constant matrix whose transpose is packed as the right factor of a product.
+fn is_right_factor(node: &NodeView, operand: usize) -> bool {
+    let value = node.node.inputs[operand];
+    let multiplies = |other: &ir::Node| {
+        let Op::MatMul(ir::ops::MatMul { transposed: true, .. }) = other.op else { return false };
+        other.inputs[1] == value && node.graph.ty(other.inputs[0]).dtype == DType::F32
+    };
+    let ty = node.graph.ty(value);
+    ty.dtype == DType::F32
+        && ty.shape.rank() == 2
+        && node.is_constant(operand)
+        && node.graph.nodes().values().any(multiplies)
+}
+
+/// The transpose of a matrix `[n, k]` of `f32`, packed as a right factor.
+fn packed_transposed(items: &[f32], k: usize, n: usize) -> Vec<u8> {
+    let mut transposed = vec![0.0; items.len()];
+    for (column, row) in items.chunks_exact(k.max(1)).enumerate() {
+        transposed[column..].iter_mut().step_by(n.max(1)).zip(row).for_each(|(to, item)| *to = *item);
+    }
+    let factor = cpu::MatMul {
+        batch: Vec::new(),
+        a_strides: Vec::new(),
+        b_strides: Vec::new(),
+        m: 1,
+        k,
+        n,
+        b: cpu::MatMulB::Packed,
+        operands: StorageType::F32,
+        zero_point: 0,
+        result: StorageType::F32,
+        epilogue: cpu::Epilogue::default(),
+    };
+    factor.pack(&transposed)
 }
 
 fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Call {

@@ -21,6 +21,8 @@ pub(crate) struct Instance {
 pub(crate) struct Work {
     /// Blocks that may die with the task: those it reads, and those it makes together with others.
     pub(crate) touches: Vec<usize>,
+    /// Blocks that it makes alone.
+    pub(crate) makes: Vec<usize>,
     /// Blocks that it is one of several tasks to make.
     pub(crate) shares: Vec<usize>,
     /// Predecessors.
@@ -88,6 +90,7 @@ impl Instance {
                 first: sum(&mut makes.iter().take(1)),
                 in_place: in_place.map(|over| over.iter().map(|block| block.index()).collect()).collect(),
                 touches: sorted(reads.iter().chain(&shares).copied()),
+                makes,
                 shares,
             });
         }
@@ -118,21 +121,25 @@ impl Instance {
 
     /// The effect of a task that runs after `done`, which must contain its predecessors.
     pub(crate) fn effect(&self, done: &[u64], task: Position) -> Effect {
-        let work = &self.tasks[task];
-        let dying = work.touches.iter().filter(|&&block| self.dies(done, block, task));
-        let dying = dying.map(|&block| self.blocks[block].bytes).sum();
-        let is_new = |block: &Span| !block.makers.iter().any(|&maker| has(done, maker));
-        let shared = work.shares.iter().map(|&block| &self.blocks[block]).filter(|block| is_new(block));
-        let shared: u64 = shared.map(|block| block.bytes).sum();
-        let in_place = work.in_place.iter().any(|over| over.iter().all(|&block| self.dies(done, block, task)));
-        let during = work.extra + shared - if in_place { work.first } else { 0 };
-        Effect { during, born: work.born + shared, dying }
+        self.effect_after(|other| has(done, other), task)
     }
 
-    /// Whether a block that `task` touches dies with it.
-    fn dies(&self, done: &[u64], block: usize, task: Position) -> bool {
-        let block = &self.blocks[block];
-        !block.kept && block.last.iter().all(|&last| last == task || has(done, last))
+    /// The effect of a task that runs after the tasks that are done.
+    pub(crate) fn effect_after(&self, is_done: impl Fn(Position) -> bool, task: Position) -> Effect {
+        let work = &self.tasks[task];
+        let dies = |block: usize| {
+            let block = &self.blocks[block];
+            // The last readers first: they are the ones still to run.
+            !block.kept && block.last.iter().rev().all(|&last| last == task || is_done(last))
+        };
+        let dying = work.touches.iter().filter(|&&block| dies(block));
+        let dying = dying.map(|&block| self.blocks[block].bytes).sum();
+        let is_new = |block: &Span| !block.makers.iter().any(|&maker| is_done(maker));
+        let shared = work.shares.iter().map(|&block| &self.blocks[block]).filter(|block| is_new(block));
+        let shared: u64 = shared.map(|block| block.bytes).sum();
+        let in_place = work.in_place.iter().any(|over| over.iter().all(|&block| dies(block)));
+        let during = work.extra + shared - if in_place { work.first } else { 0 };
+        Effect { during, born: work.born + shared, dying }
     }
 
     /// Bytes alive when exactly `done` has run.

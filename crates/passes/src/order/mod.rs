@@ -65,23 +65,29 @@ pub struct OrderLimits {
 }
 
 impl OrderLimits {
-    /// Limits that grow in proportion to the number of tasks, so that the time of large problems does.
+    /// Limits for which the time of large problems grows less than in proportion to the number of tasks. The exact search
+    /// ends for few problems of more than some hundred tasks: its work falls.
     pub fn for_tasks(count: usize) -> OrderLimits {
         let each = |work: u64, least: u64, most: u64| (work * count as u64).clamp(least, most);
         OrderLimits {
             states: 1 << 15,
             words: 1 << 23,
-            search_work: 10_000_000,
-            window_work: each(5_000, 4_000_000, 100_000_000),
-            bound_work: each(8_000, 4_000_000, 200_000_000),
+            search_work: (4_000_000_000 / count.max(1) as u64).clamp(200_000, 10_000_000),
+            window_work: each(1_000, 2_000_000, 10_000_000),
+            bound_work: each(2_000, 4_000_000, 16_000_000),
         }
     }
 }
 
 impl Default for OrderLimits {
-    /// Those of a thousand tasks.
+    /// Some seconds, whatever the number of tasks.
     fn default() -> OrderLimits {
-        OrderLimits::for_tasks(1000)
+        OrderLimits {
+            search_work: 10_000_000,
+            window_work: 5_000_000,
+            bound_work: 8_000_000,
+            ..OrderLimits::for_tasks(1000)
+        }
     }
 }
 

@@ -94,11 +94,16 @@ impl<'a> Walk<'a> {
         self.moves.push(task);
         let instance = self.instance;
         for &block in &instance.tasks[task].touches {
-            for &other in &instance.blocks[block].last {
-                if let Ok(at) = self.ready.binary_search_by_key(&other, |ready| ready.task) {
-                    self.work += 1;
-                    self.ready[at].effect = instance.effect(&self.done, other);
-                }
+            let span = &instance.blocks[block];
+            let is_begun = span.is_shared && span.makers.iter().all(|&maker| (maker == task) == has(&self.done, maker));
+            if is_begun {
+                span.last.iter().for_each(|&other| self.look_again(other));
+                continue;
+            }
+            // The block can die with a task only if that is the last of its readers.
+            let mut open = span.last.iter().rev().filter(|&&last| !has(&self.done, last));
+            if let (Some(&last), None) = (open.next(), open.next()) {
+                self.look_again(last);
             }
         }
         for &fed in &instance.tasks[task].feeds {
@@ -108,6 +113,14 @@ impl<'a> Walk<'a> {
                 self.work += 1;
                 self.ready.insert(at, Ready { task: fed, effect: instance.effect(&self.done, fed) });
             }
+        }
+    }
+
+    /// Evaluates the effect of a task again if it is ready.
+    fn look_again(&mut self, task: Position) {
+        if let Ok(at) = self.ready.binary_search_by_key(&task, |ready| ready.task) {
+            self.work += 1;
+            self.ready[at].effect = self.instance.effect(&self.done, task);
         }
     }
 

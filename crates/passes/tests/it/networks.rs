@@ -2,7 +2,7 @@
 
 use crate::nets::{Net, inception, list_scheduled, nasnet, random_dag, randwire, resnet};
 use crate::passes::order::{Order, OrderLimits, Tasks, least_peak};
-use types::Proof;
+use types::{Bytes, Proof};
 
 fn order(tasks: &Tasks) -> Order {
     let found = least_peak(tasks, OrderLimits::default());
@@ -46,6 +46,24 @@ fn thousands_of_tasks_end_near_the_bound() {
         assert!(4500 < tasks.tasks().len());
         assert!(certificate.value.0 <= certificate.lower_bound.0 * 101 / 100, "{certificate:?}");
     }
+}
+
+#[test]
+fn values_that_thousands_of_tasks_read_do_not_make_the_order_slow() {
+    // Every third task reads one of three blocks that all others share. An order that looked at all readers of a block
+    // whenever one of them runs would take minutes.
+    let mut tasks = Tasks::new();
+    let shared: Vec<_> = (1..4).map(|kib| tasks.add_given(Bytes(1024 * kib))).collect();
+    let mut last = tasks.add_given(Bytes(64));
+    for ix in 0..20_000 {
+        let mut reads = vec![last];
+        reads.extend((ix % 3 == 0).then(|| shared[ix / 3 % 3]));
+        last = tasks.add1(&reads, Bytes(64));
+    }
+    tasks.keep(last);
+    let found = least_peak(&tasks, OrderLimits::for_tasks(tasks.tasks().len()));
+    assert_eq!(found.certificate.value, Bytes(6 * 1024 + 128));
+    assert_eq!(found.certificate.proof(), Proof::Bound);
 }
 
 #[test]

@@ -17,7 +17,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ir::{Candidate, Formats, Graph, NoKernel, NodeId, Op, Query, Target, ValueId, evaluate, text, verify};
+use ir::{
+    Call, CallInput, Candidate, Formats, Graph, NoKernel, NodeId, Op, Pack, Query, Target, ValueId, evaluate, text,
+    verify,
+};
+use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, Random, Tensor};
 
 use crate::passes;
@@ -102,6 +106,20 @@ impl Target for AnyKernel {
                 candidate.result.layout = layout;
                 candidate.cost = if is_product && layout == Layout::RowMajor { 100 } else { 1 };
                 vec![candidate]
+            }
+            // Tables are read in the form of a product's right factor.
+            Formats::Given if matches!(graph.node(id).op, Op::Gather(_)) => {
+                let table = CallInput::Packed { input: 0, pack: Pack::new(|_| Vec::new()) };
+                let call = Call {
+                    kernel: "gather",
+                    label: String::new(),
+                    code: Vec::new(),
+                    inputs: vec![table, CallInput::Value(1)],
+                    workspace: Bytes::ZERO,
+                    in_place: SmallVec::new(),
+                    slice: None,
+                };
+                vec![Candidate::given(graph, id).with_calls(vec![call])]
             }
             Formats::Given | Formats::Int8Operands | Formats::Int8Result => vec![Candidate::given(graph, id)],
         })

@@ -262,6 +262,15 @@ fn order_of_another_peak_than_the_lower_bound_is_refused() {
 }
 
 #[test]
+fn bound_over_kernels_above_the_peak_is_refused() {
+    let mut plan = valid();
+    plan.any_kernels = Bytes(64);
+    assert_eq!(check(&plan), Ok(()));
+    let errors = errors(|plan| plan.any_kernels = Bytes(65));
+    assert_eq!(errors, [PlanError::AnyKernels { want: Bytes(64), got: Bytes(65) }]);
+}
+
+#[test]
 fn state_in_a_buffer_of_one_run_is_refused() {
     refused("state `state` must be in a buffer that is kept between runs, got buffer 3", |plan| {
         plan.buffers[3].persistence = Persistence::Run;

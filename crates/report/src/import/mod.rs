@@ -123,6 +123,7 @@ fn report(
         state: None,
         optimal: false,
         order: BoundsRow { bound_bytes: end, least_bytes: end, state: None },
+        any_kernels_bytes: 0,
         peak_step: steps - 1,
         weights_bytes: 0,
         constants_padding_bytes: 0,

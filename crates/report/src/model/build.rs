@@ -36,6 +36,7 @@ impl Report {
             state: Some(arena.certificate.proof()),
             optimal: arena.certificate.is_optimal(),
             order: (&plan.order).into(),
+            any_kernels_bytes: plan.any_kernels.0,
             peak_step: arena.peak_step,
             weights_bytes: plan.constants_size.0,
             constants_padding_bytes: section.padding,

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use plan::Persistence;
 use serde::{Deserialize, Serialize};
-use types::{Bytes, Certificate, Proof};
+use types::{Bytes, Certificate, Certificates, Proof};
 
 pub use actual::{Actual, BufferActual, Measured, Outside, PLANNED_MAPPINGS, ProcessItem, UnavailableItem, Verdict};
 pub use build::placement_csv;
@@ -100,6 +100,9 @@ pub struct Planned {
     pub optimal: bool,
     /// The bounds of `lower_bound_bytes` over all orders of the steps.
     pub order: BoundsRow,
+    /// A lower bound on the arena of these steps with any kernels and layouts, in any order; zero if none is proved.
+    #[serde(default)]
+    pub any_kernels_bytes: u64,
     /// A step at which the lower bound is reached.
     pub peak_step: u32,
     /// The constants' section of the executable.
@@ -125,6 +128,22 @@ pub struct Planned {
     pub buffers: Vec<BufferRow>,
     /// Every constant that this plan reads, by offset.
     pub constants: Vec<ConstantRow>,
+}
+
+impl Planned {
+    /// What is proved about the arena.
+    pub fn certificates(&self) -> Certificates {
+        let certificate = |value: u64, lower_bound: u64, least: u64| Certificate {
+            value: Bytes(value),
+            lower_bound: Bytes(lower_bound),
+            least: Bytes(least),
+        };
+        Certificates {
+            arena: certificate(self.arena_bytes, self.lower_bound_bytes, self.least_bytes),
+            order: certificate(self.lower_bound_bytes, self.order.bound_bytes, self.order.least_bytes),
+            any_kernels: Bytes(self.any_kernels_bytes),
+        }
+    }
 }
 
 /// The bounds of a certificate whose value is stored elsewhere in the report.

@@ -19,6 +19,10 @@ pub struct Description {
     pub batches: Vec<u64>,
     /// Size of the arena, which all batch sizes share.
     pub arena_bytes: u64,
+    /// What is proved about the arena of this batch: over placements, orders, and kernels with layouts.
+    pub proved: [String; 3],
+    /// A lower bound on the arena of these steps with any kernels and layouts, in any order; zero if none is proved.
+    pub any_kernels_bytes: u64,
     /// The inputs.
     pub inputs: Vec<PortReport>,
     /// The outputs.
@@ -63,6 +67,8 @@ impl Description {
             batch: plan.batch,
             batches: vec![plan.batch],
             arena_bytes: plan.arena.size().0,
+            proved: plan.certificates().texts(),
+            any_kernels_bytes: plan.any_kernels.0,
             inputs: ports(&plan.inputs),
             outputs: ports(&plan.outputs),
             steps: plan.steps.len(),
@@ -103,6 +109,15 @@ impl Description {
         );
         for library in &self.libraries {
             let _ = writeln!(text, "{:<12} {library}", "needs");
+        }
+        text
+    }
+
+    /// What is proved about the arena, a line for each statement.
+    pub fn proof_text(&self) -> String {
+        let mut text = String::new();
+        for (what, proved) in ["placement", "order", "kernels"].iter().zip(&self.proved) {
+            let _ = writeln!(text, "{what:<12} {proved}");
         }
         text
     }

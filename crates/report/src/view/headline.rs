@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use types::{Bytes, Proof};
+use types::Bytes;
 
 use super::terminal::wrap;
 use crate::Report;
-use crate::model::{Measured, Origin, proof_text};
+use crate::model::{Measured, Origin};
 
 /// The headline in a few lines of at most `width` characters.
 pub(crate) fn text(report: &Report, width: usize) -> String {
@@ -56,35 +56,16 @@ fn total(report: &Report) -> String {
     }
 }
 
-/// What is proved about the arena. Bounds are printed only if they differ from it.
+/// What is proved about the arena.
 fn bounds(report: &Report) -> String {
     let planned = &report.planned;
-    let order = &planned.order;
-    if planned.optimal && matches!(order.state, Some(Proof::Bound | Proof::Search)) {
-        return format!(
-            "arena        optimal: no placement and no order of the steps needs less; peak at step {}\n",
-            planned.peak_step
-        );
-    }
-    let mut text = format!(
-        "arena        {}; order {}\n",
-        proof_text(planned.state, planned.arena_bytes, planned.least_bytes),
-        proof_text(order.state, planned.lower_bound_bytes, order.least_bytes)
-    );
-    let mut bounds = Vec::new();
+    let certificates = planned.certificates();
+    let mut text = format!("arena        {}; peak at step {}\n", certificates.placement(), planned.peak_step);
     if planned.lower_bound_bytes != planned.arena_bytes {
-        bounds.push(format!(
-            "{} live at step {}, the least for this order",
-            Bytes(planned.lower_bound_bytes),
-            planned.peak_step
-        ));
+        let _ = writeln!(text, "             {} live at that step", Bytes(planned.lower_bound_bytes));
     }
-    if order.bound_bytes != planned.lower_bound_bytes {
-        bounds.push(format!("{} the least for any order", Bytes(order.bound_bytes)));
-    }
-    if !bounds.is_empty() {
-        let _ = writeln!(text, "bounds       {}", bounds.join("; "));
-    }
+    let _ = writeln!(text, "order        {}", certificates.any_order());
+    let _ = writeln!(text, "kernels      {}", certificates.any_kernels());
     text
 }
 

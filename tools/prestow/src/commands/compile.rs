@@ -360,6 +360,13 @@ fn plan_json(plan: &Plan, fit: Option<&BudgetChanges>) -> serde_json::Value {
         "least_bytes": plan.arena.certificate.least.0,
         "state": plan.arena.certificate.proof().name(),
         "optimal": plan.arena.certificate.is_optimal(),
+        "order": {
+            "bound_bytes": plan.order.lower_bound.0,
+            "least_bytes": plan.order.least.0,
+            "state": plan.order.proof().name(),
+        },
+        "any_kernels_bytes": plan.any_kernels.0,
+        "proved": plan.certificates().texts(),
         "weights_bytes": plan.constants_size.0,
         "code_bytes": code_bytes(plan).0,
         "steps": plan.steps.len(),
@@ -393,8 +400,11 @@ fn as_text(program: &Program, fits: &[Option<BudgetChanges>], tuning: Option<&Tu
             plan.parameters as f64 / 1e6,
             plan.flops as f64 / 1e9
         );
-        let proof = plan.arena.certificate.text();
-        let _ = writeln!(text, "  arena {}, {proof}; weights {}", plan.arena.size(), plan.constants_size);
+        let proved = plan.certificates();
+        let _ =
+            writeln!(text, "  arena {}, {}; weights {}", plan.arena.size(), proved.placement(), plan.constants_size);
+        let _ = writeln!(text, "  order {}", proved.any_order());
+        let _ = writeln!(text, "  kernels {}", proved.any_kernels());
         if !plan.modules.is_empty() {
             let planned = plan.arena.size() + plan.constants_size;
             let _ = writeln!(text, "  device memory {planned}, and {} of code", code_bytes(plan));
