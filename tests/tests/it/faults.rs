@@ -320,7 +320,7 @@ fn refused_image_leaks_nothing() {
     let folder = folder("leaks");
     let whole = std::fs::read(compile(&folder, &["lenet"])).expect("it was written");
     let plan_start = {
-        let trailer = plan::image::Trailer::read(&whole, whole.len() as u64).expect("it is whole");
+        let trailer = Trailer::read(&whole, whole.len() as u64).expect("it is whole");
         trailer.plans.start as usize
     };
     let path = folder.join("damaged");
