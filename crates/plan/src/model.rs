@@ -366,7 +366,7 @@ impl Plan {
         arena::Problem { buffers: self.buffers.iter().map(buffer).collect(), capacity: None }
     }
 
-    /// What is proved about the arena.
+    /// Proved bounds of the arena.
     pub fn certificates(&self) -> Certificates {
         Certificates { arena: self.arena.certificate, order: self.order, any_kernels: self.any_kernels }
     }

@@ -1,4 +1,4 @@
-//! [`Certificate`]: a minimized value with the lower bounds proved for it. [`Certificates`]: what those of a plan cover.
+//! [`Certificate`]: a minimized value with the lower bounds proved for it. [`Certificates`]: the certificates of a plan, by their coverage.
 
 use serde::{Deserialize, Serialize};
 

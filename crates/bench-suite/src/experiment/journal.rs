@@ -29,6 +29,10 @@ pub struct Journal {
     outcomes: Vec<CellOutcome>,
 }
 
+/// Attempts to lock a journal, and the pause between two.
+const LOCK_ATTEMPTS: usize = 50;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
 impl Journal {
     /// Opens or creates the file.
     ///
@@ -44,8 +48,14 @@ impl Journal {
             return Err(format!("`{}` must be a regular file", path.display()));
         }
         let file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
-        if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
-            return Err(format!("`{}` is in use by another run of the experiment", path.display()));
+        // A child that another thread is starting holds the lock of a closed journal until it executes its program.
+        let mut attempts = LOCK_ATTEMPTS;
+        while let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
+            attempts -= 1;
+            if attempts == 0 {
+                return Err(format!("`{}` is in use by another run of the experiment", path.display()));
+            }
+            std::thread::sleep(LOCK_PAUSE);
         }
         let mut journal = Journal { file, path: path.to_path_buf(), outcomes: vec![] };
         let mut text = Vec::new();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use types::Element;
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
-use crate::ops::matmul::packed_column;
+use crate::movement::strips;
 use crate::simd::vector::LANES;
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
@@ -111,7 +111,7 @@ impl Gather {
         let (table, _) = table.as_chunks::<WORD>();
         for (ix, cells) in cells.chunks_exact_mut(self.inner_bytes).enumerate() {
             let column = self.row(index, first + ix);
-            let parts = packed_column(self.inner_bytes / WORD, self.axis, column);
+            let parts = strips::column(self.inner_bytes / WORD, self.axis, column);
             let words = parts.flat_map(|(start, count)| table[start..].iter().step_by(LANES).take(count));
             cells.as_chunks_mut::<WORD>().0.iter_mut().zip(words).for_each(|(cell, word)| *cell = *word);
         }

@@ -1,4 +1,4 @@
-//! Data movement: copies, gathers, layout conversion and interpolation, and the blocked layout.
+//! Data movement: copies, gathers, layout conversion and interpolation; the blocked layout, and that of packed products.
 
 pub(crate) mod blocked_layout;
 pub(crate) mod copy;
@@ -8,3 +8,4 @@ pub(crate) mod remap;
 pub(crate) mod reorder;
 pub(crate) mod resize;
 pub(crate) mod scatter_add;
+pub(crate) mod strips;

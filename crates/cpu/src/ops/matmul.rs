@@ -23,16 +23,14 @@ use crate::gemm::finish;
 use crate::gemm::prefetch::Prefetch;
 use crate::gemm::tile::{self, Dequant, Init, KLoop, Loop, Repeat, Row, STRIDED_ROWS_MAX, Tile, Word};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, input, input_or_in_place, product};
+use crate::movement::strips::{self, STRIP};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, storage};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, StackBuffer};
 
-/// Columns of a strip.
-const STRIP: usize = 2 * LANES;
-/// Most rows of a packed block, several of which fit in the L2 cache.
+/// Most rows of a block that is packed in a run; several fit a second-level cache.
 const DEPTH: usize = 384;
-const PACKED_DEPTH: usize = 1024;
 /// Up to this many rows are multiplied without tiles: the right operand is then streamed once, at memory bandwidth.
 const FEW_ROWS: usize = 4;
 /// Bytes of the right operand per task in that case.
@@ -45,28 +43,6 @@ const PREFETCHING_PANELS: usize = 4;
 const TASK_FLOPS: f64 = 1e6;
 /// Tasks per thread, so that a late or interrupted thread leaves its tasks to others.
 const TASKS_PER_THREAD: usize = 8;
-
-/// A column of `n` in a packed right operand of `k` rows of `f32`, whose results are `f32`: for each part of the inner
-/// dimension the first element, and the number of elements, [`LANES`] apart.
-pub(crate) fn packed_column(k: usize, n: usize, column: usize) -> impl Iterator<Item = (usize, usize)> {
-    let (first, parts) = (column / STRIP * STRIP, packed_parts(k));
-    let width = STRIP.min(n - first).next_multiple_of(LANES);
-    (0..parts).map(move |part| {
-        let terms = packed_terms(k, parts, part);
-        let vector = column % STRIP / LANES * terms.len() * LANES;
-        (first * k + terms.start * width + vector + column % LANES, terms.len())
-    })
-}
-
-/// Parts of the inner dimension that sums of packed `f32` add one after the other.
-fn packed_parts(k: usize) -> usize {
-    k.div_ceil(PACKED_DEPTH).max(1)
-}
-
-/// The terms of a part.
-fn packed_terms(k: usize, parts: usize, part: usize) -> Range<usize> {
-    part * k / parts..(part + 1) * k / parts
-}
 
 /// Format of the right operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,12 +150,12 @@ impl MatMul {
 
     /// Parts of the inner dimension. Rounded results take all terms at once.
     fn packed_parts(&self) -> usize {
-        if self.result == StorageType::F32 { packed_parts(self.k) } else { 1 }
+        if self.result == StorageType::F32 { strips::parts(self.k) } else { 1 }
     }
 
     /// The terms of a part.
     fn packed_terms(&self, part: usize) -> Range<usize> {
-        packed_terms(self.k, self.packed_parts(), part)
+        strips::rows(self.k, self.packed_parts(), part)
     }
 
     /// 32-bit words of a row of `a` and of a column of `b`.
@@ -443,7 +419,7 @@ impl<'a> Product<'a> {
         let goes_on = self.kernel.result == StorageType::F32 && !whole;
         let depth = match form {
             _ if !goes_on => k,
-            MatMulB::Packed => PACKED_DEPTH,
+            MatMulB::Packed => strips::PART_ROWS,
             MatMulB::Dynamic | MatMulB::Transposed => DEPTH,
         };
         let rows: [Row; STRIDED_ROWS_MAX] = from_fn(|row| Row { x: row * k, out: row * n });

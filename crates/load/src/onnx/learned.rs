@@ -31,7 +31,7 @@ pub(super) struct Learned<'a> {
 }
 
 impl<'a> Learned<'a> {
-    /// Reads what a graph states about its initializers.
+    /// Reads the statements of a graph about its initializers.
     pub(super) fn read(graph: &'a [u8], producer: &str, budget: &'a LoadBudget) -> Result<Learned<'a>, LoadError> {
         let has_scalars = producer == "pytorch";
         let mut reader = Reader::new(graph, "the graph", budget);
@@ -57,7 +57,7 @@ impl<'a> Learned<'a> {
         Ok(learned)
     }
 
-    /// The parameters of which the graph has neither the initializer nor one that was computed from it.
+    /// The parameters whose initializers are absent from the graph, as are all tensors computed from them.
     pub(super) fn missing(&self, initializers: &BTreeSet<&str>) -> impl Iterator<Item = &'a str> {
         let present = |name: &str| initializers.contains(name);
         let computed: BTreeSet<&str> =

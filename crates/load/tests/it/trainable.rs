@@ -99,7 +99,7 @@ fn weight_and_its_folded_transpose_are_one_weight() {
     let x = numbers(&[2, 3], 1.0);
     let run = |options: &Options| {
         let graph = onnx::load(&file, None, options).unwrap_or_else(|error| panic!("{error}"));
-        ir::evaluate(&graph, &[x.clone()]).unwrap()[0].to_f64()
+        ir::evaluate(&graph, std::slice::from_ref(&x)).unwrap()[0].to_f64()
     };
     let old = run(&Options::default());
     let weights = BTreeMap::from([("w".to_string(), new)]);

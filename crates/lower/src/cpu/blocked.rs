@@ -313,7 +313,7 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     Ok(ConvKernel::Direct(uneven.unwrap_or(direct)))
 }
 
-/// The convolution with joined groups of which the last has fewer channels, if only such groups fill blocks.
+/// The convolution with joined groups, the last with fewer channels, if only such groups fill blocks.
 fn with_uneven_groups(direct: &cpu::ConvBlocked, groups: usize) -> Option<cpu::ConvBlocked> {
     let channels = [direct.in_channels, direct.out_channels];
     let joined = groups_of_blocks(groups, direct.in_channels, direct.out_channels);

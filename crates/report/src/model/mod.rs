@@ -131,7 +131,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// What is proved about the arena.
+    /// Proved bounds of the arena.
     pub fn certificates(&self) -> Certificates {
         let certificate = |value: u64, lower_bound: u64, least: u64| Certificate {
             value: Bytes(value),

@@ -19,7 +19,7 @@ pub struct Description {
     pub batches: Vec<u64>,
     /// Size of the arena, which all batch sizes share.
     pub arena_bytes: u64,
-    /// What is proved about the arena of this batch: over placements, orders, and kernels with layouts.
+    /// Proved bounds of the arena of this batch: over placements, orders, and kernels with layouts.
     pub proved: [String; 3],
     /// A lower bound on the arena of these steps with any kernels and layouts, in any order; zero if none is proved.
     pub any_kernels_bytes: u64,
@@ -113,7 +113,7 @@ impl Description {
         text
     }
 
-    /// What is proved about the arena, a line for each statement.
+    /// Proved bounds of the arena, a line for each.
     pub fn proof_text(&self) -> String {
         let mut text = String::new();
         for (what, proved) in ["placement", "order", "kernels"].iter().zip(&self.proved) {

@@ -56,7 +56,7 @@ fn total(report: &Report) -> String {
     }
 }
 
-/// What is proved about the arena.
+/// Proved bounds of the arena.
 fn bounds(report: &Report) -> String {
     let planned = &report.planned;
     let certificates = planned.certificates();

@@ -97,9 +97,9 @@ fn the_headline_states_each_number_once() {
     plan.arena.certificate = types::Certificate { value: size, lower_bound: size, least: size };
     let text = Report::new(&plan).text(View::Headline, &ViewOptions::default());
     assert_eq!(text.matches(&size.to_string()).count(), 1, "{text}");
-    assert!(!text.contains("bounds"), "{text}");
+    assert!(!text.contains("live at that step"), "{text}");
     let text = Report::new(&small()).text(View::Headline, &ViewOptions::default());
-    assert!(text.contains("bounds       768 B live at step 3, the least for this order"), "{text}");
+    assert!(text.contains("peak at step 3\n             768 B live at that step"), "{text}");
 }
 
 #[test]

@@ -449,7 +449,7 @@ fn largest_scopes(plan: &Plan) -> Vec<(String, Bytes)> {
     largest
 }
 
-/// What an exporter made of parameters, which are then not trained as in the program that it exported.
+/// Parameters that an exporter merged or computed ahead, which are then not trained as in the original program.
 fn exporter_notes(model: &ir::Trainable) -> Vec<String> {
     let others = |count: usize| match count {
         1 => String::new(),

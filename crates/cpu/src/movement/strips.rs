@@ -1,0 +1,32 @@
+//! The right operand of a packed `f32` product: strips of columns, each in parts of the inner dimension. A part has all
+//! rows of the first vector of columns, then those of the second.
+
+use std::ops::Range;
+
+use crate::simd::vector::LANES;
+
+/// Columns of a strip.
+pub(crate) const STRIP: usize = 2 * LANES;
+/// The most rows of a part, so that several parts fit a second-level cache.
+pub(crate) const PART_ROWS: usize = 1024;
+
+/// Parts of an inner dimension of `k`, whose sums are added one after the other.
+pub(crate) fn parts(k: usize) -> usize {
+    k.div_ceil(PART_ROWS).max(1)
+}
+
+/// The rows of one of `parts` parts.
+pub(crate) fn rows(k: usize, parts: usize, part: usize) -> Range<usize> {
+    part * k / parts..(part + 1) * k / parts
+}
+
+/// A column of `n`: for each part its first element, and the number of elements, [`LANES`] apart.
+pub(crate) fn column(k: usize, n: usize, column: usize) -> impl Iterator<Item = (usize, usize)> {
+    let (first, parts) = (column / STRIP * STRIP, parts(k));
+    let width = STRIP.min(n - first).next_multiple_of(LANES);
+    (0..parts).map(move |part| {
+        let rows = rows(k, parts, part);
+        let vector = column % STRIP / LANES * rows.len() * LANES;
+        (first * k + rows.start * width + vector + column % LANES, rows.len())
+    })
+}
