@@ -181,7 +181,8 @@ impl SourceError {
             SourceError::NoParams { error, .. } => {
                 let mut remedies = vec![Remedy::Set(Field::Params, "NET-0000.params".into())];
                 if let mxnet::LoadError::Unknown(variables) = &**error {
-                    remedies.extend(variables.iter().map(|variable| shape(&variable.name, "1x3x224x224")));
+                    // The first one of a symbol is usually its input, the others are its parameters.
+                    remedies.extend(variables.first().map(|variable| shape(&variable.name, "1x3x224x224")));
                 }
                 remedies
             }

@@ -33,9 +33,10 @@ fn mxnet_bytes_load_like_files() {
 fn errors_propose_remedies() {
     let remedies = |request: Request| load(&request).expect_err("it is refused").remedies();
     let symbol = || Request { model: mnist("-symbol.json").display().to_string(), ..Request::default() };
-    assert_eq!(remedies(symbol()), [Remedy::Set(Field::Params, "NET-0000.params".into())]);
+    let shape = Remedy::Set(Field::Shapes, "data=1x3x224x224".into());
+    assert_eq!(remedies(symbol()), [Remedy::Set(Field::Params, "NET-0000.params".into()), shape.clone()]);
     let without_shape = Request { params: Some(mnist("-0000.params")), ..symbol() };
-    assert_eq!(remedies(without_shape), [Remedy::Set(Field::Shapes, "data=1x3x224x224".into())]);
+    assert_eq!(remedies(without_shape), [shape]);
     let weights = Request { weights: WeightSpec::Seed(7), pretrained: true, ..symbol() };
     assert_eq!(remedies(weights), [Remedy::Remove(Field::Weights), Remedy::Remove(Field::Pretrained)]);
     let names = Request { model: "lenet".into(), names: Some("names".into()), ..Request::default() };
