@@ -34,6 +34,33 @@ impl ByRows {
     const fn wide(one: &'static [Microkernel], two: &'static [Microkernel]) -> ByRows {
         ByRows { one, two: Some(two) }
     }
+
+    /// Computes a tile.
+    ///
+    /// # Panics
+    /// A shape that no function has.
+    ///
+    /// # Safety
+    /// As [`multiply`]; the functions are for the tile's operands and results.
+    #[inline]
+    unsafe fn run(self, tile: &Tile) {
+        assert!(
+            (1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors),
+            "a tile must have 1 to 14 rows and 1 or 2 vectors"
+        );
+        assert!(tile.repeat.iterations != 0, "a tile must have an iteration");
+        assert!(
+            tile.operands == StorageType::F32 || tile.weight_vector == LANES,
+            "vectors of int8 and half-precision weights must be neighbors"
+        );
+        // SAFETY: the caller's promise; each number of rows has its function.
+        unsafe {
+            match (tile.vectors, self.two) {
+                (2, Some(two)) => run_in_parts(tile, 2, two),
+                _ => run_in_parts(tile, 1, self.one),
+            }
+        }
+    }
 }
 
 /// The functions of an instruction set, by operands and results; results are `f32` or like the operands.
@@ -148,11 +175,6 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
 /// As [`multiply`]; the processor has the method.
 #[inline]
 pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
-    assert!(
-        (1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors),
-        "a tile must have 1 to 14 rows and 1 or 2 vectors"
-    );
-    assert!(tile.repeat.iterations != 0, "a tile must have an iteration");
     assert!([StorageType::F32, tile.operands].contains(&tile.result), "results must be f32 or like the operands");
     assert!(!tile.result.is_half() || !matches!(tile.init, Init::Accumulate), "only f32 results accumulate");
     if tile.operands.is_byte() {
@@ -165,18 +187,8 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
             tile.residual.is_none() && tile.limits.is_none() && matches!(tile.init, Init::Zero | Init::Dequant(_));
         assert!(is_plain, "int8 sums take no residual and no bounds here");
     }
-    assert!(
-        tile.operands == StorageType::F32 || tile.weight_vector == LANES,
-        "vectors of int8 and half-precision weights must be neighbors"
-    );
-    let parts = MicrokernelTable::of(isa).select(method, tile);
-    // SAFETY: the caller's promise; each number of rows has its function.
-    unsafe {
-        match (tile.vectors, parts.two) {
-            (2, Some(two)) => run_in_parts(tile, 2, two),
-            _ => run_in_parts(tile, 1, parts.one),
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { MicrokernelTable::of(isa).select(method, tile).run(tile) }
 }
 
 /// Computes an int8 tile whose sums are only dequantized and rounded, if there are microkernels for that; otherwise
@@ -193,17 +205,11 @@ pub(crate) unsafe fn multiply_dequantized(isa: Isa, tile: &Tile) -> bool {
         (Some([_, to_u8]), StorageType::U8) => to_u8,
         _ => return false,
     };
-    if !is_plain || !is_widened || tile.rows.is_empty() || tile.vectors == 0 {
-        return false;
+    if is_plain && is_widened {
+        // SAFETY: the caller's promise; the functions are for the type of the results.
+        unsafe { microkernels.run(tile) };
     }
-    // SAFETY: the caller's promise; each number of rows has its function.
-    unsafe {
-        match (tile.vectors, microkernels.two) {
-            (2, Some(two)) => run_in_parts(tile, 2, two),
-            _ => run_in_parts(tile, 1, microkernels.one),
-        }
-    }
-    true
+    is_plain && is_widened
 }
 
 /// The sums of an int8 or half-precision tile of one iteration; its `out` is not used.

@@ -74,7 +74,7 @@ fn constants_that_an_exporter_wrote_as_initializers_are_not_trained() {
     let named = |file: &[u8]| weights(&trainable(file)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert_eq!(named(&model.write()), ["table", "val_1"], "nothing is stated: all but scalars");
     let file = exported(&model, &["scale", "linear.weight"], &[("val_1", "linear.weight"), ("table", "arange")]);
-    assert_eq!(named(&file), ["scale", "val_1"], "parameters, and what was computed from them");
+    assert_eq!(named(&file), ["scale", "val_1"], "parameters, and tensors computed from parameters");
     let folded = trainable(&file).folded;
     assert_eq!(folded, [("val_1".to_string(), "linear.weight".to_string())]);
 

@@ -2,8 +2,8 @@
 //!
 //! The tasks between two points of an order are a problem of their own: the blocks that are alive at its start are given,
 //! those that are alive at its end are kept. Its answers have 100 tasks and not thousands, so that a beam and the exact
-//! search go far beyond what they reach on the whole. A window costs what its own tasks cost, however many there are around
-//! it: another order inside changes nothing outside.
+//! search find better orders than they do for all tasks at once. The cost of a window depends on its own tasks alone:
+//! another order inside changes no step outside.
 
 use super::beam::beam;
 use super::cut::Cut;

@@ -116,8 +116,8 @@ impl Description {
     /// Proved bounds of the arena, a line for each.
     pub fn proof_text(&self) -> String {
         let mut text = String::new();
-        for (what, proved) in ["placement", "order", "kernels"].iter().zip(&self.proved) {
-            let _ = writeln!(text, "{what:<12} {proved}");
+        for (coverage, proved) in ["placement", "order", "kernels"].iter().zip(&self.proved) {
+            let _ = writeln!(text, "{coverage:<12} {proved}");
         }
         text
     }

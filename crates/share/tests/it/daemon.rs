@@ -151,11 +151,11 @@ fn bad_file_of_one_client_is_no_refusal_of_another() {
                 }
                 barrier.wait();
                 let opened = open(&mut daemon.client(), path, Granularity::Model);
-                outcomes.lock().expect("nobody panics").push((ix, opened));
+                outcomes.lock().expect("no thread panics").push((ix, opened));
             });
         }
     });
-    for (ix, opened) in outcomes.into_inner().expect("nobody panics") {
+    for (ix, opened) in outcomes.into_inner().expect("no thread panics") {
         match opened {
             Ok(attached) => assert_eq!(bytes_of(attached, &ranges(&all)), all),
             refused => assert_eq!((ix, code(refused)), (0, Code::Damaged)),
