@@ -664,6 +664,7 @@ fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
         (Isa::Avx512, 1, false) => sum_rows::<V, 1, 2, 4>(work, matrix, strip, 0, &mut sums),
         (Isa::Avx512, 2, false) => sum_rows::<V, 2, 2, 2>(work, matrix, strip, 0, &mut sums),
         (Isa::Avx512, 3, false) => sum_rows::<V, 3, 2, 2>(work, matrix, strip, 0, &mut sums),
+        (_, 1, false) => sum_rows::<V, 1, 2, 2>(work, matrix, strip, 0, &mut sums),
         (Isa::Avx512, 4, false) => sum_rows::<V, 4, 2, 1>(work, matrix, strip, 0, &mut sums),
         _ => {
             for vector in 0..columns.div_ceil(LANES) {
