@@ -10,7 +10,7 @@ template <class T> __device__ T f_asinh(T x) { return asinh(x); }
 template <class T> __device__ T f_atan(T x) { return atan(x); }
 template <class T> __device__ T f_atanh(T x) { return atanh(x); }
 template <class T> __device__ T f_ceil(T x) { return ceil(x); }
-template <class T> __device__ T f_celu(T x, T alpha) { return fmax(x, T(0)) + fmin(alpha * expm1(x / alpha), T(0)); }
+template <class T> __device__ T f_celu(T x, T alpha) { return x < T(0) ? alpha * expm1(x / alpha) : x; }
 template <class T> __device__ T f_clip(T x, T low, T high) {
     const T raised = x < low ? low : x;
     return raised > high ? high : raised;

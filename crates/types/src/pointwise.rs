@@ -110,7 +110,13 @@ impl Unary {
             Unary::Atan => x.atan(),
             Unary::Atanh => x.atanh(),
             Unary::Ceil => x.ceil(),
-            Unary::Celu { alpha } => x.max(0.0) + (f64::from(alpha) * (x / f64::from(alpha)).exp_m1()).min(0.0),
+            Unary::Celu { alpha } => {
+                if x < 0.0 {
+                    f64::from(alpha) * (x / f64::from(alpha)).exp_m1()
+                } else {
+                    x
+                }
+            }
             Unary::Clip { min, max } => clip(x, f64::from(min), f64::from(max)),
             Unary::Cos => x.cos(),
             Unary::Cosh => x.cosh(),

@@ -67,12 +67,14 @@ pub trait Element: Copy + PartialEq + Default + std::fmt::Debug + Send + Sync + 
     fn to_i64(self) -> i64;
     /// The nearest value of this type: integers truncate and saturate, `bool` is "not zero".
     fn from_f64(value: f64) -> Self;
+    /// The same of an `f32`.
+    fn from_f32(value: f32) -> Self;
     /// The value of this type with the same low bits: integers wrap, `bool` is "not zero".
     fn from_i64(value: i64) -> Self;
 }
 
 macro_rules! element {
-    ($type:ty, $variant:ident, to_f64 $to_f64:expr, to_i64 $to_i64:expr, from_f64 $from_f64:expr, from_i64 $from_i64:expr) => {
+    ($type:ty, $variant:ident, to_f64 $to_f64:expr, to_i64 $to_i64:expr, from_f64 $from_f64:expr, from_f32 $from_f32:expr, from_i64 $from_i64:expr) => {
         impl Element for $type {
             const DTYPE: DType = DType::$variant;
             fn wrap(items: Vec<Self>) -> Data {
@@ -108,6 +110,10 @@ macro_rules! element {
                 $from_f64(value)
             }
             #[inline]
+            fn from_f32(value: f32) -> Self {
+                $from_f32(value)
+            }
+            #[inline]
             fn from_i64(value: i64) -> Self {
                 $from_i64(value)
             }
@@ -120,6 +126,7 @@ macro_rules! element {
             to_f64 | v | v as f64,
             to_i64 | v | v as i64,
             from_f64 | v | v as $type,
+            from_f32 | v: f32 | v as $type,
             from_i64 | v | v as $type
         );
     };
@@ -127,8 +134,8 @@ macro_rules! element {
 
 element!(f32, F32);
 element!(f64, F64);
-element!(f16, F16, to_f64 f16::to_f64, to_i64 |v: f16| v.to_f64() as i64, from_f64 f16::from_f64, from_i64 |v| f16::from_f64(v as f64));
-element!(bf16, Bf16, to_f64 bf16::to_f64, to_i64 |v: bf16| v.to_f64() as i64, from_f64 bf16::from_f64, from_i64 |v| bf16::from_f64(v as f64));
+element!(f16, F16, to_f64 f16::to_f64, to_i64 |v: f16| v.to_f64() as i64, from_f64 f16::from_f64, from_f32 f16::from_f32, from_i64 |v| f16::from_f64(v as f64));
+element!(bf16, Bf16, to_f64 bf16::to_f64, to_i64 |v: bf16| v.to_f64() as i64, from_f64 bf16::from_f64, from_f32 bf16::from_f32, from_i64 |v| bf16::from_f64(v as f64));
 element!(i8, I8);
 element!(i16, I16);
 element!(i32, I32);
@@ -170,6 +177,10 @@ impl Element for bool {
     }
     #[inline]
     fn from_f64(value: f64) -> Self {
+        value != 0.0
+    }
+    #[inline]
+    fn from_f32(value: f32) -> Self {
         value != 0.0
     }
     #[inline]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes};
 use crate::threads::Pool;
+use crate::threads::shared_slice::for_each_chunk;
 
 /// Writes `pattern` to every element of the output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,8 +31,22 @@ impl KernelFn for Fill {
         1
     }
 
-    fn run(&self, args: Args, _pool: &Pool) {
-        let pattern = &self.pattern[..self.element_size];
-        args.outputs[0].chunks_exact_mut(self.element_size).for_each(|element| element.copy_from_slice(pattern));
+    fn run(&self, args: Args, pool: &Pool) {
+        for_each_chunk(pool, args.outputs[0], TASK, &|_, cells| match self.element_size {
+            1 => cells.fill(self.pattern[0]),
+            2 => self.fill::<2>(cells),
+            4 => self.fill::<4>(cells),
+            _ => self.fill::<8>(cells),
+        });
+    }
+}
+
+/// Bytes that a task writes, a multiple of every element size.
+const TASK: usize = 1 << 16;
+
+impl Fill {
+    fn fill<const SIZE: usize>(&self, cells: &mut [u8]) {
+        let element = self.pattern.first_chunk::<SIZE>().expect("an element has at most eight bytes");
+        cells.as_chunks_mut::<SIZE>().0.fill(*element);
     }
 }

@@ -1,5 +1,7 @@
-//! Data movement: copies, gathers, layout conversion and interpolation; the blocked layout, and that of packed products.
+//! Data movement: copies, gathers, layout conversion and interpolation; axes, the blocked layout, and that of packed
+//! products.
 
+pub(crate) mod axes;
 pub(crate) mod blocked_layout;
 pub(crate) mod copy;
 pub(crate) mod fill;

@@ -7,7 +7,8 @@ use types::pointwise::{Binary, Unary};
 
 use self::pipes::{Pipes, Source};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements, elements_mut, product};
-use crate::simd::storage::{Item, with_rounding};
+use crate::movement::axes::{Axes, RANK};
+use crate::simd::storage::{Item, with_item, with_rounding};
 use crate::simd::vector::Vector;
 use crate::simd::{StorageType, math, storage};
 use crate::threads::Pool;
@@ -82,14 +83,84 @@ fn period(shape: &[usize], strides: &[usize]) -> Option<usize> {
         period *= shape[axis];
     }
     let repeats = shape[..axis].iter().zip(strides).all(|(&extent, &stride)| stride == 0 || extent == 1);
-    (axis == 0 || (repeats && TILE.is_multiple_of(period))).then_some(period)
+    (axis == 0 || (repeats && period <= TILE)).then_some(period)
 }
 
-/// The number of innermost extents that every operand walks as one run, and the run's length in elements.
-fn repeated_run(shape: &[usize], strides: &[Vec<usize>]) -> (usize, usize) {
-    let walks = |axis: &usize| strides.iter().all(|strides| period(&shape[*axis..], &strides[*axis..]).is_some());
-    let first = (0..shape.len()).rev().take_while(walks).last().unwrap_or(shape.len());
-    (shape.len() - first, shape[first..].iter().product())
+/// How the elements of an operand lie in a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Access {
+    /// One after the other.
+    Dense,
+    /// One element.
+    Scalar,
+    /// This many elements again and again.
+    Periodic(usize),
+    /// Any other way.
+    Scattered,
+}
+
+/// How a chain walks over its elements: tiles of runs.
+struct Walk {
+    /// The innermost extents that form a run, and their elements.
+    axes: usize,
+    run: usize,
+    /// How each operand lies in a run.
+    access: [Access; REGISTERS],
+    /// Elements of a tile: the largest period divides it, and others divide that one, since a period is the product of the
+    /// innermost extents.
+    tile: usize,
+}
+
+impl Walk {
+    fn new(chain: &Chain, pipes: &Pipes) -> Walk {
+        let rank = chain.shape.len();
+        // The longest run in which every operand is dense or repeats. Short runs would be short tiles: then the run is
+        // everything, and operands are collected into registers.
+        let longest = (0..=rank).find_map(|first| Walk::from_axis(chain, first)).filter(|walk| TILE <= walk.run);
+        let mut walk = longest.unwrap_or_else(|| {
+            let mut access = [Access::Scattered; REGISTERS];
+            let mut tile = 1;
+            for (access, strides) in access.iter_mut().zip(&chain.strides) {
+                *access = Walk::access(&chain.shape, strides, chain.shape.iter().product());
+                if let Access::Periodic(period) = *access {
+                    tile = tile.max(period);
+                }
+            }
+            Walk { axes: rank, run: chain.shape.iter().product(), access, tile }
+        });
+        walk.tile *= TILE / walk.tile;
+        // Without registers a tile may have any length.
+        let in_place = |ix: usize| matches!(walk.access[ix], Access::Dense | Access::Scalar) && pipes.read(chain, ix);
+        let is_one_pipe = pipes.iter().count() == 1 && pipes.iter().all(|pipe| pipe.together);
+        if is_one_pipe && (0..chain.strides.len()).all(in_place) {
+            walk.tile = CHUNK;
+        }
+        walk
+    }
+
+    /// The walk whose runs are the extents from `first` on, if every operand is dense or repeats in them.
+    fn from_axis(chain: &Chain, first: usize) -> Option<Walk> {
+        let run = chain.shape[first..].iter().product();
+        let (mut access, mut tile) = ([Access::Scattered; REGISTERS], 1);
+        for (access, strides) in access.iter_mut().zip(&chain.strides) {
+            *access = Walk::access(&chain.shape[first..], &strides[first..], run);
+            match *access {
+                Access::Periodic(period) => tile = tile.max(period),
+                Access::Scattered => return None,
+                Access::Dense | Access::Scalar => {}
+            }
+        }
+        Some(Walk { axes: chain.shape.len() - first, run, access, tile })
+    }
+
+    fn access(shape: &[usize], strides: &[usize], run: usize) -> Access {
+        match period(shape, strides) {
+            Some(1) => Access::Scalar,
+            Some(period) if period < run => Access::Periodic(period),
+            Some(_) => Access::Dense,
+            None => Access::Scattered,
+        }
+    }
 }
 
 impl KernelFn for Chain {
@@ -105,6 +176,9 @@ impl KernelFn for Chain {
         }
         if self.strides.iter().any(|strides| strides.len() != self.shape.len()) {
             return Err(InvalidKernel("there must be one stride per extent"));
+        }
+        if RANK < self.shape.iter().filter(|&&extent| extent != 1).count() {
+            return Err(InvalidKernel("there must be at most 16 extents"));
         }
         for (ix, instruction) in self.program.iter().enumerate() {
             let known = self.strides.len() + ix;
@@ -137,26 +211,27 @@ impl KernelFn for Chain {
 
     fn run(&self, args: Args, pool: &Pool) {
         let out: &mut [u8] = args.outputs[0];
-        let (inputs, size) = (args.inputs, self.result.size());
-        let (axes, run) = repeated_run(&self.shape, &self.strides);
         if out.is_empty() {
             return;
         }
-        let (outer, pipes) = (&self.shape[..self.shape.len() - axes], Pipes::of(self));
-        let pipes = &pipes;
-        for_each_chunk(pool, out, CHUNK * size, &|number, cells| {
+        let (inputs, size, pipes) = (args.inputs, self.result.size(), &Pipes::of(self));
+        let walk = &Walk::new(self, pipes);
+        let chunk = CHUNK - CHUNK % walk.tile;
+        for_each_chunk(pool, out, chunk * size, &|number, cells| {
             let mut registers = StackBuffer::<{ TILE * REGISTERS }>::new();
-            let registers = registers.zeros(TILE * (self.strides.len() + self.program.len()));
+            let has_registers = walk.tile <= TILE;
+            let count = if has_registers { TILE * (self.strides.len() + self.program.len()) } else { 0 };
+            let registers = registers.zeros(count);
             let filled = &mut [Filled::default(); REGISTERS];
             let (mut at, count) = (0, cells.len() / size);
             while at < count {
-                let position = number * CHUNK + at;
-                let (row, column) = (position / run, position % run);
-                let length = (run - column).min(TILE).min(count - at);
-                let place = Place { outer, row, column, axes };
+                let position = number * chunk + at;
+                let (row, column) = (position / walk.run, position % walk.run);
+                let length = (walk.run - column).min(walk.tile).min(count - at);
+                let place = Place { row, column };
                 let (chain, cells) = (self, &mut cells[at * size..(at + length) * size]);
                 with_rounding!(pool.isa(), run_tile(
-                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, pipes: &Pipes,
+                    chain: &Chain, walk: &Walk, inputs: &[Operand<'_>], place: Place, pipes: &Pipes,
                     filled: &mut [Filled; REGISTERS], registers: &mut [f32], cells: &mut [u8]
                 ));
                 at += length;
@@ -167,14 +242,12 @@ impl KernelFn for Chain {
 
 /// Position of a tile: the row of the outer extents and the column in the run of the inner ones.
 #[derive(Clone, Copy)]
-struct Place<'a> {
-    outer: &'a [usize],
+struct Place {
     row: usize,
     column: usize,
-    axes: usize,
 }
 
-/// Contents of a periodic input's register, kept from the previous tile: the elements from `start`, repeated to
+/// Contents of a repeating input's register, kept from the previous tile: the elements from `start`, repeated to
 /// `length`.
 #[derive(Clone, Copy, Default)]
 struct Filled {
@@ -186,72 +259,94 @@ struct Filled {
 #[inline(always)]
 fn run_tile<V: Vector, B: Item>(
     chain: &Chain,
+    walk: &Walk,
     inputs: &[Operand<'_>],
-    place: Place<'_>,
+    place: Place,
     pipes: &Pipes,
     filled: &mut [Filled; REGISTERS],
     registers: &mut [f32],
     cells: &mut [u8],
 ) {
     let length = cells.len() / chain.result.size();
-    // Dense inputs are read in place, other inputs and all results from registers.
-    let mut direct: [Option<Source>; REGISTERS] = [None; REGISTERS];
+    let outer = &chain.shape[..chain.shape.len() - walk.axes];
+    // Where pipes and instructions find each input that is not in a register.
+    let mut direct: [Option<Source>; REGISTERS] = [const { None }; REGISTERS];
     for (ix, ((input, strides), &stored)) in inputs.iter().zip(&chain.strides).zip(&chain.inputs).enumerate() {
-        let register = &mut registers[ix * TILE..][..length];
+        let only_piped = pipes.read(chain, ix);
         let Operand::Bytes(bytes) = input else {
-            storage::widen(V::ISA, stored, cells, register);
+            match only_piped {
+                true => direct[ix] = Some(Source::Out),
+                false => storage::widen(V::ISA, stored, cells, &mut registers[ix * TILE..][..length]),
+            }
             continue;
         };
         let (mut rest, mut start) = (place.row, 0);
-        for (&extent, &stride) in place.outer.iter().zip(strides).rev() {
+        for (&extent, &stride) in outer.iter().zip(strides).rev() {
             start += rest % extent * stride;
             rest /= extent;
         }
-        let inner = chain.shape.len() - place.axes;
-        let run: usize = chain.shape[inner..].iter().product();
         let items = |start: usize, count: usize| &bytes[start * stored.size()..(start + count) * stored.size()];
-        let period = period(&chain.shape[inner..], &strides[inner..]);
-        if period.is_some_and(|period| period == 1 || period < run) {
-            if filled[ix].start == start && length <= filled[ix].length {
-                continue;
+        match walk.access[ix] {
+            Access::Dense => {
+                let bytes = items(start + place.column, length);
+                match stored == StorageType::F32 || only_piped {
+                    true => direct[ix] = Some(Source::Items { stored, bytes }),
+                    false => storage::widen(V::ISA, stored, bytes, &mut registers[ix * TILE..][..length]),
+                }
             }
-            filled[ix] = Filled { start, length };
-        }
-        match period {
-            Some(1) => {
-                storage::widen(V::ISA, stored, items(start, 1), &mut register[..1]);
-                register.fill(register[0]);
+            Access::Scalar => {
+                let mut number = [0.0];
+                storage::widen(V::ISA, stored, items(start, 1), &mut number);
+                if only_piped {
+                    direct[ix] = Some(Source::Scalar(number[0]));
+                } else if filled[ix].start != start || filled[ix].length < length {
+                    filled[ix] = Filled { start, length };
+                    registers[ix * TILE..][..length].fill(number[0]);
+                }
             }
-            Some(period) if period < run => {
-                // Tiles begin at a period's start: runs, tasks and tiles are multiples of it.
-                let (first, others) = register.split_at_mut(period.min(length));
-                storage::widen(V::ISA, stored, items(start, first.len()), first);
-                others.chunks_mut(period).for_each(|part| part.copy_from_slice(&first[..part.len()]));
+            Access::Periodic(period) => {
+                if filled[ix].start != start || filled[ix].length < length {
+                    filled[ix] = Filled { start, length };
+                    // Tiles begin at a period's start: runs, tasks and tiles are multiples of it.
+                    let (first, others) = registers[ix * TILE..][..length].split_at_mut(period.min(length));
+                    storage::widen(V::ISA, stored, items(start, first.len()), first);
+                    others.chunks_mut(period).for_each(|part| part.copy_from_slice(&first[..part.len()]));
+                }
             }
-            _ if stored == StorageType::F32 || pipes.read(chain, ix) => {
-                direct[ix] = Some(Source { stored, bytes: items(start + place.column, length) });
+            Access::Scattered => {
+                let register = &mut registers[ix * TILE..][..length];
+                collect(stored, bytes, &Axes::of(&chain.shape, strides), place.column, register);
             }
-            _ => storage::widen(V::ISA, stored, items(start + place.column, length), register),
         }
     }
     for pipe in pipes.iter() {
         let instructions = pipe.instructions();
         let is_last = instructions.end == chain.program.len();
-        let (known, rest) = registers.split_at_mut((inputs.len() + instructions.end - 1) * TILE);
+        let known = (inputs.len() + instructions.end - 1) * TILE;
+        let (known, rest) = registers.split_at_mut(known.min(registers.len()));
         if pipe.together {
-            let mut sources = [Source::NOTHING; REGISTERS];
-            // Field by field: copying the whole struct would stall on store forwarding of the parts just written.
+            let mut sources = [const { Source::NOTHING }; REGISTERS];
             for instruction in &chain.program[instructions] {
                 for operand in instruction.operands() {
                     sources[operand] = match &direct[operand] {
-                        Some(source) => Source { stored: source.stored, bytes: source.bytes },
-                        None => Source::numbers(&known[operand * TILE..][..length]),
+                        // Part by part: a copy of the whole would stall on store forwarding of the parts just written.
+                        Some(Source::Items { stored, bytes }) => Source::Items { stored: *stored, bytes },
+                        Some(Source::Scalar(number)) => Source::Scalar(*number),
+                        Some(Source::Out) => Source::Out,
+                        // The result of the instruction before, within the pipe, has no register.
+                        None => known.get(operand * TILE..).map_or(Source::NOTHING, |known| {
+                            Source::numbers(&known[..length.min(known.len())])
+                        }),
                     };
                 }
             }
             match is_last {
                 true => pipes::run::<V, B>(chain, pipe, &sources, chain.result, cells),
                 false => {
+                    // An input in place is read from the output's cells, so it becomes a source of its own.
+                    for source in sources.iter_mut().filter(|source| matches!(source, Source::Out)) {
+                        *source = Source::Items { stored: chain.result, bytes: cells };
+                    }
                     pipes::run::<V, B>(
                         chain,
                         pipe,
@@ -268,8 +363,10 @@ fn run_tile<V: Vector, B: Item>(
             false => &mut rest[..length],
         };
         // Instructions outside of pipes read `f32`: inputs of other storage types were widened.
-        let operand =
-            |number: usize| direct[number].map_or(&known[number * TILE..][..length], |source| elements(source.bytes));
+        let operand = |number: usize| match direct[number] {
+            Some(Source::Items { bytes, .. }) => elements(bytes),
+            _ => &known[number * TILE..][..length],
+        };
         match chain.program[instructions.start] {
             Instruction::Unary(function, a) => {
                 result.copy_from_slice(operand(a));
@@ -286,9 +383,29 @@ fn run_tile<V: Vector, B: Item>(
     }
     if chain.program.is_empty() {
         let last = inputs.len() - 1;
-        let register = &registers[last * TILE..][..length];
-        storage::narrow(V::ISA, chain.result, direct[last].map_or(register, |source| elements(source.bytes)), cells);
+        let numbers = match direct[last] {
+            Some(Source::Items { bytes, .. }) => elements(bytes),
+            _ => &registers[last * TILE..][..length],
+        };
+        storage::narrow(V::ISA, chain.result, numbers, cells);
     }
+}
+
+/// Widens the elements from a position on to a register.
+#[inline(always)]
+fn collect(stored: StorageType, bytes: &[u8], axes: &Axes, position: usize, register: &mut [f32]) {
+    let stride = axes.last().stride;
+    with_item!(stored, T => {
+        let items: &[T] = elements(bytes);
+        axes.for_each_part(position, register.len(), |start, range| {
+            let to = &mut register[range];
+            match stride {
+                0 => to.fill(items[start].widen()),
+                1 => to.iter_mut().zip(&items[start..]).for_each(|(to, item)| *to = item.widen()),
+                _ => to.iter_mut().zip(items[start..].iter().step_by(stride)).for_each(|(to, item)| *to = item.widen()),
+            }
+        });
+    });
 }
 
 #[cfg(test)]
@@ -296,16 +413,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn run_extends_over_repeating_operands() {
+    fn walks_have_long_tiles_of_whole_periods() {
+        let chain = |shape: &[usize], strides: &[&[usize]]| Chain {
+            shape: shape.to_vec(),
+            strides: strides.iter().map(|strides| strides.to_vec()).collect(),
+            inputs: vec![StorageType::F32; strides.len()],
+            program: (1..strides.len())
+                .map(|ix| Instruction::Binary(Binary::Div, ix, if ix == 1 { 0 } else { strides.len() + ix - 2 }))
+                .collect(),
+            result: StorageType::F32,
+        };
+        let walk = |shape: &[usize], strides: &[&[usize]]| {
+            let chain = chain(shape, strides);
+            let walk = Walk::new(&chain, &Pipes::of(&chain));
+            (walk.axes, walk.run, walk.tile, walk.access[..strides.len()].to_vec())
+        };
+        use Access::{Dense, Periodic, Scalar, Scattered};
         // A blocked image, a vector along its channels, a scalar.
-        let shape = [2, 3, 5, 5, 16];
-        let strides = [vec![1200, 400, 80, 16, 1], vec![0, 16, 0, 0, 1], vec![0; 5]];
-        assert_eq!(repeated_run(&shape, &strides), (3, 400));
-        assert_eq!(period(&shape[2..], &strides[1][2..]), Some(16));
-        assert_eq!(period(&shape[2..], &strides[2][2..]), Some(1));
-        assert_eq!(period(&shape[2..], &strides[0][2..]), Some(400));
-        assert_eq!(period(&[7, 3], &[0, 1]), None, "three is no part of a register");
-        assert_eq!(period(&[7, 3], &[1, 7]), None);
+        let blocked: [&[usize]; 3] = [&[1200 * 30, 400 * 30, 80, 16, 1], &[0, 16, 0, 0, 1], &[0; 5]];
+        let found = walk(&[2, 3, 150, 5, 16], &blocked);
+        assert_eq!(found, (3, 12_000, CHUNK.min(TILE), vec![Dense, Periodic(16), Scalar]));
+        // Rows of three pixels, scaled per channel: a tile is 170 pixels.
+        let found = walk(&[50, 40, 3], &[&[120, 3, 1], &[0, 0, 1]]);
+        assert_eq!(found, (3, 6000, 510, vec![Dense, Periodic(3)]));
+        // A column beside short rows.
+        let found = walk(&[50, 56], &[&[56, 1], &[1, 0]]);
+        assert_eq!(found, (2, 2800, 512, vec![Dense, Scattered]));
+        // The same beside two that repeat.
+        let found = walk(&[50, 4, 43], &[&[172, 43, 1], &[0, 0, 1], &[0, 43, 1], &[43, 0, 1]]);
+        assert_eq!(found, (3, 8600, 344, vec![Dense, Periodic(43), Periodic(172), Scattered]));
     }
 
     #[test]

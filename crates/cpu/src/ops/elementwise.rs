@@ -2,7 +2,7 @@
 //! several.
 //!
 //! A tile of each operand is converted to registers of one type that holds its dtype exactly, or as the definition
-//! converts it (`types::Element`): `i32`, `i64`, `f32` or `f64`. The function runs on registers, and its results are
+//! converts it (`types::Element`): `u8`, `i32`, `i64`, `f32` or `f64`. The function runs on registers, and its results are
 //! converted to the output's dtype. The loops of a function are thus independent of dtypes and strides.
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Element};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
+use crate::movement::axes::{Axes, RANK};
 use crate::ops::chain::reach;
 use crate::simd::vector::{Vector, with_vector};
 use crate::threads::Pool;
@@ -64,30 +65,6 @@ impl Elementwise {
             _ => self.dtype,
         }
     }
-
-    /// The innermost axes that every operand walks at one stride.
-    fn run_axes(&self) -> Run {
-        let Some(last) = self.shape.iter().rposition(|&extent| extent != 1) else {
-            return Run { first: 0, last: 0, length: 1 };
-        };
-        let mut run = Run { first: last, last, length: self.shape[last] };
-        while let Some(axis) = run.first.checked_sub(1) {
-            let extends = |strides: &Vec<usize>| strides[axis] == strides[last] * run.length;
-            if self.shape[axis] != 1 && !self.strides.iter().all(extends) {
-                break;
-            }
-            run = Run { first: axis, length: run.length * self.shape[axis], ..run };
-        }
-        run
-    }
-}
-
-/// Axes from `first` on: every operand has their `length` elements at its stride of axis `last`.
-#[derive(Clone, Copy)]
-struct Run {
-    first: usize,
-    last: usize,
-    length: usize,
 }
 
 impl KernelFn for Elementwise {
@@ -97,6 +74,9 @@ impl KernelFn for Elementwise {
         let dtypes = self.operand_dtypes();
         if self.strides.len() != dtypes.len() || self.strides.iter().any(|strides| strides.len() != self.shape.len()) {
             return Err(InvalidKernel("there must be one stride per operand and extent"));
+        }
+        if RANK < self.shape.iter().filter(|&&extent| extent != 1).count() {
+            return Err(InvalidKernel("there must be at most 16 extents"));
         }
         let bytes = |elements: Option<usize>, dtype: DType| {
             elements.and_then(|elements| elements.checked_mul(dtype.size().0 as usize))
@@ -113,9 +93,10 @@ impl KernelFn for Elementwise {
 
     fn run(&self, args: Args, pool: &Pool) {
         let (inputs, size) = (args.inputs, self.output_dtype().size().0 as usize);
-        let run = self.run_axes();
         for_each_chunk(pool, args.outputs[0], CHUNK * size, &|number, cells| {
-            let job = &Job { kernel: self, inputs, run, first: number * CHUNK };
+            let mut axes = [Axes::NONE; 3];
+            axes.iter_mut().zip(&self.strides).for_each(|(axes, strides)| *axes = Axes::of(&self.shape, strides));
+            let job = &Job { kernel: self, inputs, axes, first: number * CHUNK };
             with_vector!(pool.isa(), run_chunk(job: &Job<'_>, cells: &mut [u8]));
         });
     }
@@ -125,7 +106,8 @@ impl KernelFn for Elementwise {
 struct Job<'a> {
     kernel: &'a Elementwise,
     inputs: &'a [Operand<'a>],
-    run: Run,
+    /// Of each operand.
+    axes: [Axes; 3],
     /// The position of the first element.
     first: usize,
 }
@@ -133,6 +115,7 @@ struct Job<'a> {
 /// The types of registers.
 #[derive(Clone, Copy, PartialEq)]
 enum Class {
+    U8,
     I32,
     I64,
     F32,
@@ -149,12 +132,26 @@ impl Elementwise {
             matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) || (is_short(dtype) && dtype != DType::I32)
         };
         let dtype = self.dtype;
+        // Dtypes of one byte, and those whose order is that of their bits.
+        let (is_byte, is_unsigned) = (dtype.size().0 == 1, matches!(dtype, DType::U8 | DType::Bool));
         match self.function {
             // By their bits.
+            ElementwiseFn::Select if is_byte => Class::U8,
+            ElementwiseFn::Unary(Unary::Not) if is_byte => Class::U8,
+            ElementwiseFn::Binary(
+                Binary::Add | Binary::Sub | Binary::Mul | Binary::And | Binary::Or | Binary::Xor,
+            ) if is_byte && dtype != DType::Bool => Class::U8,
+            ElementwiseFn::Binary(Binary::And | Binary::Or | Binary::Xor | Binary::Max | Binary::Min)
+            | ElementwiseFn::Compare(_)
+                if is_unsigned =>
+            {
+                Class::U8
+            }
+            ElementwiseFn::Compare(Compare::Equal) if is_byte => Class::U8,
             ElementwiseFn::Select if dtype.size().0 <= 4 => Class::I32,
             ElementwiseFn::Select => Class::I64,
             ElementwiseFn::Cast(to) if dtype.is_float() || to.is_float() => {
-                if is_single(dtype) && matches!(to, DType::F32 | DType::Bool) { Class::F32 } else { Class::F64 }
+                if is_single(dtype) { Class::F32 } else { Class::F64 }
             }
             ElementwiseFn::Cast(to) => {
                 if is_short(dtype) && is_short(to) {
@@ -177,6 +174,7 @@ impl Elementwise {
                     Class::I64
                 }
             }
+            ElementwiseFn::Unary(Unary::IsNan | Unary::IsInf { .. }) if is_single(dtype) => Class::F32,
             ElementwiseFn::Unary(Unary::IsNan | Unary::IsInf { .. }) => Class::F64,
             ElementwiseFn::Unary(_) | ElementwiseFn::Binary(_) if dtype.is_float() => Class::F64,
             // The other functions of integers are defined by `i64`, and differ where `i32` overflows.
@@ -245,10 +243,9 @@ macro_rules! integers {
             #[inline(always)]
             fn unary(function: Unary, x: &mut [$type]) {
                 match function {
-                    Unary::Abs => each!(x => x.wrapping_abs()),
                     Unary::Neg => each!(x => x.wrapping_neg()),
                     Unary::Not => each!(x => $type::from(x == 0)),
-                    Unary::Relu => each!(x => x.max(0)),
+                    Unary::Relu => each!(x => x.max($type::default())),
                     _ => each!(x => $of(function.eval_i64($element(x)).unwrap_or(0))),
                 }
             }
@@ -270,11 +267,12 @@ macro_rules! integers {
         }
     };
 }
+integers!(u8, |wide: i64| wide as u8, i64::from);
 integers!(i32, |wide: i64| wide as i32, i64::from);
 integers!(i64, |wide: i64| wide, |wide: i64| wide);
 
 macro_rules! floats {
-    ($type:ident, $of:expr, $element:expr) => {
+    ($type:ident, $of:expr, $element:expr, $from:ident) => {
         impl Register for $type {
             const ZERO: $type = 0.0;
 
@@ -290,12 +288,19 @@ macro_rules! floats {
 
             #[inline(always)]
             fn element<T: Element>(self) -> T {
-                T::from_f64($element(self))
+                T::$from(self)
             }
 
             #[inline(always)]
             fn unary(function: Unary, x: &mut [$type]) {
-                each!(x => $of(function.eval($element(x))));
+                let flag = |yes: bool| if yes { 1.0 } else { 0.0 };
+                match function {
+                    Unary::IsNan => each!(x => flag(x.is_nan())),
+                    Unary::IsInf { negative, positive } => each!(x => {
+                        flag((positive && x == $type::INFINITY) || (negative && x == $type::NEG_INFINITY))
+                    }),
+                    _ => each!(x => $of(function.eval($element(x)))),
+                }
             }
 
             #[inline(always)]
@@ -311,8 +316,8 @@ macro_rules! floats {
         }
     };
 }
-floats!(f32, |wide: f64| wide as f32, f64::from);
-floats!(f64, |wide: f64| wide, |wide: f64| wide);
+floats!(f32, |wide: f64| wide as f32, f64::from, from_f32);
+floats!(f64, |wide: f64| wide, |wide: f64| wide, from_f64);
 
 /// Evaluates an expression in which `$type` is the Rust type of a dtype.
 macro_rules! with_element {
@@ -334,6 +339,7 @@ pub(crate) use with_element;
 #[inline(always)]
 fn run_chunk<V: Vector>(job: &Job<'_>, cells: &mut [u8]) {
     match job.kernel.class() {
+        Class::U8 => run_tiles::<u8>(job, cells),
         Class::I32 => run_tiles::<i32>(job, cells),
         Class::I64 => run_tiles::<i64>(job, cells),
         Class::F32 => run_tiles::<f32>(job, cells),
@@ -406,34 +412,23 @@ impl Job<'_> {
         position: usize,
         to: &mut [W],
     ) {
-        let (strides, run) = (&self.kernel.strides[operand], self.run);
-        let stride = strides.get(run.last).copied().unwrap_or(0);
         let (items, _) = bytes.as_chunks::<SIZE>();
-        let mut at = 0;
-        while at < to.len() {
-            let (mut row, column) = ((position + at) / run.length, (position + at) % run.length);
-            let mut start = column * stride;
-            for (&extent, &stride) in self.kernel.shape[..run.first].iter().zip(strides).rev() {
-                start += row % extent * stride;
-                row /= extent;
-            }
-            let count = (run.length - column).min(to.len() - at);
-            let to = &mut to[at..at + count];
+        let axes = &self.axes[operand];
+        let stride = axes.last().stride;
+        axes.for_each_part(position, to.len(), |start, range| {
+            let to = &mut to[range];
             match stride {
                 0 => to.fill(W::of(T::from_le(&items[start]))),
                 1 => {
-                    for (to, item) in to.iter_mut().zip(&items[start..start + count]) {
-                        *to = W::of(T::from_le(item));
-                    }
+                    let items = &items[start..start + to.len()];
+                    to.iter_mut().zip(items).for_each(|(to, item)| *to = W::of(T::from_le(item)));
                 }
                 _ => {
-                    for (to, item) in to.iter_mut().zip(items[start..].iter().step_by(stride)) {
-                        *to = W::of(T::from_le(item));
-                    }
+                    let items = items[start..].iter().step_by(stride);
+                    to.iter_mut().zip(items).for_each(|(to, item)| *to = W::of(T::from_le(item)));
                 }
             }
-            at += count;
-        }
+        });
     }
 }
 

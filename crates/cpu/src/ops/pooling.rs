@@ -67,8 +67,8 @@ impl KernelFn for Pool2d {
 
 /// Cells of windows that a task reduces.
 const WORK: usize = 1 << 14;
-/// Partial results of a row that belongs to one output: cell `i` goes to number `i % PARTIAL`.
-const PARTIAL: usize = 16;
+/// Partial results of cells that belong to one output: vector `i` goes to number `i % PARTIAL`.
+const PARTIAL: usize = 4;
 
 /// Rejects padding too large for any image.
 pub(crate) fn check_kind(kind: Pool2dKind) -> Result<(), InvalidKernel> {
@@ -169,7 +169,7 @@ impl Pool2d {
             let (plane, oy) = ((first + ix) / height, (first + ix) % height);
             let source = &x[plane * window.input_plane()..];
             if !is_wide {
-                self.fold_by_taps::<F>(source, oy, row);
+                self.fold_by_taps::<V, F>(source, oy, row);
                 continue;
             }
             let taps = window.taps_inside(0, oy);
@@ -226,9 +226,20 @@ impl Pool2d {
 
     /// A row of outputs, tap by tap.
     #[inline(always)]
-    fn fold_by_taps<F: Fold>(&self, source: &[f32], oy: usize, row: &mut [f32]) {
+    fn fold_by_taps<V: Vector, F: Fold>(&self, source: &[f32], oy: usize, row: &mut [f32]) {
         let window = &self.window;
         row.fill(F::START);
+        if let [cell] = row
+            && window.dilation == [1, 1]
+            && window.taps_inside(1, 0).len() == window.input[1]
+        {
+            // Whole rows of the input are one run of cells.
+            let rows = window.taps_inside(0, oy);
+            let top = window.source(0, oy, rows.start).filter(|_| !rows.is_empty()).unwrap_or(0);
+            let cells = &source[top * window.input[1]..][..rows.len() * window.input[1]];
+            *cell = fold_one::<V, F>(cells, cells.len(), 1, *cell);
+            return;
+        }
         for ky in window.taps_inside(0, oy) {
             let Some(iy) = window.source(0, oy, ky) else { continue };
             let source = &source[iy * window.input[1]..][..window.input[1]];
@@ -236,7 +247,7 @@ impl Pool2d {
                 // All cells belong to one output, as in global pooling.
                 let taps = window.taps_inside(1, 0);
                 let Some(ix) = window.source(1, 0, taps.start).filter(|_| !taps.is_empty()) else { continue };
-                row[0] = fold_one::<F>(&source[ix..], taps.len(), window.dilation[1], row[0]);
+                row[0] = fold_one::<V, F>(&source[ix..], taps.len(), window.dilation[1], row[0]);
                 continue;
             }
             for kx in 0..window.kernel[1] {
@@ -267,17 +278,19 @@ impl Pool2d {
 
 /// Folds items at a distance into one result.
 #[inline(always)]
-fn fold_one<F: Fold>(items: &[f32], count: usize, distance: usize, begin: f32) -> f32 {
-    if distance != 1 || count < PARTIAL {
+fn fold_one<V: Vector, F: Fold>(items: &[f32], count: usize, distance: usize, begin: f32) -> f32 {
+    if distance != 1 || count < PARTIAL * LANES {
         return items.iter().step_by(distance).take(count).fold(begin, |sum, &item| F::item(sum, item));
     }
-    let mut partial = [F::START; PARTIAL];
-    let (whole, rest) = items[..count].as_chunks::<PARTIAL>();
-    for items in whole {
-        for (part, &item) in partial.iter_mut().zip(items) {
-            *part = F::item(*part, item);
+    let mut partial = [V::splat(F::START); PARTIAL];
+    let (whole, rest) = items[..count].as_chunks::<LANES>();
+    for group in whole.chunks(PARTIAL) {
+        for (part, items) in partial.iter_mut().zip(group) {
+            *part = F::lanes(*part, V::read(items));
         }
     }
-    let begin = partial.into_iter().fold(begin, F::item);
+    let [first, others @ ..] = partial;
+    let lanes = others.into_iter().fold(first, F::lanes);
+    let begin = lanes.to_array().into_iter().fold(begin, F::item);
     rest.iter().fold(begin, |sum, &item| F::item(sum, item))
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use types::{DType, Element};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
+use crate::movement::axes::{Axes, Axis, RANK};
 use crate::ops::elementwise::with_element;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
@@ -127,63 +128,7 @@ const WORK: usize = 1 << 14;
 /// Outputs whose results are on the stack at a time, and elements that are converted at a time.
 const TILE: usize = 256;
 /// Partial results of a run of reduced elements: element `i` goes to number `i % PARTIAL`.
-const PARTIAL: usize = 8;
-/// The most extents.
-const RANK: usize = 16;
-
-/// An axis: its extent and its stride in elements.
-#[derive(Clone, Copy)]
-struct Axis {
-    extent: usize,
-    stride: usize,
-}
-
-/// Some axes, the outermost first.
-#[derive(Clone, Copy)]
-struct Axes {
-    all: [Axis; RANK],
-    rank: usize,
-}
-
-impl Axes {
-    const NONE: Axes = Axes { all: [Axis { extent: 1, stride: 0 }; RANK], rank: 0 };
-
-    /// Adds an axis within the others. It continues the last one if both are walked at one stride.
-    fn push(&mut self, axis: Axis) {
-        if axis.extent == 1 {
-            return;
-        }
-        if let Some(last) = self.all[..self.rank].last_mut()
-            && last.stride == axis.extent * axis.stride
-        {
-            *last = Axis { extent: last.extent * axis.extent, stride: axis.stride };
-            return;
-        }
-        self.all[self.rank] = axis;
-        self.rank += 1;
-    }
-
-    /// The innermost axis; without axes, one of extent 1.
-    fn last(&self) -> Axis {
-        self.all[..self.rank].last().copied().unwrap_or(Axis { extent: 1, stride: 0 })
-    }
-
-    /// The positions of all axes but the innermost.
-    fn outer(&self) -> usize {
-        self.all[..self.rank.saturating_sub(1)].iter().map(|axis| axis.extent).product()
-    }
-
-    /// The element at a position of all axes but the innermost.
-    fn at(&self, mut position: usize) -> usize {
-        let mut at = 0;
-        for axis in self.all[..self.rank.saturating_sub(1)].iter().rev() {
-            at += position % axis.extent * axis.stride;
-            position /= axis.extent;
-        }
-        at
-    }
-}
-
+const PARTIAL: usize = 16;
 /// A reduction of elements in memory.
 struct Job<'a> {
     kernel: &'a Reduce,
@@ -243,6 +188,39 @@ impl Step {
         }
     }
 
+    /// Reduces `f32` that lie one after the other, as `add` does with [`PARTIAL`] results.
+    #[inline(always)]
+    fn reduce_numbers(self, items: &[[u8; 4]], top: f64) -> f64 {
+        macro_rules! partial {
+            ($type:ty, $sum:ident, $x:ident => $value:expr) => {{
+                let mut partial = [self.start() as $type; PARTIAL];
+                let (whole, rest) = items.as_chunks::<PARTIAL>();
+                let step = |$sum: $type, bytes: &[u8; 4]| {
+                    let $x = <$type>::from(f32::from_le_bytes(*bytes));
+                    $value
+                };
+                for items in whole {
+                    for ix in 0..PARTIAL {
+                        partial[ix] = step(partial[ix], &items[ix]);
+                    }
+                }
+                for (sum, bytes) in partial.iter_mut().zip(rest) {
+                    *sum = step(*sum, bytes);
+                }
+                partial.into_iter().fold(self.start(), |sum, part| self.join(sum, part.into()))
+            }};
+        }
+        match self {
+            Step::Sum => partial!(f64, sum, x => sum + x),
+            Step::Square => partial!(f64, sum, x => sum + x * x),
+            Step::Abs => partial!(f64, sum, x => sum + x.abs()),
+            Step::Product => partial!(f64, sum, x => sum * x),
+            Step::Max => partial!(f32, sum, x => if x.is_nan() || x > sum { x } else { sum }),
+            Step::Min => partial!(f32, sum, x => if x.is_nan() || x < sum { x } else { sum }),
+            Step::Exp => partial!(f64, sum, x => sum + (x - top).exp()),
+        }
+    }
+
     /// Joins two partial results.
     fn join(self, a: f64, b: f64) -> f64 {
         let mut sum = [a];
@@ -286,35 +264,39 @@ impl<'a> Job<'a> {
                 let start = start + self.reduced.at(outer);
                 // Neighboring outputs have neighboring elements, or an output has elements at one stride.
                 let across = inner.stride == 1;
-                let (turns, parts) = if across { (window.extent, 1) } else { (count, window.extent.div_ceil(TILE)) };
-                for turn in 0..turns {
-                    let mut partial = [step.start(); PARTIAL];
-                    for part in 0..parts {
-                        let (from, stride, length) = match across {
-                            true => (start + turn * window.stride, 1, count),
-                            false => {
-                                let first = part * TILE;
-                                let from = start + turn * inner.stride + first * window.stride;
-                                (from, window.stride, TILE.min(window.extent - first))
-                            }
-                        };
-                        let items = &mut items[..length];
-                        self.read(from, stride, items);
-                        if across {
-                            step.add(sums, items, tops);
-                            continue;
-                        }
-                        let top = [tops[turn]; PARTIAL];
-                        for items in items.chunks(PARTIAL) {
-                            step.add(&mut partial[..items.len()], items, &top);
-                        }
+                if across {
+                    for turn in 0..window.extent {
+                        let items = &mut items[..count];
+                        self.read(start + turn * window.stride, 1, items);
+                        step.add(sums, items, tops);
                     }
-                    if !across {
-                        sums[turn] = partial.into_iter().fold(sums[turn], |sum, part| step.join(sum, part));
-                    }
+                    continue;
+                }
+                for (turn, (sum, &top)) in sums.iter_mut().zip(tops).enumerate() {
+                    let row = start + turn * inner.stride;
+                    *sum = step.join(*sum, self.reduce_row(step, row, window, top));
                 }
             }
         }
+    }
+
+    /// Reduces elements from one on along an axis.
+    #[inline(always)]
+    fn reduce_row(&self, step: Step, start: usize, axis: Axis, top: f64) -> f64 {
+        if self.kernel.dtype == DType::F32 && axis.stride == 1 {
+            let (items, _) = self.x.as_chunks::<4>();
+            return step.reduce_numbers(&items[start..start + axis.extent], top);
+        }
+        let mut partial = [step.start(); PARTIAL];
+        let mut room = [0.0; TILE];
+        for first in (0..axis.extent).step_by(TILE) {
+            let items = &mut room[..TILE.min(axis.extent - first)];
+            self.read(start + first * axis.stride, axis.stride, items);
+            for items in items.chunks(PARTIAL) {
+                step.add(&mut partial[..items.len()], items, &[top; PARTIAL]);
+            }
+        }
+        partial.into_iter().fold(step.start(), |sum, part| step.join(sum, part))
     }
 
     /// Converts elements at a stride.

@@ -13,9 +13,14 @@
 //! | erf | 4e-7 of the result |
 //! | silu | 4e-7 of the result |
 //! | gelu, and its tanh form | 3e-7 of the argument |
+//! | elu, selu, celu | 3e-7 of the result |
+//! | log | 2e-7 of the result |
+//! | softplus, mish | 4e-7 of the result |
+//! | sin, cos, tan, atan, asin, acos, pow | 7e-8 of the result, with 1e-9 |
 //!
-//! Results below the least normal number, 1.2e-38, may be flushed to 0. For silu this applies to its sigmoid, so
-//! results below about 1e-36 may be 0. Tests check these bounds. Functions without a fast form use their definition.
+//! Results below the least normal number, 1.2e-38, may be flushed to 0. For silu and mish this applies to the factor of the
+//! argument, so results below about 1e-36 may be 0. Tests check these bounds. Functions of the last row compute in `f64`, by
+//! loops that the compiler vectorizes. Functions without a fast form use their definition.
 
 use types::pointwise::{Binary, Unary};
 
@@ -74,7 +79,43 @@ fn each<V: Vector>(function: Unary, items: *mut f32, starts: &[usize], length: u
         Unary::GeluTanh => lanes!(x => gelu_tanh(x)),
         Unary::Erf => lanes!(x => erf(x)),
         Unary::HardSigmoid { alpha, beta } => each_item!(x => clip(alpha * x + beta, 0.0, 1.0)),
-        Unary::HardSwish => each_item!(x => x * clip(x * (1.0 / 6.0) + 0.5, 0.0, 1.0)),
+        Unary::HardSwish => lanes!(x => hard_swish(x)),
+        Unary::Celu { alpha } if 0.0 < alpha => {
+            let [scale, inverse] = [V::splat(alpha), V::splat(1.0 / alpha)];
+            lanes!(x => x.if_less(V::zero(), scale.mul(exp_minus_one(x.mul(inverse))), x));
+        }
+        Unary::Elu { alpha } => {
+            let alpha = V::splat(alpha);
+            lanes!(x => x.if_less(V::zero(), alpha.mul(exp_minus_one(x)), x));
+        }
+        Unary::Selu { alpha, gamma } => {
+            let [alpha, gamma] = [V::splat(alpha), V::splat(gamma)];
+            lanes!(x => gamma.mul(x.if_less(V::zero(), alpha.mul(exp_minus_one(x)), x)));
+        }
+        Unary::Log => each_item!(x => log(x)),
+        Unary::Softplus => lanes!(x => softplus(x)),
+        Unary::Mish => lanes!(x => mish(x)),
+        Unary::Softsign => lanes!(x => softsign(x)),
+        Unary::ThresholdedRelu { alpha } => each_item!(x => if x > alpha { x } else { 0.0 }),
+        Unary::Atan => each_item!(x => wide::atan(f64::from(x)) as f32),
+        Unary::Asin => each_item!(x => wide::asin(f64::from(x)) as f32),
+        Unary::Acos => each_item!(x => wide::acos(f64::from(x)) as f32),
+        Unary::Sin | Unary::Cos | Unary::Tan => {
+            for &start in starts {
+                for items in run(start).chunks_mut(LANES) {
+                    // Larger arguments are reduced by the definition.
+                    if items.iter().all(|x| x.abs() <= wide::TURNS_MAX) {
+                        match function {
+                            Unary::Sin => items.iter_mut().for_each(|x| *x = wide::sin(f64::from(*x)) as f32),
+                            Unary::Cos => items.iter_mut().for_each(|x| *x = wide::cos(f64::from(*x)) as f32),
+                            _ => items.iter_mut().for_each(|x| *x = wide::tan(f64::from(*x)) as f32),
+                        }
+                    } else {
+                        items.iter_mut().for_each(|x| *x = function.eval(f64::from(*x)) as f32);
+                    }
+                }
+            }
+        }
         Unary::LeakyRelu { alpha } => each_item!(x => if x < 0.0 { alpha * x } else { x }),
         Unary::Neg => each_item!(x => -x),
         Unary::Reciprocal => each_item!(x => 1.0 / x),
@@ -109,6 +150,20 @@ fn each_pair<V: Vector>(function: Binary, a: &[f32], b: &[f32], out: &mut [f32])
         Binary::Max => each_item!(x, y => if x.is_nan() || x > y { x } else { y }),
         Binary::Min => each_item!(x, y => if x.is_nan() || x < y { x } else { y }),
         Binary::PRelu => each_item!(x, y => if x < 0.0 { x * y } else { x }),
+        Binary::Pow => {
+            for ((out, a), b) in out.chunks_mut(LANES).zip(a.chunks(LANES)).zip(b.chunks(LANES)) {
+                let is_plain = |x: &f32| x.is_normal();
+                let is_exponent = |y: &f32| y.is_finite();
+                match a.iter().all(is_plain) && b.iter().all(is_exponent) {
+                    true => out.iter_mut().zip(a).zip(b).for_each(|((item, &x), &y)| {
+                        *item = wide::pow(f64::from(x), f64::from(y)) as f32;
+                    }),
+                    false => out.iter_mut().zip(a).zip(b).for_each(|((item, &x), &y)| {
+                        *item = function.eval(f64::from(x), f64::from(y)) as f32;
+                    }),
+                }
+            }
+        }
         _ => each_item!(x, y => function.eval(f64::from(x), f64::from(y)) as f32),
     }
 }
@@ -118,6 +173,19 @@ fn each_pair<V: Vector>(function: Binary, a: &[f32], b: &[f32], out: &mut [f32])
 pub(crate) fn sign<V: Vector>(x: V) -> V {
     let other = x.if_less(V::zero(), V::splat(-1.0), x);
     V::zero().if_less(x, V::splat(1.0), other)
+}
+
+/// `x clip(x / 6 + 1 / 2, 0, 1)`.
+#[inline(always)]
+pub(crate) fn hard_swish<V: Vector>(x: V) -> V {
+    let factor = x.mul(V::splat(1.0 / 6.0)).add(V::splat(0.5));
+    x.mul(factor.at_least(V::zero()).at_most(V::splat(1.0)))
+}
+
+/// `x / (1 + |x|)`.
+#[inline(always)]
+pub(crate) fn softsign<V: Vector>(x: V) -> V {
+    x.div(V::splat(1.0).add(x.abs()))
 }
 
 #[inline(always)]
@@ -186,12 +254,204 @@ fn normal_exp<V: Vector>(x: V) -> V {
 /// `e^x` of `x` clamped to at least `least`, as `(e^r, n + ROUNDER)` with `x = n ln 2 + r`.
 #[inline(always)]
 fn exp_parts<V: Vector>(x: V, least: f32) -> (V, V) {
+    let (rounded, r) = exp_reduced(x, least);
+    (polynomial(r, EXP), rounded)
+}
+
+/// `(n + ROUNDER, r)` with `x = n ln 2 + r`, of `x` clamped to at least `least`.
+#[inline(always)]
+fn exp_reduced<V: Vector>(x: V, least: f32) -> (V, V) {
     // NaN passes the clamp.
     let clamped = x.at_least(V::splat(least)).at_most(V::splat(89.0));
     let rounded = clamped.mul_add(V::splat(LOG2E), V::splat(ROUNDER));
     let n = rounded.sub(V::splat(ROUNDER));
-    let r = n.mul_add(V::splat(-LN2_LOW), n.mul_add(V::splat(-LN2_HIGH), clamped));
-    (polynomial(r, EXP), rounded)
+    (rounded, n.mul_add(V::splat(-LN2_LOW), n.mul_add(V::splat(-LN2_HIGH), clamped)))
+}
+
+/// `e^x - 1` without cancellation, for `x` up to 88.
+#[inline(always)]
+fn exp_minus_one<V: Vector>(x: V) -> V {
+    let (rounded, r) = exp_reduced(x, LEAST_NORMAL);
+    let (_, without_last) = EXP.split_last().expect("the polynomial has a constant");
+    let power = rounded.power_of_two();
+    // 2^n (e^r - 1) + (2^n - 1)
+    let less_one = r.mul(polynomial(r, *without_last.first_chunk::<6>().expect("it has seven coefficients")));
+    power.mul_add(less_one, power.sub(V::splat(1.0)))
+}
+
+/// `ln x`: the reduction to `f` near 0 with `x = 2^k (1 + f)`, and the polynomial in `s = f / (2 + f)`, of fdlibm's `logf`.
+#[inline(always)]
+fn log(x: f32) -> f32 {
+    let is_subnormal = x < f32::MIN_POSITIVE;
+    let (scaled, shift) = if is_subnormal { (x * 8_388_608.0, -23.0) } else { (x, 0.0) };
+    // Bits of the square root of 1/2: from there to twice that the exponent is 0.
+    const LEAST: i32 = 0x3f35_04f3;
+    let above = (scaled.to_bits() as i32).wrapping_sub(LEAST);
+    let k = (above >> 23) as f32 + shift;
+    let f = f32::from_bits((above & 0x007f_ffff).wrapping_add(LEAST) as u32) - 1.0;
+    let s = f / (2.0 + f);
+    let (z, half) = (s * s, 0.5 * f * f);
+    let w = z * z;
+    let rest = z * (0.666_666_6 + w * 0.284_987_87) + w * (0.400_009_72 + w * 0.242_790_79);
+    let y = s * (half + rest) + k * 9.058_000_6e-6 - half + f + k * 0.693_138_1;
+    let y = if x == f32::INFINITY { x } else { y };
+    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
+    if x < 0.0 || x.is_nan() { f32::NAN } else { y }
+}
+
+/// `ln(1 + e^x)`.
+#[inline(always)]
+fn softplus<V: Vector>(x: V) -> V {
+    // Of the negative magnitude, which does not overflow.
+    let u = exp(V::zero().sub(x.abs()));
+    let mut logs = u.to_array();
+    for u in &mut logs {
+        let above_one = 1.0 + *u;
+        // The second term is the error of the sum.
+        *u = log(above_one) + (*u - (above_one - 1.0)) / above_one;
+    }
+    x.at_least(V::zero()).add(V::read(&logs))
+}
+
+/// `x tanh(softplus x) = x n / (n + 2)` with `n = e^x (e^x + 2)`.
+#[inline(always)]
+fn mish<V: Vector>(x: V) -> V {
+    let power = exp(x.at_most(V::splat(30.0)));
+    let n = power.mul(power.add(V::splat(2.0)));
+    x.mul(n.div(n.add(V::splat(2.0))))
+}
+
+/// Functions of `f32` computed in `f64`, without branches.
+mod wide {
+    use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, PI, SQRT_2};
+
+    /// The largest argument of sine, cosine and tangent: the error of the reduction is below 1e-9.
+    pub(super) const TURNS_MAX: f32 = 1e5;
+    /// Adding and subtracting 1.5 * 2^52 rounds to the nearest integer, which the sum's last bits hold.
+    const ROUNDER: f64 = 6_755_399_441_055_744.0;
+
+    /// `coefficients[0] * x^n + ... + coefficients[n]`.
+    #[inline(always)]
+    fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
+        let mut sum = coefficients[0];
+        for coefficient in &coefficients[1..] {
+            sum = sum * x + coefficient;
+        }
+        sum
+    }
+
+    /// Sine and cosine of `x - n pi / 2`, and the last bits of `n`.
+    #[inline(always)]
+    fn within_eighth(x: f64) -> (f64, f64, u64) {
+        let rounded = x * FRAC_2_PI + ROUNDER;
+        let r = x - (rounded - ROUNDER) * FRAC_PI_2;
+        let z = r * r;
+        // Taylor series.
+        const SIN: [f64; 6] = [-1.0 / 39_916_800.0, 1.0 / 362_880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0, 1.0];
+        const COS: [f64; 6] = [-1.0 / 3_628_800.0, 1.0 / 40_320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5, 1.0];
+        (r * polynomial(z, SIN), polynomial(z, COS), rounded.to_bits())
+    }
+
+    /// The sine after `quarters` more quarters of a turn.
+    #[inline(always)]
+    fn turned(x: f64, quarters: u64) -> f64 {
+        let (sin, cos, n) = within_eighth(x);
+        let n = n.wrapping_add(quarters);
+        let size = if n & 1 == 0 { sin } else { cos };
+        if n & 2 == 0 { size } else { -size }
+    }
+
+    #[inline(always)]
+    pub(super) fn sin(x: f64) -> f64 {
+        turned(x, 0)
+    }
+
+    #[inline(always)]
+    pub(super) fn cos(x: f64) -> f64 {
+        turned(x, 1)
+    }
+
+    #[inline(always)]
+    pub(super) fn tan(x: f64) -> f64 {
+        let (sin, cos, n) = within_eighth(x);
+        let (above, below) = if n & 1 == 0 { (sin, cos) } else { (-cos, sin) };
+        above / below
+    }
+
+    #[inline(always)]
+    pub(super) fn atan(x: f64) -> f64 {
+        let size = x.abs();
+        let is_large = size > 1.0;
+        let inner = if is_large { 1.0 / size } else { size };
+        // From tan(pi / 8) on, the angle to 45 degrees.
+        let is_far = inner > SQRT_2 - 1.0;
+        let u = if is_far { (inner - 1.0) / (inner + 1.0) } else { inner };
+        const ODD: [f64; 11] = [
+            1.0 / 21.0,
+            -1.0 / 19.0,
+            1.0 / 17.0,
+            -1.0 / 15.0,
+            1.0 / 13.0,
+            -1.0 / 11.0,
+            1.0 / 9.0,
+            -1.0 / 7.0,
+            1.0 / 5.0,
+            -1.0 / 3.0,
+            1.0,
+        ];
+        let angle = u * polynomial(u * u, ODD) + if is_far { FRAC_PI_4 } else { 0.0 };
+        (if is_large { FRAC_PI_2 - angle } else { angle }).copysign(x)
+    }
+
+    #[inline(always)]
+    pub(super) fn asin(x: f64) -> f64 {
+        atan(x / ((1.0 - x) * (1.0 + x)).sqrt())
+    }
+
+    #[inline(always)]
+    pub(super) fn acos(x: f64) -> f64 {
+        let angle = 2.0 * atan(((1.0 - x) / (1.0 + x)).sqrt());
+        // The quotient of -1 may be a negative infinity.
+        if x == -1.0 { PI } else { angle }
+    }
+
+    /// `x^y` of `x` that is normal in `f32` and finite `y`.
+    #[inline(always)]
+    pub(super) fn pow(x: f64, y: f64) -> f64 {
+        const LEAST: u64 = 0x3fe6_a09e_667f_3bcd;
+        // The exponent, in the last bits of a number that is 2^52 with it.
+        const BIAS: u64 = 0x4330_0000_0000_0000 + (1 << 11);
+        let above = x.abs().to_bits().wrapping_sub(LEAST);
+        let k = f64::from_bits(((above >> 52) & 0xfff).wrapping_add(1 << 11) & 0xfff | 0x4330_0000_0000_0000)
+            - f64::from_bits(BIAS);
+        let f = f64::from_bits((above & 0x000f_ffff_ffff_ffff).wrapping_add(LEAST)) - 1.0;
+        let s = f / (2.0 + f);
+        const ODD: [f64; 8] =
+            [1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0, 1.0];
+        let exponent = y * (k + 2.0 * s * polynomial(s * s, ODD) * LOG2_E);
+        // 2^exponent, beyond the range of `f32` on both sides.
+        let clamped = exponent.clamp(-200.0, 200.0);
+        let rounded = clamped + ROUNDER;
+        let r = (clamped - (rounded - ROUNDER)) * LN_2;
+        const EXP: [f64; 9] = [
+            1.0 / 40_320.0,
+            1.0 / 5040.0,
+            1.0 / 720.0,
+            1.0 / 120.0,
+            1.0 / 24.0,
+            1.0 / 6.0,
+            0.5,
+            1.0,
+            1.0,
+        ];
+        let power = f64::from_bits(rounded.to_bits().wrapping_shl(52).wrapping_add(0x3ff0_0000_0000_0000));
+        let size = polynomial(r, EXP) * power;
+        let half = 0.5 * y;
+        let is_odd = y == y.trunc() && half != half.trunc();
+        let signed = if is_odd { -size } else { size };
+        let of_negative = if y == y.trunc() { signed } else { f64::NAN };
+        if x < 0.0 { of_negative } else { size }
+    }
 }
 
 /// `1 / (1 + e^-x)`.
@@ -283,6 +543,45 @@ mod tests {
         check(Unary::Silu, |x, result| 4e-7 * result.abs() + x.abs() * f64::from(f32::MIN_POSITIVE));
         check(Unary::Gelu, |x, _| 3e-7 * x.abs());
         check(Unary::GeluTanh, |x, _| 3e-7 * x.abs());
+    }
+
+    #[test]
+    fn logarithms_and_their_kin_stay_within_their_error_bounds() {
+        check(Unary::Elu { alpha: 0.7 }, |_, result| 3e-7 * result.abs());
+        check(Unary::Selu { alpha: 1.6732632, gamma: 1.050701 }, |_, result| 3e-7 * result.abs());
+        check(Unary::Celu { alpha: 2.5 }, |_, result| 3e-7 * result.abs());
+        check(Unary::Log, |_, result| 2e-7 * result.abs());
+        check(Unary::Softplus, |_, result| 4e-7 * result.abs());
+        check(Unary::Mish, |x, result| 4e-7 * result.abs() + x.abs() * f64::from(f32::MIN_POSITIVE));
+        check(Unary::Softsign, |_, result| 2e-7 * result.abs());
+        check(Unary::ThresholdedRelu { alpha: 0.3 }, |_, _| 0.0);
+    }
+
+    #[test]
+    fn functions_computed_in_double_precision_are_rounded_once() {
+        let bound = |_: f64, result: f64| 7e-8 * result.abs() + 1e-9;
+        for function in [Unary::Sin, Unary::Cos, Unary::Atan, Unary::Asin, Unary::Acos] {
+            check(function, bound);
+        }
+        // The tangent grows with the error of the reduction.
+        check(Unary::Tan, |_, result| 7e-8 * result.abs() + 1e-9 * (1.0 + result * result));
+    }
+
+    #[test]
+    fn powers_equal_their_definition() {
+        let bases: Vec<f32> = numbers().into_iter().step_by(7).collect();
+        for exponent in [0.0f32, 1.0, 2.0, 3.0, -1.0, -3.0, 0.5, 2.7, -0.3, 17.0, 1e-3, 1e9, -1e9, f32::INFINITY] {
+            let exponents = vec![exponent; bases.len()];
+            for isa in Isa::available() {
+                let mut got = vec![0.0; bases.len()];
+                combine(isa, Binary::Pow, &bases, &exponents, &mut got);
+                for (&x, got) in bases.iter().zip(got) {
+                    let want = Binary::Pow.eval(f64::from(x), f64::from(exponent)) as f32;
+                    let near = (f64::from(got) - f64::from(want)).abs() <= 1.3e-7 * f64::from(want.abs()) + 1e-44;
+                    assert!(near || got == want || got.is_nan() && want.is_nan(), "{isa}: {x}^{exponent} = {got} not {want}");
+                }
+            }
+        }
     }
 
     #[test]

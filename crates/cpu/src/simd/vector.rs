@@ -61,6 +61,13 @@ pub(crate) trait Vector: Copy {
     /// The larger of each pair; NaN if either is NaN.
     fn max_or_nan(self, other: Self) -> Self;
 
+    /// The smaller of each pair; NaN if either is NaN.
+    #[inline(always)]
+    fn min_or_nan(self, other: Self) -> Self {
+        let minus = Self::splat(-1.0);
+        self.mul(minus).max_or_nan(other.mul(minus)).mul(minus)
+    }
+
     /// The larger of each pair, where `low` is not NaN; NaN in `self` stays NaN.
     #[inline(always)]
     fn at_least(self, low: Self) -> Self {

@@ -5,7 +5,7 @@
 //!   affine a; affine b; add both; affine    two pipes: the function of `a`, and the function of `b` plus it
 //! ```
 //!
-//! A pipe processes eight vectors at a time, so that instruction dispatch occurs once per eight vectors. Operands and
+//! A pipe processes four vectors at a time, so that instruction dispatch occurs once per four vectors. Operands and
 //! results are read and written in their storage types.
 
 use std::ops::Range;
@@ -19,8 +19,8 @@ use crate::simd::math;
 use crate::simd::storage::{Item, with_item};
 use crate::simd::vector::{LANES, Vector};
 
-/// Vectors per dispatch.
-const GROUP: usize = 8;
+/// Vectors per dispatch: with those of a second operand they fit the registers of AVX2.
+const GROUP: usize = 4;
 
 /// A sequence of instructions.
 #[derive(Clone, Copy, Default)]
@@ -87,33 +87,56 @@ fn is_fast(instruction: Instruction) -> bool {
         Instruction::Unary(function, _) => {
             matches!(
                 function,
-                Unary::Relu | Unary::Clip { .. } | Unary::Affine { .. } | Unary::Neg | Unary::Abs | Unary::Sign
+                Unary::Relu
+                    | Unary::Clip { .. }
+                    | Unary::Affine { .. }
+                    | Unary::Neg
+                    | Unary::Abs
+                    | Unary::Sign
+                    | Unary::HardSigmoid { .. }
+                    | Unary::HardSwish
+                    | Unary::LeakyRelu { .. }
+                    | Unary::ThresholdedRelu { .. }
+                    | Unary::Reciprocal
+                    | Unary::Softsign
             )
         }
-        Instruction::Binary(function, _, _) => matches!(function, Binary::Add | Binary::Sub | Binary::Mul),
+        Instruction::Binary(function, _, _) => matches!(
+            function,
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Max | Binary::Min | Binary::PRelu
+        ),
         Instruction::Constant(_) => false,
     }
 }
 
-/// Elements of a tile in their storage type.
+/// The elements of an operand in a tile.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
-    pub(super) stored: StorageType,
-    pub(super) bytes: &'a [u8],
+pub(super) enum Source<'a> {
+    /// In memory, in their storage type.
+    Items { stored: StorageType, bytes: &'a [u8] },
+    /// One number for all.
+    Scalar(f32),
+    /// Where the result is written.
+    Out,
 }
 
 impl<'a> Source<'a> {
-    pub(super) const NOTHING: Source<'static> = Source { stored: StorageType::F32, bytes: &[] };
+    pub(super) const NOTHING: Source<'static> = Source::Scalar(0.0);
 
     pub(super) fn numbers(numbers: &'a [f32]) -> Source<'a> {
-        Source { stored: StorageType::F32, bytes: bytemuck::cast_slice(numbers) }
+        Source::Items { stored: StorageType::F32, bytes: bytemuck::cast_slice(numbers) }
     }
 
-    /// Loads G vectors, or as many elements as there are.
+    /// Loads G vectors, or as many elements as there are; `out` has elements of the storage type of the result.
     #[inline(always)]
-    fn load<V: Vector, const G: usize>(self, at: usize, count: usize) -> [V; G] {
-        with_item!(self.stored, T => {
-            let items: &[T] = &kernel::elements(self.bytes)[at..at + count];
+    fn load<V: Vector, const G: usize>(self, out: &[u8], result: StorageType, at: usize, count: usize) -> [V; G] {
+        let (stored, bytes) = match self {
+            Source::Scalar(number) => return [V::splat(number); G],
+            Source::Items { stored, bytes } => (stored, bytes),
+            Source::Out => (result, out),
+        };
+        with_item!(stored, T => {
+            let items: &[T] = &kernel::elements(bytes)[at..at + count];
             let mut vectors = [V::zero(); G];
             if count == G * LANES {
                 for (vector, items) in vectors.iter_mut().zip(items.as_chunks::<LANES>().0) {
@@ -166,7 +189,7 @@ fn group<V: Vector, B: Item, const G: usize>(
 ) {
     let inputs = chain.strides.len();
     let mut items: [V; G] = match chain.program[pipe.first] {
-        Instruction::Unary(_, a) | Instruction::Binary(_, a, _) => sources[a].load(at, count),
+        Instruction::Unary(_, a) | Instruction::Binary(_, a, _) => sources[a].load(out, stored, at, count),
         Instruction::Constant(_) => [V::zero(); G],
     };
     // Macros instead of closures: only inlined code is compiled for the ISA.
@@ -193,10 +216,25 @@ fn group<V: Vector, B: Item, const G: usize>(
             }
             Instruction::Unary(Unary::Neg, _) => each!(x => x.mul(V::splat(-1.0))),
             Instruction::Unary(Unary::Sign, _) => each!(x => math::sign(x)),
+            Instruction::Unary(Unary::LeakyRelu { alpha }, _) => {
+                let alpha = V::splat(alpha);
+                each!(x => x.if_less(V::zero(), x.mul(alpha), x));
+            }
+            Instruction::Unary(Unary::HardSigmoid { alpha, beta }, _) => {
+                let [alpha, beta] = [V::splat(alpha), V::splat(beta)];
+                each!(x => x.mul(alpha).add(beta).at_least(V::zero()).at_most(V::splat(1.0)));
+            }
+            Instruction::Unary(Unary::HardSwish, _) => each!(x => math::hard_swish(x)),
+            Instruction::Unary(Unary::ThresholdedRelu { alpha }, _) => {
+                let alpha = V::splat(alpha);
+                each!(x => alpha.if_less(x, x, V::zero()));
+            }
+            Instruction::Unary(Unary::Reciprocal, _) => each!(x => V::splat(1.0).div(x)),
+            Instruction::Unary(Unary::Softsign, _) => each!(x => math::softsign(x)),
             Instruction::Unary(_, _) => each!(x => x.abs()),
             Instruction::Binary(function, a, b) => {
                 let is_right = b == left;
-                let others: [V; G] = sources[if is_right { a } else { b }].load(at, count);
+                let others: [V; G] = sources[if is_right { a } else { b }].load(out, stored, at, count);
                 macro_rules! pairs {
                     ($x:ident, $y:ident => $body:expr) => {
                         for (item, $y) in items.iter_mut().zip(others) {
@@ -208,6 +246,12 @@ fn group<V: Vector, B: Item, const G: usize>(
                 match (function, is_right) {
                     (Binary::Add, _) => pairs!(x, y => x.add(y)),
                     (Binary::Mul, _) => pairs!(x, y => x.mul(y)),
+                    (Binary::Max, _) => pairs!(x, y => x.max_or_nan(y)),
+                    (Binary::Min, _) => pairs!(x, y => x.min_or_nan(y)),
+                    (Binary::Div, false) => pairs!(x, y => x.div(y)),
+                    (Binary::Div, true) => pairs!(x, y => y.div(x)),
+                    (Binary::PRelu, false) => pairs!(x, y => x.if_less(V::zero(), x.mul(y), x)),
+                    (Binary::PRelu, true) => pairs!(x, y => y.if_less(V::zero(), x.mul(y), y)),
                     (_, false) => pairs!(x, y => x.sub(y)),
                     (_, true) => pairs!(x, y => y.sub(x)),
                 }
