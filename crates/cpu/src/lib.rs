@@ -76,6 +76,7 @@ pub use ops::recurrent::Recurrent;
 pub use ops::recurrent_gradient::RecurrentGradient;
 pub use ops::reduce::{Reduce, ReduceFn};
 pub use ops::softmax::Softmax;
+pub use ops::top_k::TopK;
 pub use ops::update::Update;
 pub use ops::{Pool2d, Pool2dKind};
 pub use peak_probe::peak_flops_probe;

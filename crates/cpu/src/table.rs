@@ -134,4 +134,5 @@ kernels! {
     Ctc,
     CtcGradient,
     ConvUnbuffered,
+    TopK,
 }

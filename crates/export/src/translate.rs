@@ -158,6 +158,11 @@ impl Made<'_> {
                 ];
                 self.push(if op.max { "ArgMax" } else { "ArgMin" }, [first()], attributes);
             }
+            Op::TopK(op) => {
+                let k = self.extents(&[op.k]);
+                let attributes = vec![Attribute::int("axis", op.axis as i64), Attribute::flag("largest", op.largest)];
+                self.push("TopK", [first(), k], attributes);
+            }
             Op::BatchNorm(op) => {
                 self.push_all("BatchNormalization", inputs, vec![Attribute::float("epsilon", op.epsilon)]);
             }

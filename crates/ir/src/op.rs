@@ -275,6 +275,7 @@ operators! {
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyGradient,
     StopGradient,
+    TopK,
     Transpose,
     Unary,
     Update,

@@ -71,6 +71,15 @@ pub fn all() -> Vec<Case> {
         let op = ArgExtreme { axis: 1, keep: false, max: true, last: true };
         cases.push(case(&format!("arg max of {rows} rows of {axis}"), op, &[(F, &[rows, axis])]));
     }
+    // Bytes have equals, whose order is that of their indices.
+    for (shape, axis, k) in
+        [(&[3, 40][..], 1, 5), (&[4, 37, 3], 1, 37), (&[29, 2], 0, 1), (&[2, 600], 1, 100), (&[5, 3], 1, 0)]
+    {
+        for (dtype, largest) in [(F, true), (F, false), (DType::U8, true), (DType::I64, false), (DType::F16, true)] {
+            let name = format!("{} of {shape:?} along {axis}, {dtype}, largest {largest}", k);
+            cases.push(case(&name, TopK { axis, k, largest }, &[(dtype, shape)]));
+        }
+    }
     cases.push(case(
         "sum i64",
         Reduce { kind: ReduceKind::Sum, axes: dims(&[1]), keep: false },

@@ -220,8 +220,15 @@ impl Copy {
             return self.run_transposed(x, &out, pool, turned);
         }
         let rows_per_task = (TASK_BYTES / (run * looped * self.element_size).max(1)).max(1);
+        // Rows that differ in the last axis alone are walked without divisions.
+        let (inner, in_row, out_row) = match rows.len() {
+            0 => (1, 0, 0),
+            rank => (rows[rank - 1], self.in_strides[rank - 1], self.out_strides[rank - 1]),
+        };
         pool.run(n_rows.div_ceil(rows_per_task), &|task| {
-            for row in task * rows_per_task..n_rows.min((task + 1) * rows_per_task) {
+            let end = n_rows.min((task + 1) * rows_per_task);
+            let mut row = task * rows_per_task;
+            while row < end {
                 let (mut rest, mut from, mut to) = (row, self.in_offset as isize, self.out_offset);
                 for axis in (0..rows.len()).rev() {
                     let ix = rest % rows[axis];
@@ -229,13 +236,14 @@ impl Copy {
                     from += ix as isize * self.in_strides[axis];
                     to += ix * self.out_strides[axis];
                 }
-                for step in 0..looped {
-                    let from = (from + step as isize * in_step) as usize;
-                    // SAFETY: `sizes` rejects strides that map two indices to one element, so no other row or step
-                    // writes this run.
-                    let cells = unsafe { out.part(to + step * out_step, run) };
-                    cells.copy_from_slice(&x[from..from + run]);
+                let count = (inner - row % inner).min(end - row);
+                for ix in 0..count {
+                    let (from, to) = (from + ix as isize * in_row, to + ix * out_row);
+                    // SAFETY: `sizes` rejects strides that map two indices to one element, so no other row writes the
+                    // elements of this one.
+                    unsafe { copy_row(x, from, in_step, &out, to, out_step, looped, run) };
                 }
+                row += count;
             }
         });
     }
@@ -280,6 +288,58 @@ impl Copy {
         });
     }
 }
+
+/// Copies `count` runs of `run` elements, from `from` on at a step in the input, to `to` on at a step in the output.
+///
+/// # Safety
+/// No other task writes the elements of the output that this one writes.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "both sides have a start and a step")]
+unsafe fn copy_row<T: bytemuck::Pod>(
+    x: &[T],
+    from: isize,
+    in_step: isize,
+    out: &SharedMut<'_, T>,
+    to: usize,
+    out_step: usize,
+    count: usize,
+    run: usize,
+) {
+    if run == 1 && out_step == 1 {
+        // SAFETY: the caller's promise.
+        let cells = unsafe { out.part(to, count) };
+        // The lowest position that is read.
+        let low = (from + (count as isize - 1) * in_step.min(0)) as usize;
+        let items = &x[low..];
+        match in_step {
+            0 => cells.fill(items[0]),
+            -1 => cells.iter_mut().zip(items[..count].iter().rev()).for_each(|(cell, item)| *cell = *item),
+            1.. => {
+                let items = items.iter().step_by(in_step as usize);
+                cells.iter_mut().zip(items).for_each(|(cell, item)| *cell = *item);
+            }
+            _ => {
+                let items = items.iter().step_by(in_step.unsigned_abs());
+                cells.iter_mut().rev().zip(items).for_each(|(cell, item)| *cell = *item);
+            }
+        }
+        return;
+    }
+    for step in 0..count {
+        let from = (from + step as isize * in_step) as usize;
+        // SAFETY: the caller's promise.
+        let cells = unsafe { out.part(to + step * out_step, run) };
+        let items = &x[from..from + run];
+        match run {
+            // A copy of any number of elements is a call.
+            ..=SHORT => cells.iter_mut().zip(items).for_each(|(cell, item)| *cell = *item),
+            _ => cells.copy_from_slice(items),
+        }
+    }
+}
+
+/// Elements of a run that is copied one by one.
+const SHORT: usize = 4;
 
 /// Rows and columns of a block: a cache line of each is read and written whole while it is in the first-level cache.
 const BLOCK: usize = 16;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements, product};
+use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
@@ -25,8 +26,8 @@ impl KernelFn for ArgExtreme {
     const NAME: &'static str = "arg_extreme";
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
-        if self.axis == 0 {
-            return Err(InvalidKernel("`axis` must be at least 1"));
+        if !(1..=u32::MAX as usize).contains(&self.axis) {
+            return Err(InvalidKernel("`axis` must be 1 to 2^32 - 1"));
         }
         let x = product(&[self.outer, self.axis, self.inner, 4]);
         Sizes::new(&[x], product(&[self.outer, self.inner, 8]), 1)
@@ -35,17 +36,91 @@ impl KernelFn for ArgExtreme {
     fn run(&self, args: Args, pool: &Pool) {
         let Operand::Bytes(bytes) = args.inputs[0] else { return };
         let x: &[f32] = elements(bytes);
-        for_each_chunk(pool, args.outputs[0], 8, &|number, cell| {
-            let start = number / self.inner * self.axis * self.inner + number % self.inner;
-            let at = |ix: usize| x[start + ix * self.inner];
-            let mut best = 0;
-            for ix in 1..self.axis {
-                let better = if self.max { at(ix) > at(best) } else { at(ix) < at(best) };
-                if better || (self.last && at(ix) == at(best)) {
-                    best = ix;
-                }
+        // Neighboring results read neighboring elements.
+        let chunk = (WORK / self.axis).clamp(1, COLUMNS);
+        let outputs = self.outer * self.inner;
+        for_each_chunk(pool, args.outputs[0], 8 * chunk, &|number, cells| {
+            let mut number = number * chunk;
+            let mut cells = &mut cells.as_chunks_mut::<8>().0[..];
+            while !cells.is_empty() && number < outputs {
+                let (outer, column) = (number / self.inner, number % self.inner);
+                let (own, rest) = cells.split_at_mut(cells.len().min(self.inner - column));
+                let x = &x[outer * self.axis * self.inner + column..];
+                let (kernel, count) = (self, own.len());
+                with_vector!(pool.isa(), search(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]));
+                (number, cells) = (number + count, rest);
             }
-            cell.copy_from_slice(&(best as i64).to_le_bytes());
         });
     }
+}
+
+/// Elements that a task searches.
+const WORK: usize = 1 << 14;
+/// Columns that are searched at a time.
+const COLUMNS: usize = 64;
+
+/// The best elements so far, and their indices: NaN is never better than another.
+struct Best<const N: usize> {
+    items: [f32; N],
+    found: [u32; N],
+}
+
+impl<const N: usize> Best<N> {
+    fn new(kernel: &ArgExtreme) -> Best<N> {
+        Best { items: [if kernel.max { f32::NEG_INFINITY } else { f32::INFINITY }; N], found: [0; N] }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, kernel: &ArgExtreme, items: &[f32], number: u32) {
+        macro_rules! each {
+            ($item:ident, $best:ident => $better:expr) => {
+                for (($best, found), &$item) in self.items.iter_mut().zip(&mut self.found).zip(items) {
+                    let better = $better;
+                    *$best = if better { $item } else { *$best };
+                    *found = if better { number } else { *found };
+                }
+            };
+        }
+        match (kernel.max, kernel.last) {
+            (true, false) => each!(item, best => item > *best),
+            (true, true) => each!(item, best => item >= *best),
+            (false, false) => each!(item, best => item < *best),
+            (false, true) => each!(item, best => item <= *best),
+        }
+    }
+}
+
+/// The results of neighboring columns of `x`, or of rows if the axis is the last.
+#[inline(always)]
+fn search<V: Vector>(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]) {
+    // The first element stays the best if it is NaN.
+    let index = |first: f32, found: u32| if first.is_nan() { 0 } else { i64::from(found) };
+    if kernel.inner == 1 {
+        for (cell, row) in own.iter_mut().zip(x.chunks_exact(kernel.axis)) {
+            *cell = index(row[0], search_row(kernel, row)).to_le_bytes();
+        }
+        return;
+    }
+    let mut best = Best::<COLUMNS>::new(kernel);
+    for (number, row) in x.chunks(kernel.inner).take(kernel.axis).enumerate() {
+        best.add(kernel, &row[..own.len()], number as u32);
+    }
+    for ((cell, found), first) in own.iter_mut().zip(best.found).zip(x) {
+        *cell = index(*first, found).to_le_bytes();
+    }
+}
+
+/// The index in a row, searched in sixteen lanes.
+#[inline(always)]
+fn search_row(kernel: &ArgExtreme, row: &[f32]) -> u32 {
+    let mut best = Best::<LANES>::new(kernel);
+    let groups = row.chunks(LANES).zip(0..);
+    groups.for_each(|(items, number)| best.add(kernel, items, number));
+    // Of equal elements the first or the last of the row.
+    let mut all = Best::<1>::new(kernel);
+    let mut lanes: [(u32, f32); LANES] =
+        std::array::from_fn(|lane| (best.found[lane] * LANES as u32 + lane as u32, best.items[lane]));
+    lanes.sort_unstable_by_key(|(index, _)| *index);
+    lanes.iter().for_each(|(index, item)| all.add(kernel, &[*item], *index));
+    all.found[0]
 }

@@ -334,9 +334,9 @@ fn run_tile<V: Vector, B: Item>(
                         Some(Source::Scalar(number)) => Source::Scalar(*number),
                         Some(Source::Out) => Source::Out,
                         // The result of the instruction before, within the pipe, has no register.
-                        None => known.get(operand * TILE..).map_or(Source::NOTHING, |known| {
-                            Source::numbers(&known[..length.min(known.len())])
-                        }),
+                        None => known
+                            .get(operand * TILE..)
+                            .map_or(Source::NOTHING, |known| Source::numbers(&known[..length.min(known.len())])),
                     };
                 }
             }

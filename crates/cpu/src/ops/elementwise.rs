@@ -138,9 +138,11 @@ impl Elementwise {
             // By their bits.
             ElementwiseFn::Select if is_byte => Class::U8,
             ElementwiseFn::Unary(Unary::Not) if is_byte => Class::U8,
-            ElementwiseFn::Binary(
-                Binary::Add | Binary::Sub | Binary::Mul | Binary::And | Binary::Or | Binary::Xor,
-            ) if is_byte && dtype != DType::Bool => Class::U8,
+            ElementwiseFn::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::And | Binary::Or | Binary::Xor)
+                if is_byte && dtype != DType::Bool =>
+            {
+                Class::U8
+            }
             ElementwiseFn::Binary(Binary::And | Binary::Or | Binary::Xor | Binary::Max | Binary::Min)
             | ElementwiseFn::Compare(_)
                 if is_unsigned =>
@@ -151,7 +153,11 @@ impl Elementwise {
             ElementwiseFn::Select if dtype.size().0 <= 4 => Class::I32,
             ElementwiseFn::Select => Class::I64,
             ElementwiseFn::Cast(to) if dtype.is_float() || to.is_float() => {
-                if is_single(dtype) { Class::F32 } else { Class::F64 }
+                if is_single(dtype) {
+                    Class::F32
+                } else {
+                    Class::F64
+                }
             }
             ElementwiseFn::Cast(to) => {
                 if is_short(dtype) && is_short(to) {
@@ -200,6 +206,14 @@ trait Register: Copy + PartialOrd {
     fn element<T: Element>(self) -> T;
     fn unary(function: Unary, x: &mut [Self]);
     fn binary(function: Binary, x: &mut [Self], y: &[Self]);
+    /// The limits of a truncation to integers, if registers are `f32`.
+    fn limits(_: DType) -> Option<Limits> {
+        None
+    }
+    /// Truncates between limits.
+    fn truncated(self, _: Limits) -> i32 {
+        0
+    }
     /// A number whose signed order is the unsigned order of `self`.
     fn unsigned_order(self) -> Self;
 }
@@ -272,8 +286,9 @@ integers!(i32, |wide: i64| wide as i32, i64::from);
 integers!(i64, |wide: i64| wide, |wide: i64| wide);
 
 macro_rules! floats {
-    ($type:ident, $of:expr, $element:expr, $from:ident) => {
+    ($type:ident, $of:expr, $element:expr, $from:ident $(, $truncation:item)*) => {
         impl Register for $type {
+            $($truncation)*
             const ZERO: $type = 0.0;
 
             #[inline(always)]
@@ -316,7 +331,19 @@ macro_rules! floats {
         }
     };
 }
-floats!(f32, |wide: f64| wide as f32, f64::from, from_f32);
+floats!(
+    f32,
+    |wide: f64| wide as f32,
+    f64::from,
+    from_f32,
+    fn limits(dtype: DType) -> Option<Limits> {
+        Limits::of(dtype)
+    },
+    #[inline(always)]
+    fn truncated(self, limits: Limits) -> i32 {
+        limits.truncate(self)
+    }
+);
 floats!(f64, |wide: f64| wide, |wide: f64| wide, from_f64);
 
 /// Evaluates an expression in which `$type` is the Rust type of a dtype.
@@ -437,10 +464,50 @@ impl Job<'_> {
 fn write<W: Register>(dtype: DType, from: &[W], cells: &mut [u8]) {
     with_element!(dtype, T => {
         let (cells, _) = cells.as_chunks_mut::<{ size_of::<T>() }>();
-        for (cell, &item) in cells.iter_mut().zip(from) {
-            item.element::<T>().write_le(cell);
+        match W::limits(dtype) {
+            Some(limits) => {
+                for (cell, &item) in cells.iter_mut().zip(from) {
+                    T::from_i64(i64::from(item.truncated(limits))).write_le(cell);
+                }
+            }
+            None => cells.iter_mut().zip(from).for_each(|(cell, &item)| item.element::<T>().write_le(cell)),
         }
     });
+}
+
+/// The numbers between which `f32` are truncated to integers of a dtype: the largest is below 2^31.
+#[derive(Clone, Copy)]
+struct Limits {
+    low: f32,
+    high: f32,
+    /// The result above `high`.
+    above: i32,
+}
+
+impl Limits {
+    fn of(dtype: DType) -> Option<Limits> {
+        let limits = |low: i32, high: i32| Limits { low: low as f32, high: high as f32, above: high };
+        match dtype {
+            DType::I8 => Some(limits(i8::MIN.into(), i8::MAX.into())),
+            DType::U8 => Some(limits(0, u8::MAX.into())),
+            DType::I16 => Some(limits(i16::MIN.into(), i16::MAX.into())),
+            DType::U16 => Some(limits(0, u16::MAX.into())),
+            // The largest `f32` below 2^31.
+            DType::I32 => Some(Limits { high: 2_147_483_520.0, ..limits(i32::MIN, i32::MAX) }),
+            _ => None,
+        }
+    }
+
+    /// As `as` converts, in a form that the compiler vectorizes.
+    #[inline(always)]
+    fn truncate(self, x: f32) -> i32 {
+        let number = if x.is_nan() { 0.0 } else { x };
+        let within = if number < self.low { self.low } else { number };
+        let within = if within > self.high { self.high } else { within };
+        // SAFETY: finite and, truncated, within `i32`.
+        let whole = unsafe { within.to_int_unchecked::<i32>() };
+        if number > self.high { self.above } else { whole }
+    }
 }
 
 #[inline(always)]

@@ -12,12 +12,15 @@
 //!        +------+---+ +------+------+--+
 //! ```
 
+mod thin;
+
 use std::array::from_fn;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
+use self::thin::Thin;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::finish;
 use crate::gemm::prefetch::Prefetch;
@@ -276,6 +279,9 @@ impl KernelFn for MatMul {
                 }
             });
             return;
+        }
+        if let Some(thin) = Thin::of(self) {
+            return thin.run(work, matrices, pool);
         }
         let split = Split::new(self, matrices, pool.threads(), pool.isa());
         pool.run(split.tasks(), &|task| split.each(task, &|part| work.part(pool.isa(), part)));
@@ -594,8 +600,11 @@ impl<'a> Product<'a> {
             let residual = residual.map_or(results, |residual| &residual[own]);
             storage::widen(isa, result, residual, cells);
         }
-        if let Some(bias) = self.bias {
-            cells.iter_mut().zip(&bias[column..]).for_each(|(cell, bias)| *cell += bias);
+        match self.bias {
+            // Cells of several rows.
+            Some(&[bias]) => cells.iter_mut().for_each(|cell| *cell += bias),
+            Some(bias) => cells.iter_mut().zip(&bias[column..]).for_each(|(cell, bias)| *cell += bias),
+            None => {}
         }
     }
 }

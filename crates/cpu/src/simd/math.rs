@@ -426,24 +426,14 @@ mod wide {
             - f64::from_bits(BIAS);
         let f = f64::from_bits((above & 0x000f_ffff_ffff_ffff).wrapping_add(LEAST)) - 1.0;
         let s = f / (2.0 + f);
-        const ODD: [f64; 8] =
-            [1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0, 1.0];
+        const ODD: [f64; 8] = [1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0, 1.0];
         let exponent = y * (k + 2.0 * s * polynomial(s * s, ODD) * LOG2_E);
         // 2^exponent, beyond the range of `f32` on both sides.
         let clamped = exponent.clamp(-200.0, 200.0);
         let rounded = clamped + ROUNDER;
         let r = (clamped - (rounded - ROUNDER)) * LN_2;
-        const EXP: [f64; 9] = [
-            1.0 / 40_320.0,
-            1.0 / 5040.0,
-            1.0 / 720.0,
-            1.0 / 120.0,
-            1.0 / 24.0,
-            1.0 / 6.0,
-            0.5,
-            1.0,
-            1.0,
-        ];
+        const EXP: [f64; 9] =
+            [1.0 / 40_320.0, 1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
         let power = f64::from_bits(rounded.to_bits().wrapping_shl(52).wrapping_add(0x3ff0_0000_0000_0000));
         let size = polynomial(r, EXP) * power;
         let half = 0.5 * y;
@@ -578,7 +568,10 @@ mod tests {
                 for (&x, got) in bases.iter().zip(got) {
                     let want = Binary::Pow.eval(f64::from(x), f64::from(exponent)) as f32;
                     let near = (f64::from(got) - f64::from(want)).abs() <= 1.3e-7 * f64::from(want.abs()) + 1e-44;
-                    assert!(near || got == want || got.is_nan() && want.is_nan(), "{isa}: {x}^{exponent} = {got} not {want}");
+                    assert!(
+                        near || got == want || got.is_nan() && want.is_nan(),
+                        "{isa}: {x}^{exponent} = {got} not {want}"
+                    );
                 }
             }
         }

@@ -8,8 +8,8 @@ use prestow_cpu::{
     InvertedBottleneck, Kernel, KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides, MatMul,
     MatMulB, Operand, PackedConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient, PoolWithPositions,
     Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax,
-    SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, Update, WeightGradientRows, WeightOrder, Weights,
-    Window, Winograd,
+    SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, TopK, Update, WeightGradientRows, WeightOrder,
+    Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -543,6 +543,15 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
+        KernelKind::TopK => TopK {
+            outer: number(random),
+            axis: number(random),
+            inner: number(random),
+            k: number(random),
+            largest: random.below(2) == 0,
+            dtype: pick(random, &DType::ALL),
+        }
+        .into(),
         KernelKind::ArgExtreme => ArgExtreme {
             outer: number(random),
             axis: number(random),

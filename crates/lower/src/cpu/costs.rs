@@ -145,6 +145,7 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
         | Op::SoftmaxCrossEntropy(_)
         | Op::SoftmaxCrossEntropyGradient(_)
         | Op::StopGradient(_)
+        | Op::TopK(_)
         | Op::Transpose(_)
         | Op::Unary(_)
         | Op::Update(_)

@@ -184,6 +184,12 @@ fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
             let kernel = cpu::ArgExtreme { outer, axis, inner, max: op.max, last: op.last };
             Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
         }
+        Op::TopK(op) => {
+            let ty = node.input(0);
+            let (outer, axis, inner) = around(&ty.shape, op.axis);
+            let kernel = cpu::TopK { outer, axis, inner, k: op.k, largest: op.largest, dtype: ty.dtype };
+            Ok(vec![call(kernel, format!("{} of {outer} x {axis} x {inner}", op.k), node.values())])
+        }
         Op::Lrn(lrn) => {
             let (batch, channels, inner) = around(&node.input(0).shape, 1);
             let (size, alpha, beta, bias) = (lrn.size, lrn.alpha, lrn.beta, lrn.bias);
@@ -327,7 +333,10 @@ fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Result<Call, String> {
     if product.transposed && [kernel.operands, kernel.result] != [StorageType::F32; 2] {
         return Err("its transposed right factor is not f32".into());
     }
-    if is_constant && product.transposed {
+    if is_constant && n == 1 && [kernel.operands, kernel.result] == [StorageType::F32; 2] {
+        // A vector is its own transpose, and packed it would be sixteen times as large.
+        kernel.b = cpu::MatMulB::Transposed;
+    } else if is_constant && product.transposed {
         kernel.b = cpu::MatMulB::Packed;
         inputs[1] = packed_bytes(1, move |items| packed_transposed(items, k, n));
     } else if is_constant {

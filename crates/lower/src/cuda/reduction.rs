@@ -1,7 +1,7 @@
 //! Nodes that reduce many elements to one: products, normalizations, reductions, searches.
 
 use ir::Call;
-use ir::ops::{ArgExtreme, Attention, LayerNorm, Lrn, MatMul, Reduce, ReduceKind, Softmax};
+use ir::ops::{ArgExtreme, Attention, LayerNorm, Lrn, MatMul, Reduce, ReduceKind, Softmax, TopK};
 use types::{DType, Shape};
 
 use super::c_source::{ctype, finish, number, place};
@@ -334,6 +334,38 @@ pub(super) fn arg_extreme(node: &NodeView, extreme: &ArgExtreme) -> Result<Vec<C
         needs: Vec::new(),
     };
     Ok(vec![call(emitted, format!("{outer} x {axis} x {inner}"), &[0], &[])])
+}
+
+/// Places each element behind those that come before it, among the `k` found so far.
+pub(super) fn top_k(node: &NodeView, op: &TopK) -> Result<Vec<Call>, String> {
+    let x = node.input(0);
+    let [outer, axis, inner] = around(&x.shape, op.axis);
+    let (k, ty) = (op.k, ctype(x.dtype));
+    let better = if op.largest { "v > w || (v != v && w == w)" } else { "v < w || (v == v && w != w)" };
+    let body = format!(
+        "{}    const {ty}* lane = a0 + (size_t)(i / {inner}) * {} + i % {inner};\n    const size_t start = (size_t)(i / \
+         {inner}) * {} + i % {inner};\n    int count = 0;\n    for (int index = 0; index < {axis}; index++) {{\n        const \
+         {ty} v = lane[(size_t)index * {inner}];\n        int at = count;\n        while (0 < at) {{\n            const {ty} w = \
+         y[start + (size_t)(at - 1) * {inner}];\n            if (!({better})) break;\n            if (at < {k}) {{\n                \
+         y[start + (size_t)at * {inner}] = w;\n                y1[start + (size_t)at * {inner}] = y1[start + (size_t)(at - 1) * \
+         {inner}];\n            }}\n            at--;\n        }}\n        if (at < {k}) {{\n            y[start + (size_t)at * \
+         {inner}] = v;\n            y1[start + (size_t)at * {inner}] = index;\n        }}\n        if (count < {k}) count++;\n    \
+         }}\n",
+        head(outer * inner),
+        axis * inner,
+        k * inner,
+    );
+    let mut parameters = node.parameters(&[0]);
+    parameters.push(("long long*".to_string(), "y1".to_string()));
+    let emitted = Emitted {
+        kind: KernelKind::Search,
+        parameters,
+        body: if outer * inner * k == 0 { String::new() } else { body },
+        grid: blocks(outer * inner),
+        iterations: None,
+        needs: Vec::new(),
+    };
+    Ok(vec![call(emitted, format!("{k} of {outer} x {axis} x {inner}"), &[0], &[])])
 }
 
 pub(super) fn lrn(node: &NodeView, lrn: &Lrn) -> Result<Vec<Call>, String> {

@@ -99,6 +99,7 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::Attention(attention) => reduction::attention(node, attention),
         Op::Reduce(reduce) => reduction::reduce(node, reduce),
         Op::ArgExtreme(extreme) => reduction::arg_extreme(node, extreme),
+        Op::TopK(op) => reduction::top_k(node, op),
         Op::Lrn(lrn) => reduction::lrn(node, lrn),
         Op::Transpose(transpose) => Ok(movement::transposed(node, &transpose.order)),
         Op::Slice(slice) => Ok(movement::sliced(node, slice)),

@@ -74,6 +74,7 @@ fn is_identity(node: &Node) -> bool {
         | Op::Softmax(_)
         | Op::SoftmaxCrossEntropy(_)
         | Op::SoftmaxCrossEntropyGradient(_)
+        | Op::TopK(_)
         | Op::Unary(_)
         | Op::Update(_) => false,
     }

@@ -5,7 +5,7 @@ use types::pointwise::{Binary, Compare};
 use types::{DType, Shape, Tensor};
 
 use super::normalize::flat_axis;
-use crate::common::{NodeResult, Operand, StridedRange, axis, counts, refuse};
+use crate::common::{NodeResult, StridedRange, axis, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
 pub(super) fn gather(node: &mut ImportedNode) -> NodeResult {
@@ -207,48 +207,19 @@ pub(super) fn compress(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply(ops::Gather { axis: at }, &[x, kept])?])
 }
 
-/// Elements are found one after another, the first of equal ones first: four nodes each.
 pub(super) fn top_k(node: &mut ImportedNode) -> NodeResult {
-    const MOST: usize = 1024;
     node.ignore(&["sorted"]);
     let x = node.input(0)?;
-    let (shape, dtype) = (node.shape(x), node.dtype(x));
-    let at = axis(node.int_or("axis", -1)?, shape.rank())?;
+    let shape = node.shape(x);
+    let axis = axis(node.int_or("axis", -1)?, shape.rank())?;
     let k = match node.opset() < 10 {
         true => node.int("k")?.unwrap_or(-1),
         false => node.constant_number(1, "K")? as i64,
     };
     let k = counts(&[k], "k")?[0];
-    if shape[at] < k {
-        refuse!("`k` must be at most the extent of axis {at} of {shape}, got {k}");
-    }
-    if MOST < k {
-        refuse!("`k` must be at most {MOST}, got {k}; larger ones are not supported");
+    if shape[axis] < k {
+        refuse!("`k` must be at most the extent of axis {axis} of {shape}, got {k}");
     }
     let largest = node.int_or("largest", 1)? != 0;
-    let mut line = shape.clone();
-    line[at] = k;
-    if k == 0 {
-        return Ok(vec![node.constant_as(dtype, line.clone(), |_| 0.0f32)?, node.constant_of(line, |_| 0i64)?]);
-    }
-    let gone = match (dtype.is_float(), largest) {
-        (true, true) => f64::NEG_INFINITY,
-        (true, false) => f64::INFINITY,
-        (false, _) => refuse!("dtype {dtype} is not supported"),
-    };
-    let gone = node.number(gone, dtype);
-    let positions = node.positions(shape[at], at, shape.rank())?;
-    let (mut rest, mut values, mut indices) = (x, Vec::new(), Vec::new());
-    for _ in 0..k {
-        let best = node.apply(ops::ArgExtreme { axis: at, keep: true, max: largest, last: false }, &[rest])?;
-        values.push(node.select_along(rest, best, at)?);
-        indices.push(best);
-        let is_best = node.compare(Compare::Equal, positions, best)?;
-        rest = node.select(is_best, gone, rest)?;
-    }
-    let joined = |node: &mut ImportedNode, parts: &[Operand]| match parts {
-        [part] => Ok(*part),
-        _ => node.apply(ops::Concat { axis: at }, parts),
-    };
-    Ok(vec![joined(node, &values)?, joined(node, &indices)?])
+    node.apply_all(ops::TopK { axis, k, largest }, &[x])
 }

@@ -61,7 +61,7 @@ pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
         writes.push((to, update));
     }
     let reduction = reduction(node)?;
-    written(node, data, updates, &writes, reduction)
+    written(node, data, updates, 1, &writes, reduction)
 }
 
 /// Indices are vectors along the last axis; they select slices of the remaining axes.
@@ -85,10 +85,10 @@ pub(super) fn nd(node: &mut ImportedNode) -> NodeResult {
         for at in 0..named {
             to += wrap_negative(index[row * named + at], shape[at])? * to_strides[at];
         }
-        writes.extend((0..slice).map(|cell| (to + cell, row * slice + cell)));
+        writes.push((to / slice.max(1), row));
     }
     let reduction = reduction(node)?;
-    written(node, data, updates, &writes, reduction)
+    written(node, data, updates, slice, &writes, reduction)
 }
 
 /// Writes cells to the positions where a max pool found them, zeros elsewhere. A larger requested shape is zero-padded.
@@ -118,7 +118,7 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
         .collect::<Result<_, i64>>()
         .map_err(|to| Refusal(format!("indices must be within {out}, got {to}")))?;
     let zeros = node.constant_as(dtype, out.clone(), |_| 0.0f32)?;
-    let y = written(node, zeros, x, &writes, None)?;
+    let y = written(node, zeros, x, 1, &writes, None)?;
     let wanted = match node.optional(2) {
         None => out.clone(),
         Some(_) => counts(&node.constant_ints(2, "output_shape")?, "output_shape")?.into_iter().collect(),
@@ -133,16 +133,17 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &y)?])
 }
 
-/// Applies pairs of a position and an update, both flat.
+/// Applies pairs of a position and an update, both numbers of slices of `cells` elements.
 fn written(
     node: &mut ImportedNode,
     data: Operand,
     updates: Operand,
+    cells: usize,
     writes: &[(usize, usize)],
     reduction: Option<Binary>,
 ) -> NodeResult {
     let shape = node.shape(data);
-    let size = shape.elements();
+    let size = shape.elements() / cells.max(1);
     // Updates by position; without a reduction the last one wins.
     let mut by_place: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for &(to, update) in writes {
@@ -153,14 +154,14 @@ fn written(
         updates.push(update);
     }
     let layers = by_place.values().map(Vec::len).max().unwrap_or(0);
-    if layers == 0 {
+    if layers == 0 || cells == 0 {
         return Ok(vec![data]);
     }
     if 256 < layers {
         refuse!("{layers} updates of one position are not supported");
     }
-    let updates = node.reshape(updates, Shape::from([node.shape(updates).elements()]))?;
-    let mut flat = node.reshape(data, Shape::from([size]))?;
+    let updates = node.reshape(updates, Shape::from([node.shape(updates).elements() / cells, cells]))?;
+    let mut flat = node.reshape(data, Shape::from([size, cells]))?;
     for layer in 0..layers {
         // Data, then updates, as one table; positions without an update in this layer keep their element.
         let table = node.apply(ops::Concat { axis: 0 }, &[flat, updates])?;
@@ -173,7 +174,7 @@ fn written(
             None => next,
             Some(function) => {
                 let touched =
-                    node.constant_of([size], |to| by_place.get(&to).is_some_and(|updates| layer < updates.len()))?;
+                    node.constant_of([size, 1], |to| by_place.get(&to).is_some_and(|updates| layer < updates.len()))?;
                 let combined = node.binary(function, flat, next)?;
                 node.select(touched, combined, flat)?
             }
