@@ -10,7 +10,7 @@ use crate::threads::shared_slice::SharedMut;
 /// Approximate size of a task.
 const TASK_BYTES: usize = 1 << 15;
 /// Rows of the result that a task of a transposition writes.
-const BAND: usize = 4 * LANES;
+const BAND: usize = 2 * LANES;
 
 /// `out[out_offset + index . out_strides] = x[in_offset + index . in_strides]` for every index of `shape`. Other
 /// elements of the output are unchanged.
@@ -215,7 +215,7 @@ impl Copy {
             return;
         }
         // Elements that are neighbors in the input along another axis than in the output: a transpose.
-        let turned = (0..rows.len()).find(|&axis| self.in_strides[axis] == 1 && 1 < self.shape[axis]);
+        let turned = (0..rows.len()).find(|&axis| self.in_strides[axis] == 1 && BLOCK / 2 <= self.shape[axis]);
         if let (1, 1, Some(turned)) = (run, out_step, turned) {
             return self.run_transposed(x, &out, pool, turned);
         }

@@ -574,6 +574,7 @@ impl<'a> Product<'a> {
                     let results = unsafe { self.out.part(start * size, columns * size) };
                     match is_first {
                         _ if operands.is_byte() => {}
+                        true if self.bias.is_none() && self.residual.is_none() => {}
                         true => self.begin(isa, start, column, results, &mut cells[..columns]),
                         false => storage::widen(isa, result, results, &mut cells[..columns]),
                     }
@@ -586,7 +587,10 @@ impl<'a> Product<'a> {
                 for (row, cells) in cells.iter().enumerate().take(count) {
                     // SAFETY: the tile belongs to this task.
                     let results = unsafe { self.out.part((start + row * n) * size, columns * size) };
-                    storage::narrow(isa, result, &cells[..columns], results);
+                    match result {
+                        StorageType::F32 => results.copy_from_slice(bytemuck::cast_slice(&cells[..columns])),
+                        _ => storage::narrow(isa, result, &cells[..columns], results),
+                    }
                 }
             }
         }

@@ -207,7 +207,7 @@ impl Step {
                 for (sum, bytes) in partial.iter_mut().zip(rest) {
                     *sum = step(*sum, bytes);
                 }
-                partial.into_iter().fold(self.start(), |sum, part| self.join(sum, part.into()))
+                self.join_all(partial.map(f64::from))
             }};
         }
         match self {
@@ -219,6 +219,21 @@ impl Step {
             Step::Min => partial!(f32, sum, x => if x.is_nan() || x < sum { x } else { sum }),
             Step::Exp => partial!(f64, sum, x => sum + (x - top).exp()),
         }
+    }
+
+    /// Joins partial results pair by pair.
+    #[inline(always)]
+    fn join_all(self, mut partial: [f64; PARTIAL]) -> f64 {
+        let mut count = PARTIAL;
+        while 1 < count {
+            count /= 2;
+            let (low, high) = partial.split_at_mut(count);
+            match self {
+                Step::Square | Step::Abs | Step::Exp => Step::Sum.add(low, &high[..count], &[]),
+                step => step.add(low, &high[..count], &[]),
+            }
+        }
+        partial[0]
     }
 
     /// Joins two partial results.
@@ -296,7 +311,7 @@ impl<'a> Job<'a> {
                 step.add(&mut partial[..items.len()], items, &[top; PARTIAL]);
             }
         }
-        partial.into_iter().fold(step.start(), |sum, part| step.join(sum, part))
+        step.join_all(partial)
     }
 
     /// Converts elements at a stride.

@@ -41,7 +41,7 @@ impl KernelFn for TopK {
             return Err(InvalidKernel("`k` must be at most `axis`"));
         }
         let size = self.dtype.size().0 as usize;
-        let x = product(&[self.outer, self.axis, self.inner, size]);
+        let x = product(&[self.outer, self.axis, self.inner, INDEX]).map(|bytes| bytes / INDEX);
         let y = product(&[self.outer, self.k, self.inner, INDEX]).map(|bytes| bytes / INDEX);
         let mut sizes = Sizes::new(&[x], y, size)?;
         sizes.outputs.push(sizes.outputs[0] / size as u64 * INDEX as u64);

@@ -68,11 +68,17 @@ fn dots<V: Vector>(work: &Product<'_>, matrix: usize, first: usize, count: usize
     let (long, short, few) = if n == 1 { (a, b, 1) } else { (b, a, m) };
     for first in (first..first + count).step_by(RUN).map(|at| at..(first + count).min(at + RUN)) {
         let mut results = [[0.0; RUN]; FEW_ROWS];
-        for (ix, row) in first.clone().enumerate() {
+        // Four rows share a load of the one vector.
+        let together = if few == 1 { first.len() / 4 * 4 } else { 0 };
+        for (ix, found) in results[0][..together].as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let row = |number: usize| &long[(first.start + 4 * ix + number) * k..][..k];
+            *found = dot::<V, 4, 1>(&short[..k], [row(0), row(1), row(2), row(3)]);
+        }
+        for (ix, row) in first.clone().enumerate().skip(together) {
             let long = &long[row * k..][..k];
             let row = |number: usize| &short[number * k..][..k];
             match few {
-                1 => results[0][ix] = dot::<V, 1, 4>(long, [row(0)])[0],
+                1 => results[0][ix] = dot::<V, 1, 1>(long, [row(0)])[0],
                 2 => [results[0][ix], results[1][ix]] = dot::<V, 2, 2>(long, [row(0), row(1)]),
                 3 => [results[0][ix], results[1][ix], results[2][ix]] = dot::<V, 3, 1>(long, [row(0), row(1), row(2)]),
                 _ => {
