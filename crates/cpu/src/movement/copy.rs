@@ -105,6 +105,8 @@ impl KernelFn for Copy {
 /// A copy whose rows are columns of the source: matrices of elements of four bytes.
 struct Transpose<'a> {
     copy: &'a Copy,
+    /// Axes of the matrices.
+    outer: usize,
     /// Matrices, and the rows and columns of each in the result.
     matrices: usize,
     rows: usize,
@@ -116,8 +118,16 @@ struct Transpose<'a> {
 impl Copy {
     /// The copy as transpositions, if the last two axes are one and the result is dense.
     fn transpose(&self) -> Option<Transpose<'_>> {
-        let [outer @ .., rows, columns] = &self.shape[..] else { return None };
-        let [.., down, across] = &self.in_strides[..] else { return None };
+        let [above @ .., columns] = &self.shape[..] else { return None };
+        let [downs @ .., across] = &self.in_strides[..] else { return None };
+        // The axes that walk from one element of the source to the next are the rows.
+        let (mut rows, mut outer) = (1, above);
+        while let ([others @ .., extent], Some(down)) = (outer, downs.get(outer.len().wrapping_sub(1))) {
+            if *down != rows as isize && *extent != 1 {
+                break;
+            }
+            (rows, outer) = (rows * extent, others);
+        }
         let elements: usize = self.shape.iter().product();
         let dense = {
             let mut reach = 1;
@@ -128,12 +138,13 @@ impl Copy {
             })
         };
         let stride = usize::try_from(*across).ok()?;
-        let is_matrix = *down == 1 && *rows <= stride && 1 < *rows && 1 < *columns;
+        let is_matrix = rows <= stride && 1 < rows && 1 < *columns;
         let fits = self.element_size == 4 && self.out_offset == 0 && dense && elements == self.out_elements;
         (is_matrix && fits && elements != 0).then(|| Transpose {
             copy: self,
+            outer: outer.len(),
             matrices: outer.iter().product(),
-            rows: *rows,
+            rows,
             columns: *columns,
             stride,
         })
@@ -148,7 +159,7 @@ impl Transpose<'_> {
         pool.run(self.matrices * bands, &|task| {
             let (matrix, row) = (task / bands, task % bands * BAND);
             let (mut rest, mut from) = (matrix, self.copy.in_offset as isize);
-            for axis in (0..self.copy.shape.len() - 2).rev() {
+            for axis in (0..self.outer).rev() {
                 from += (rest % self.copy.shape[axis]) as isize * self.copy.in_strides[axis];
                 rest /= self.copy.shape[axis];
             }

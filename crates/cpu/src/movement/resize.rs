@@ -83,6 +83,11 @@ fn resize_rows<V: Vector>(kernel: &Resize, x: &[f32], first: usize, cells: &mut 
     // from once.
     let combinations: usize = rows.iter().map(|taps| taps.per_output).product();
     let blends = 1 < combinations && width <= BLEND;
+    // The outermost axes mostly stay as they are: their positions are planes.
+    let whole = rows.iter().zip(&kernel.shape).take_while(|(taps, extent)| taps.is_identity(**extent)).count();
+    let (rows, extents) = (&rows[whole..], &kernel.shape[whole..]);
+    let rows_of_plane: usize = rows.iter().map(AxisTaps::outputs).product();
+    let plane: usize = extents.iter().product();
     let mut blended = [0.0; BLEND];
     for (ix, cells) in cells.chunks_exact_mut(columns.outputs()).enumerate() {
         cells.fill(0.0);
@@ -90,8 +95,9 @@ fn resize_rows<V: Vector>(kernel: &Resize, x: &[f32], first: usize, cells: &mut 
             blended[..width].fill(0.0);
         }
         for combination in 0..combinations {
-            let (mut place, mut choice, mut start, mut stride, mut weight) = (first + ix, combination, 0, width, 1.0);
-            for (taps, &extent) in rows.iter().zip(&kernel.shape).rev() {
+            let (number, mut place) = ((first + ix) / rows_of_plane, (first + ix) % rows_of_plane);
+            let (mut choice, mut start, mut stride, mut weight) = (combination, number * plane, width, 1.0);
+            for (taps, &extent) in rows.iter().zip(extents).rev() {
                 let tap = place % taps.outputs() * taps.per_output + choice % taps.per_output;
                 place /= taps.outputs();
                 choice /= taps.per_output;
@@ -115,6 +121,12 @@ fn resize_rows<V: Vector>(kernel: &Resize, x: &[f32], first: usize, cells: &mut 
 }
 
 impl AxisTaps {
+    /// Whether each output is the element of its number.
+    fn is_identity(&self, extent: usize) -> bool {
+        let own = |(ix, (&index, &weight)): (usize, (&u32, &f32))| index as usize == ix && weight == 1.0;
+        self.per_output == 1 && self.index.len() == extent && self.index.iter().zip(&self.weight).enumerate().all(own)
+    }
+
     /// Adds the weighted sums of each output's taps in a row.
     #[inline(always)]
     fn add(&self, row: &[f32], weight: f32, cells: &mut [f32]) {

@@ -289,8 +289,10 @@ fn fold_one<V: Vector, F: Fold>(items: &[f32], count: usize, distance: usize, be
             *part = F::lanes(*part, V::read(items));
         }
     }
-    let [first, others @ ..] = partial;
-    let lanes = others.into_iter().fold(first, F::lanes);
+    let mut lanes = partial[0];
+    for part in &partial[1..] {
+        lanes = F::lanes(lanes, *part);
+    }
     let begin = lanes.to_array().into_iter().fold(begin, F::item);
     rest.iter().fold(begin, |sum, &item| F::item(sum, item))
 }

@@ -139,6 +139,26 @@ struct Job<'a> {
     window: usize,
 }
 
+/// An element as it is read.
+trait Number {
+    fn number(&self) -> f64;
+}
+
+impl Number for f64 {
+    #[inline(always)]
+    fn number(&self) -> f64 {
+        *self
+    }
+}
+
+/// The bytes of an `f32`.
+impl Number for [u8; 4] {
+    #[inline(always)]
+    fn number(&self) -> f64 {
+        f64::from(f32::from_le_bytes(*self))
+    }
+}
+
 /// The arithmetic on a result for each element.
 #[derive(Clone, Copy)]
 enum Step {
@@ -164,11 +184,11 @@ impl Step {
 
     /// `sums[i] = step(sums[i], items[i])`, each with its top.
     #[inline(always)]
-    fn add(self, sums: &mut [f64], items: &[f64], tops: &[f64]) {
+    fn add<T: Number>(self, sums: &mut [f64], items: &[T], tops: &[f64]) {
         macro_rules! each {
             ($sum:ident, $x:ident => $value:expr) => {
-                for (cell, &$x) in sums.iter_mut().zip(items) {
-                    let $sum = *cell;
+                for (cell, item) in sums.iter_mut().zip(items) {
+                    let ($sum, $x) = (*cell, item.number());
                     *cell = $value;
                 }
             };
@@ -181,8 +201,8 @@ impl Step {
             Step::Max => each!(sum, x => if x.is_nan() || x > sum { x } else { sum }),
             Step::Min => each!(sum, x => if x.is_nan() || x < sum { x } else { sum }),
             Step::Exp => {
-                for ((sum, &x), &top) in sums.iter_mut().zip(items).zip(tops) {
-                    *sum += (x - top).exp();
+                for ((sum, x), &top) in sums.iter_mut().zip(items).zip(tops) {
+                    *sum += (x.number() - top).exp();
                 }
             }
         }
@@ -281,8 +301,13 @@ impl<'a> Job<'a> {
                 let across = inner.stride == 1;
                 if across {
                     for turn in 0..window.extent {
+                        let start = start + turn * window.stride;
+                        if self.kernel.dtype == DType::F32 {
+                            step.add(sums, &self.x.as_chunks::<4>().0[start..start + count], tops);
+                            continue;
+                        }
                         let items = &mut items[..count];
-                        self.read(start + turn * window.stride, 1, items);
+                        self.read(start, 1, items);
                         step.add(sums, items, tops);
                     }
                     continue;

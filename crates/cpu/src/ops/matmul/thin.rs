@@ -112,7 +112,16 @@ fn dot<V: Vector, const S: usize, const P: usize>(long: &[f32], short: [&[f32]; 
             parts[number][0] = items.mul_add(V::read_part(&short[number][at..], 0.0), parts[number][0]);
         }
     }
-    parts.map(|parts| parts[1..].iter().fold(parts[0], |sum, part| sum.add(*part)).sum())
+    // Loops instead of closures: only inlined code is compiled for the ISA.
+    let mut found = [0.0; S];
+    for number in 0..S {
+        let mut sum = parts[number][0];
+        for part in 1..P {
+            sum = sum.add(parts[number][part]);
+        }
+        found[number] = sum.sum();
+    }
+    found
 }
 
 /// Columns from `first` on of few rows.
@@ -126,7 +135,10 @@ fn sums<V: Vector>(work: &Product<'_>, matrix: usize, first: usize, count: usize
     for term in (0..k / TERMS * TERMS).step_by(TERMS) {
         let rows: [&[f32]; TERMS] = std::array::from_fn(|ix| row(term + ix));
         for (number, results) in results.chunks_exact_mut(COLUMNS).enumerate() {
-            let factors = std::array::from_fn(|ix| V::splat(a[number * k + term + ix]));
+            let mut factors = [V::zero(); TERMS];
+            for (factor, item) in factors.iter_mut().zip(&a[number * k + term..]) {
+                *factor = V::splat(*item);
+            }
             add_rows(rows, factors, &mut results[..count]);
         }
     }
