@@ -75,8 +75,8 @@ pub fn all() -> Vec<Case> {
     for (shape, axis, k) in
         [(&[3, 40][..], 1, 5), (&[4, 37, 3], 1, 37), (&[29, 2], 0, 1), (&[2, 600], 1, 100), (&[5, 3], 1, 0)]
     {
-        for (dtype, largest) in [(F, true), (F, false), (DType::U8, true), (DType::I64, false), (DType::F16, true)] {
-            let name = format!("{} of {shape:?} along {axis}, {dtype}, largest {largest}", k);
+        for (dtype, largest) in [(F, true), (F, false), (DType::U8, true), (DType::I64, false), (DType::I32, true)] {
+            let name = format!("top {k} of {shape:?} along {axis}, {dtype}, largest {largest}");
             cases.push(case(&name, TopK { axis, k, largest }, &[(dtype, shape)]));
         }
     }
