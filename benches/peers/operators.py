@@ -124,7 +124,11 @@ def cast(draw):
     source, target = draw.of("f32", "i64", "i32", "u8", "bool"), draw.of("f32", "i64", "i32", "u8", "bool")
     shape = draw.shape()
     case = Case(words("Cast", source, target, shape))
-    case.node("Cast", [case.input("x", shape, source)], to=DTYPES[target][1])
+    x = case.input("x", shape, source)
+    if source == "f32" and target == "u8":
+        # The conversion of negative numbers is undefined.
+        x = case.node("Abs", [x], ["positive"])
+    case.node("Cast", [x], to=DTYPES[target][1])
     return case
 
 

@@ -122,10 +122,14 @@ fn search_row(kernel: &ArgExtreme, row: &[f32]) -> u32 {
     let groups = row.chunks(LANES).zip(0..);
     groups.for_each(|(items, number)| best.add(kernel, items, number));
     // Of equal elements the first or the last of the row.
-    let mut all = Best::<1>::new(kernel);
-    let mut lanes: [(u32, f32); LANES] =
-        std::array::from_fn(|lane| (best.found[lane] * LANES as u32 + lane as u32, best.items[lane]));
-    lanes.sort_unstable_by_key(|(index, _)| *index);
-    lanes.iter().for_each(|(index, item)| all.add(kernel, &[*item], *index));
-    all.found[0]
+    let is_better = |a: f32, b: f32| if kernel.max { a > b } else { a < b };
+    let (mut item, mut index) = (best.items[0], best.found[0] * LANES as u32);
+    for lane in 1..LANES {
+        let (own, at) = (best.items[lane], best.found[lane] * LANES as u32 + lane as u32);
+        let is_equal = own == item && (if kernel.last { at > index } else { at < index });
+        if is_better(own, item) || is_equal {
+            (item, index) = (own, at);
+        }
+    }
+    index
 }
