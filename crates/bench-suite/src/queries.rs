@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use crate::Subject;
+use crate::clock::now_ns;
 
-/// Runs a query for each line of `input` until it ends, and writes the line to `output` when its query is complete. Subjects
-/// take queries in the order of the lines, each in a thread of its own. Returns the number of queries.
+/// Runs a query for each line of `input` until it ends. When its query is complete, writes the line to `output` with a tab and
+/// the nanoseconds that the run took, so that the other program can tell them from those of the way to it. Subjects take queries in the order of the lines, each in a thread of its own. Returns the number of queries.
 ///
 /// # Errors
 /// A run that fails, which ends the others even if `input` has not ended; an output that is closed.
@@ -57,7 +58,9 @@ pub fn answer_queries(
 }
 
 fn answer(subject: &mut dyn Subject, line: &str, output: &Mutex<impl Write>) -> Result<(), String> {
+    let start = now_ns();
     subject.run()?;
+    let took = now_ns() - start;
     let mut output = output.lock().expect("no holder of this lock panics");
-    writeln!(output, "{line}").and_then(|()| output.flush()).map_err(|error| format!("cannot answer a query: {error}"))
+    writeln!(output, "{line}\t{took}").and_then(|()| output.flush()).map_err(|error| format!("cannot answer a query: {error}"))
 }

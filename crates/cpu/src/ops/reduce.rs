@@ -224,6 +224,10 @@ impl Step {
                         partial[ix] = step(partial[ix], &items[ix]);
                     }
                 }
+                if whole.is_empty() {
+                    let sum = rest.iter().fold(self.start() as $type, step);
+                    return f64::from(sum);
+                }
                 for (sum, bytes) in partial.iter_mut().zip(rest) {
                     *sum = step(*sum, bytes);
                 }

@@ -139,7 +139,7 @@ pub(crate) struct Args {
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     concurrency: usize,
     /// At the end run a query for each line of standard input, and repeat the line on standard output when the query is
-    /// complete: for load generators of other programs, as LoadGen itself (benches/peers/loadgen.py).
+    /// complete, with a tab and the nanoseconds of the run: for load generators of other programs, as LoadGen itself (benches/peers/loadgen.py).
     #[arg(long = "answer-queries", conflicts_with_all = ["scenario", "data", "data_dir"])]
     answer_queries: bool,
     /// Also measure N processes from their start to their first result.
