@@ -13,13 +13,19 @@ pub const PRODUCT: &str = include_str!("../templates/product.cu");
 pub const TENSOR: &str = include_str!("../templates/tensor.cu");
 /// The geometry of convolution and pooling windows.
 pub const WINDOW: &str = include_str!("../templates/window.cu");
-/// Convolutions in `f32`.
+/// Convolutions in `f32`, and the gradients of their weights.
 pub const CONVOLUTION: &str = include_str!("../templates/convolution.cu");
-/// Pooling.
+/// Pooling and its gradients.
 pub const POOL: &str = include_str!("../templates/pool.cu");
 /// Reductions along rows: softmax, normalization, attention.
 pub const ROWS: &str = include_str!("../templates/rows.cu");
 /// One step of recurrent cells.
 pub const RECURRENT: &str = include_str!("../templates/recurrent.cu");
+/// Gradients of recurrent layers, phase by phase.
+pub const RECURRENT_GRADIENT: &str = include_str!("../templates/recurrent_gradient.cu");
+/// Operators of training steps: normalization, dropout, losses, sums by index, updates.
+pub const TRAINING: &str = include_str!("../templates/training.cu");
+/// Connectionist temporal classification and its gradient.
+pub const CTC: &str = include_str!("../templates/ctc.cu");
 /// Probes of a GPU's peak arithmetic and bandwidth.
 pub const PEAK: &str = include_str!("../templates/peak.cu");

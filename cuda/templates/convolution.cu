@@ -58,3 +58,44 @@ __device__ void convolve_transposed(const X* x, const K* weights, Y* y, Finish f
     }
     y[at] = finish(sum, channel, at);
 }
+
+// Gradients of weights, for `x` as above and `dy: [batch, GROUPS * OUTS, ..]`: sums over images and output pixels. Terms are
+// image by image.
+
+/// A product per group (`blockIdx.z`): output channels by input channels and taps, with split-K into `PARTS`.
+template <class W, int BATCH, int INS, int OUTS, int GROUPS, int PARTS, class X, class Y>
+__device__ void weight_gradient(const X* x, const X* dy, Y* y, float* parts = nullptr, int iteration = 0) {
+    const int group = blockIdx.z / PARTS;
+    const X* input = x + (size_t)group * INS * W::INPUT;
+    const X* gradient = dy + (size_t)group * OUTS * W::OUTPUT;
+    const auto left = [=](int out, int term) {
+        return (float)gradient[((size_t)(term / W::OUTPUT) * (GROUPS * OUTS) + out) * W::OUTPUT + term % W::OUTPUT];
+    };
+    const auto right = [=](int term, int column) {
+        const int pixel = W::pixel(term % W::OUTPUT, column % W::TAPS);
+        const size_t plane = (size_t)(term / W::OUTPUT) * (GROUPS * INS) + column / W::TAPS;
+        return pixel < 0 ? 0.0f : (float)input[plane * W::INPUT + pixel];
+    };
+    constexpr int COLUMNS = INS * W::TAPS, TERMS = BATCH * W::OUTPUT;
+    const auto store = [=](int out, int column, float sum) { y[((size_t)group * OUTS + out) * COLUMNS + column] = sum; };
+    if constexpr (PARTS == 1) product<OUTS, COLUMNS, TERMS, 1>(0, left, right, store);
+    else if (iteration == 0) product<OUTS, COLUMNS, TERMS, PARTS>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, COLUMNS>(parts));
+    else reduce_splits<TILE, PARTS, OUTS, COLUMNS>(parts, store);
+}
+
+/// One block per weight, for groups of few channels.
+template <class W, int BATCH, int INS, int OUTS, int GROUPS, class X, class Y>
+__device__ void weight_gradient_each(const X* x, const X* dy, Y* y) {
+    __shared__ float room[THREADS / 32];
+    const int tap = blockIdx.x % W::TAPS, channel = blockIdx.x / W::TAPS / INS;
+    const int in = channel / OUTS * INS + blockIdx.x / W::TAPS % INS;
+    float sum = 0.0f;
+    for (int term = threadIdx.x; term < BATCH * W::OUTPUT; term += THREADS) {
+        const int image = term / W::OUTPUT, output = term % W::OUTPUT, pixel = W::pixel(output, tap);
+        if (pixel < 0) continue;
+        const size_t to = ((size_t)image * (GROUPS * OUTS) + channel) * W::OUTPUT + output;
+        sum += x[((size_t)image * (GROUPS * INS) + in) * W::INPUT + pixel] * dy[to];
+    }
+    sum = join_block(sum, room, [](float a, float b) { return a + b; });
+    if (threadIdx.x == 0) y[blockIdx.x] = sum;
+}

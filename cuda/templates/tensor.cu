@@ -306,3 +306,24 @@ __device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish fin
     else if (iteration == 0) product_by_cores<T, M, N, OUTS, W::OUTPUT, TERMS, PARTS, LEFT, RIGHT>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, W::OUTPUT>(parts));
     else reduce_splits<32 * M, PARTS, OUTS, W::OUTPUT>(parts, store);
 }
+
+/// The gradient of weights as in `convolution.cu`. `LEFT` and `RIGHT` are the contiguous bytes of the gradient and of pixels.
+template <class T, class W, int M, int N, int BATCH, int INS, int OUTS, int GROUPS, int PARTS, int LEFT, int RIGHT, class X, class Y>
+__device__ void weight_gradient_by_cores(const X* x, const X* dy, Y* y, float* parts = nullptr, int iteration = 0) {
+    const int group = blockIdx.z / PARTS;
+    const X* input = x + (size_t)group * INS * W::INPUT;
+    const X* gradient = dy + (size_t)group * OUTS * W::OUTPUT;
+    const auto left = [=](int out, int term) {
+        return gradient + ((size_t)(term / W::OUTPUT) * (GROUPS * OUTS) + out) * W::OUTPUT + term % W::OUTPUT;
+    };
+    const auto right = [=](int term, int column) -> const X* {
+        const int pixel = W::pixel(term % W::OUTPUT, column % W::TAPS);
+        const size_t plane = (size_t)(term / W::OUTPUT) * (GROUPS * INS) + column / W::TAPS;
+        return pixel < 0 ? nullptr : input + plane * W::INPUT + pixel;
+    };
+    constexpr int COLUMNS = INS * W::TAPS, TERMS = BATCH * W::OUTPUT;
+    const auto store = [=](int out, int column, float sum) { y[((size_t)group * OUTS + out) * COLUMNS + column] = sum; };
+    if constexpr (PARTS == 1) product_by_cores<T, M, N, OUTS, COLUMNS, TERMS, 1, LEFT, RIGHT>(0, left, right, store);
+    else if (iteration == 0) product_by_cores<T, M, N, OUTS, COLUMNS, TERMS, PARTS, LEFT, RIGHT>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, COLUMNS>(parts));
+    else reduce_splits<32 * M, PARTS, OUTS, COLUMNS>(parts, store);
+}

@@ -33,3 +33,25 @@ struct Window {
         return inside ? row / STRIDE_ROWS * INPUT_COLUMNS + column / STRIDE_COLUMNS : -1;
     }
 };
+
+/// A window over three dimensions: `D` slides over planes, which are the rows of its one column, and `W` over each plane.
+template <class D, class W>
+struct DeepWindow {
+    static constexpr int INPUT = D::INPUT * W::INPUT;
+    static constexpr int OUTPUT = D::OUTPUT * W::OUTPUT;
+    static constexpr int TAPS = D::TAPS * W::TAPS;
+
+    /// As in `Window`.
+    static __device__ int pixel(int output, int tap) {
+        const int plane = D::pixel(output / W::OUTPUT, tap / W::TAPS), pixel = W::pixel(output % W::OUTPUT, tap % W::TAPS);
+        return plane < 0 || pixel < 0 ? -1 : plane * W::INPUT + pixel;
+    }
+    static __device__ bool counted(int output, int tap, int planes_behind, int rows_behind, int columns_behind) {
+        return D::counted(output / W::OUTPUT, tap / W::TAPS, planes_behind, 0) &&
+               W::counted(output % W::OUTPUT, tap % W::TAPS, rows_behind, columns_behind);
+    }
+    static __device__ int reaching(int output, int tap) {
+        const int plane = D::reaching(output / W::OUTPUT, tap / W::TAPS), pixel = W::reaching(output % W::OUTPUT, tap % W::TAPS);
+        return plane < 0 || pixel < 0 ? -1 : plane * W::INPUT + pixel;
+    }
+};

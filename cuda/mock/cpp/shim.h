@@ -40,6 +40,9 @@ inline int __float_as_int(float number) {
     std::memcpy(&bits, &number, sizeof bits);
     return bits;
 }
+// Shims are compiled without contraction, so a product is rounded before it is added to anything.
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 /// IEEE 754 binary16: 1 sign bit, 5 exponent bits, 10 fraction bits.
 inline float float_of_f16(unsigned short bits) {
     const int exponent = bits >> 10 & 31, rest = bits & 1023;

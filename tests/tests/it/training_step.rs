@@ -96,7 +96,7 @@ impl Net {
 }
 
 /// Three blocks of convolution, normalization and ReLU, the second with a stride, the third around a sum.
-fn convolutional(rule: UpdateRule) -> Graph {
+pub(crate) fn convolutional(rule: UpdateRule) -> Graph {
     let mut net = Net::new("convolutional");
     let x = net.graph.add_input("data", DType::F32, Shape::from([2, 3, 24, 24]));
     let stem = net.conv(x, 32, 3, 1, "stem");
@@ -116,7 +116,7 @@ fn convolutional(rule: UpdateRule) -> Graph {
     net.trained(logits, rule)
 }
 
-fn dense(rule: UpdateRule) -> Graph {
+pub(crate) fn dense(rule: UpdateRule) -> Graph {
     let mut net = Net::new("dense");
     let x = net.graph.add_input("data", DType::F32, Shape::from([12, 2, 5, 3]));
     let flat = net.add(Reshape { shape: Shape::from([12, 30]) }, &[x], "flat");
@@ -124,6 +124,20 @@ fn dense(rule: UpdateRule) -> Graph {
     let hidden = net.add(Unary(Function::Tanh), &[hidden], "tanh");
     let logits = net.dense(hidden, 7, "classes");
     net.trained(logits, rule)
+}
+
+/// The inputs of a step.
+pub(crate) fn inputs_of(graph: &Graph, step: i64, random: &mut Random) -> Vec<Tensor> {
+    let input = |&id: &ValueId| {
+        let (shape, name) = (graph.ty(id).shape.clone(), graph.value(id).name.as_str());
+        match name {
+            "labels" => Tensor::from_fn(shape, |_| random.below(7) as i64),
+            "learning_rate" => Tensor::full(shape, 0.01f32),
+            "step" => Tensor::full(shape, step),
+            _ => Tensor::from_fn(shape, |_| random.uniform(-1.0, 1.0)),
+        }
+    };
+    graph.inputs().iter().map(input).collect()
 }
 
 /// Runs a step's plan and the evaluator three times, on several numbers of threads.
@@ -134,16 +148,7 @@ fn check(graph: &Graph) {
         let mut session = try_open(&compiled, threads).expect("the plan opens");
         let (mut states, mut random) = (ir::initial_states(graph), Random::new(5));
         for run in 1..=3 {
-            let input = |&id: &ValueId| {
-                let (shape, name) = (graph.ty(id).shape.clone(), graph.value(id).name.as_str());
-                match name {
-                    "labels" => Tensor::from_fn(shape, |_| random.below(7) as i64),
-                    "learning_rate" => Tensor::full(shape, 0.01f32),
-                    "step" => Tensor::full(shape, run as i64),
-                    _ => Tensor::from_fn(shape, |_| random.uniform(-1.0, 1.0)),
-                }
-            };
-            let inputs: Vec<Tensor> = graph.inputs().iter().map(input).collect();
+            let inputs = inputs_of(graph, run, &mut random);
             let want = ir::evaluate_run(graph, &inputs, &mut states).expect("the inputs fit");
             let got = session.run_tensors(&inputs).expect("the inputs fit");
             if let Some(difference) = difference(&got[0], &want[0], 1e-4, 1e-5) {

@@ -35,6 +35,18 @@ pub(super) enum KernelKind {
     Lrn,
     Move,
     Recurrent,
+    BatchNorm,
+    BatchNormGradient,
+    Ctc,
+    CtcGradient,
+    Dropout,
+    Loss,
+    LossGradient,
+    PoolGradient,
+    RecurrentGradient,
+    ScatterAdd,
+    Update,
+    WeightGradient,
 }
 
 impl KernelKind {
@@ -55,6 +67,18 @@ impl KernelKind {
             KernelKind::Lrn => "cuda_lrn",
             KernelKind::Move => "cuda_move",
             KernelKind::Recurrent => "cuda_recurrent",
+            KernelKind::BatchNorm => "cuda_batch_norm",
+            KernelKind::BatchNormGradient => "cuda_batch_norm_gradient",
+            KernelKind::Ctc => "cuda_ctc",
+            KernelKind::CtcGradient => "cuda_ctc_gradient",
+            KernelKind::Dropout => "cuda_dropout",
+            KernelKind::Loss => "cuda_loss",
+            KernelKind::LossGradient => "cuda_loss_gradient",
+            KernelKind::PoolGradient => "cuda_pool_gradient",
+            KernelKind::RecurrentGradient => "cuda_recurrent_gradient",
+            KernelKind::ScatterAdd => "cuda_scatter_add",
+            KernelKind::Update => "cuda_update",
+            KernelKind::WeightGradient => "cuda_weight_gradient",
         }
     }
 
@@ -65,7 +89,7 @@ impl KernelKind {
 
     /// The blocks that a multiprocessor must have room for at once; registers are limited to that. `None` for no limit.
     pub(super) fn blocks_min(self) -> Option<u32> {
-        matches!(self, KernelKind::Conv | KernelKind::Product).then_some(2)
+        matches!(self, KernelKind::Conv | KernelKind::Product | KernelKind::WeightGradient).then_some(2)
     }
 }
 
@@ -81,10 +105,13 @@ pub(super) enum Template {
     Pool,
     Rows,
     Recurrent,
+    RecurrentGradient,
+    Training,
+    Ctc,
 }
 
 impl Template {
-    pub(super) const ALL: [(Template, &'static str); 9] = [
+    pub(super) const ALL: [(Template, &'static str); 12] = [
         (Template::Base, cuda_kernels::BASE),
         (Template::Pointwise, cuda_kernels::POINTWISE),
         (Template::Product, cuda_kernels::PRODUCT),
@@ -94,6 +121,9 @@ impl Template {
         (Template::Pool, cuda_kernels::POOL),
         (Template::Rows, cuda_kernels::ROWS),
         (Template::Recurrent, cuda_kernels::RECURRENT),
+        (Template::RecurrentGradient, cuda_kernels::RECURRENT_GRADIENT),
+        (Template::Training, cuda_kernels::TRAINING),
+        (Template::Ctc, cuda_kernels::CTC),
     ];
 }
 

@@ -12,6 +12,7 @@
 //! - `cudnn_conv` and `cublas_matmul` are the libraries' calls.
 //! - `emit` has kernels without names, `c_source` their expressions, `tiling` the tiles of products and split-K.
 //! - `movement`, `pointwise`, `recurrent`, `reduction`, `windows` emit the kernels; `peaks` those that measure a GPU.
+//! - `recurrent_gradient`, `training`, `update`, `window_gradients` emit those of training steps.
 
 mod assemble;
 mod c_source;
@@ -23,10 +24,14 @@ mod movement;
 mod peaks;
 mod pointwise;
 mod recurrent;
+mod recurrent_gradient;
 mod reduction;
 mod select;
 mod target;
 mod tiling;
+mod training;
+mod update;
+mod window_gradients;
 mod windows;
 
 pub use assemble::{Entry, Source, assemble, library_work};

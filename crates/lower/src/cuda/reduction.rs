@@ -80,13 +80,19 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Ve
     body.push_str(&format!("    const int i = blockIdx.z{of_parts};\n"));
     let [left, right] = [0, 1].map(|ix| ctype(node.input(ix).dtype));
     body.push_str(&format!("    const {left}* a = a0 + ({a_at});\n    const {right}* b = a1 + ({b_at});\n"));
+    // Rows of a transposed right factor are columns of the product: neighbours along a line are apart.
+    let right_line = if product.transposed { 1 } else { n };
     let function = match tiles.cores {
         Some(of) => {
             let behind = |ix: usize, line: usize| {
                 Tiles::together(node, ix, steps[ix].iter().map(|step| step.unsigned_abs()).chain([line]))
             };
             let of_warp = tiles.of_warp();
-            format!("product_by_cores<{of}, {of_warp}, {m}, {n}, {k}, {parts}, {}, {}>", behind(0, k), behind(1, n))
+            format!(
+                "product_by_cores<{of}, {of_warp}, {m}, {n}, {k}, {parts}, {}, {}>",
+                behind(0, k),
+                behind(1, right_line)
+            )
         }
         None => format!("product<{m}, {n}, {k}, {parts}>"),
     };
@@ -95,7 +101,8 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Ve
         Some(_) => format!("{factor} + {at}"),
         None => format!("(float){factor}[{at}]"),
     };
-    let (left, right) = (item("a", format!("row * {k} + k")), item("b", format!("k * {n} + column")));
+    let of_right = if product.transposed { format!("column * {k} + k") } else { format!("k * {n} + column") };
+    let (left, right) = (item("a", format!("row * {k} + k")), item("b", of_right));
     body.push_str(&format!(
         "    const auto left = [=](int row, int k) {{ return {left}; }};\n    const auto right = [=](int k, int column) {{ \
          return {right}; }};\n    const auto store = [=](int row, int column, float sum) {{\n        const size_t at = \

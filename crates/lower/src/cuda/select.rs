@@ -4,7 +4,8 @@ use ir::{Call, CallInput, Op, Pack};
 use types::{DType, Layout};
 
 use super::c_source::ctype;
-use super::{CudaTarget, cublas_matmul, cudnn_conv, layout, movement, pointwise, recurrent, reduction, windows};
+use super::{CudaTarget, cublas_matmul, cudnn_conv, layout, movement, pointwise, recurrent, recurrent_gradient};
+use super::{reduction, training, update, window_gradients, windows};
 use crate::NodeView;
 
 impl NodeView<'_> {
@@ -51,6 +52,14 @@ impl NodeView<'_> {
         let output = (format!("{}*", ctype(self.output().dtype)), "y".to_string());
         operands.iter().map(input).chain([output]).collect()
     }
+
+    /// `const T* a0, ..` for all operands and `T* y0, ..` for all results of a node in its row-major form.
+    pub(super) fn all_parameters(&self) -> Vec<(String, String)> {
+        let input = |ix: usize| (format!("const {}*", ctype(self.input(ix).dtype)), format!("a{ix}"));
+        let results = self.node.outputs.iter().enumerate();
+        let output = |(ix, &value)| (format!("{}*", ctype(self.graph.ty(value).dtype)), format!("y{ix}"));
+        (0..self.operand_count()).map(input).chain(results.map(output)).collect()
+    }
 }
 
 impl CudaTarget {
@@ -92,7 +101,6 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::Conv(conv) => windows::conv(node, conv, tf32),
         Op::ConvTranspose(conv) => windows::conv_transpose(node, conv),
         Op::Pool(pool) => windows::pool(node, pool),
-        Op::MatMul(product) if product.transposed => Err("its right factor must be transposed by another node".into()),
         Op::MatMul(product) => reduction::matmul(node, product, tf32),
         Op::Softmax(softmax) => reduction::softmax(node, softmax),
         Op::LayerNorm(norm) => reduction::layer_norm(node, norm),
@@ -113,18 +121,18 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::Recurrent(op) => recurrent::recurrent(node, op),
         Op::Relayout(_) => Ok(movement::laid_out(node)),
         Op::ConvChain(_) => Err("it belongs to processors".into()),
-        Op::BatchNormGradient(_)
-        | Op::BatchNormTraining(_)
-        | Op::ConvWeightGradient(_)
-        | Op::Ctc(_)
-        | Op::CtcGradient(_)
-        | Op::Dropout(_)
-        | Op::PoolGradient(_)
-        | Op::PoolWithPositions(_)
-        | Op::RecurrentGradient(_)
-        | Op::ScatterAdd(_)
-        | Op::SoftmaxCrossEntropy(_)
-        | Op::SoftmaxCrossEntropyGradient(_)
-        | Op::Update(_) => Err("GPUs have no kernel for it".into()),
+        Op::BatchNormGradient(norm) => Ok(training::batch_norm_gradient(node, norm.epsilon)),
+        Op::BatchNormTraining(norm) => Ok(training::batch_norm(node, norm.epsilon)),
+        Op::ConvWeightGradient(op) => window_gradients::weight_gradient(node, op, tf32),
+        Op::Ctc(loss) => Ok(training::ctc(node, loss)),
+        Op::CtcGradient(op) => Ok(training::ctc_gradient(node, &op.loss)),
+        Op::Dropout(dropout) => Ok(training::dropout(node, dropout)),
+        Op::PoolGradient(op) => window_gradients::pool_gradient(node, op),
+        Op::PoolWithPositions(op) => window_gradients::pool_with_positions(node, &op.pool),
+        Op::RecurrentGradient(op) => recurrent_gradient::recurrent_gradient(node, &op.recurrent),
+        Op::ScatterAdd(op) => Ok(training::scatter_add(node, op)),
+        Op::SoftmaxCrossEntropy(loss) => Ok(training::cross_entropy(node, loss)),
+        Op::SoftmaxCrossEntropyGradient(op) => Ok(training::cross_entropy_gradient(node, &op.loss)),
+        Op::Update(op) => Ok(update::update(node, &op.rule)),
     }
 }

@@ -162,7 +162,7 @@ impl CudaTarget {
         }
         let view = NodeView::new(graph, id, query);
         let candidate = Candidate::given(graph, id).with_calls(self.select(&view)?);
-        let is_product = matches!(node.op, Op::Conv(_) | Op::MatMul(_));
+        let is_product = matches!(node.op, Op::Conv(_) | Op::ConvWeightGradient(_) | Op::MatMul(_));
         if !is_product || query.slack != Bytes::ZERO {
             return Ok(candidate);
         }

@@ -1,4 +1,6 @@
-//! Nodes that slide a window over one or two spatial dimensions.
+//! Nodes that slide a window over one to three spatial dimensions.
+
+use std::ops::Range;
 
 use ir::Call;
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
@@ -10,7 +12,7 @@ use super::tiling::Tiles;
 use crate::NodeView;
 
 /// Groups with fewer output channels are computed output by output.
-const CHANNELS_MIN: usize = 8;
+pub(super) const CHANNELS_MIN: usize = 8;
 
 /// Rows and columns of spatial numbers; one dimension is one row.
 pub(super) fn two(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
@@ -21,8 +23,8 @@ pub(super) fn two(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
     }
 }
 
-/// `Window<..>` in C.
-fn window(
+/// `Window<..>` in C, or `DeepWindow<..>` for three dimensions.
+pub(super) fn window(
     x: &Shape,
     out: &Shape,
     kernel: &[usize],
@@ -30,10 +32,36 @@ fn window(
     dilation: &[usize],
     pad: &[[usize; 2]],
 ) -> Result<String, String> {
-    let front: Vec<usize> = pad.iter().map(|pad| pad[0]).collect();
-    let numbers =
-        [two(&x[2..], 1)?, two(&out[2..], 1)?, two(kernel, 1)?, two(stride, 1)?, two(dilation, 1)?, two(&front, 0)?];
-    Ok(format!("Window<{}>", numbers.concat().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")))
+    let (spatial, front): (usize, Vec<usize>) = (kernel.len(), pad.iter().map(|pad| pad[0]).collect());
+    if 3 < spatial {
+        return Err(format!("{spatial} spatial dimensions; there are kernels for one to three"));
+    }
+    // One dimension is one row; the first of three is one column.
+    let numbers = |axes: Range<usize>| -> Vec<usize> {
+        let fields = [(&x[2..], 1), (&out[2..], 1), (kernel, 1), (stride, 1), (dilation, 1), (&front[..], 0)];
+        let two = |(own, one): (&[usize], usize)| match (&own[axes.clone()], spatial) {
+            (&[columns], 1) => [one, columns],
+            (&[planes], _) => [planes, one],
+            (own, _) => [own[0], own[1]],
+        };
+        fields.into_iter().flat_map(two).collect()
+    };
+    let text = |axes: Range<usize>| format!("Window<{}>", comma_separated(&numbers(axes)));
+    Ok(match spatial {
+        3 => format!("DeepWindow<{}, {}>", text(0..1), text(1..3)),
+        _ => text(0..spatial),
+    })
+}
+
+/// Numbers as C arguments.
+pub(super) fn comma_separated(numbers: &[usize]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The padding at the end of each dimension of a pool's window, as C arguments.
+pub(super) fn behind(pool: &Pool) -> String {
+    let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
+    comma_separated(&if back.len() == 1 { vec![0, back[0]] } else { back })
 }
 
 pub(super) fn label(kernel: &[usize], out: &Shape) -> String {
@@ -102,8 +130,6 @@ pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
-    let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
-    let [rows, columns] = two(&back, 0)?;
     // Planes of one channel, or of all that are neighbours.
     let (planes, lanes) = match node.layout {
         Layout::ChannelsLast => (x[0], x[1]),
@@ -111,8 +137,11 @@ pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Vec<Call>, String> {
     };
     let function = match pool.kind {
         PoolKind::Max => format!("pool_max<{window}, {planes}, {lanes}>"),
-        PoolKind::Mean => format!("pool_mean<{window}, {planes}, {lanes}, false, 0, 0>"),
-        PoolKind::MeanWithPadding => format!("pool_mean<{window}, {planes}, {lanes}, true, {rows}, {columns}>"),
+        kind => {
+            let padded = kind == PoolKind::MeanWithPadding;
+            let behind = if padded { behind(pool) } else { comma_separated(&vec![0; pool.kernel.len().max(2)]) };
+            format!("pool_mean<{window}, {planes}, {lanes}, {padded}, {behind}>")
+        }
     };
     let emitted = Emitted {
         kind: KernelKind::Pool,
