@@ -10,12 +10,20 @@ use types::Bytes;
 
 use crate::rows::Baseline;
 
+/// Networks whose training step is checked if none is named, with their batches.
+const TRAINED: [(&str, usize); 4] = [("mnist_cnn", 100), ("resnet18", 32), ("mobilenet_v2", 32), ("resnet50", 32)];
+/// The batch of a named network's training step without `--batch`.
+const TRAINING_BATCH: usize = 32;
+
 /// Checks operators and networks on the GPU at hand: results, memory and speed.
 #[derive(Debug, Parser)]
 #[command(name = "prestow-gpu-check", version)]
 pub(crate) struct Arguments {
     /// Networks to check. Without any, and without --operators and --only: all operators and all networks
     models: Vec<String>,
+    /// Check the training step of each named network too; without named networks, some are checked anyway
+    #[arg(long, requires = "models")]
+    train: bool,
     /// Check the cases of every operator, and no networks except those that are named
     #[arg(long)]
     operators: bool,
@@ -90,6 +98,8 @@ pub(crate) struct Settings {
     pub(crate) networks: bool,
     /// Empty: all networks of the zoo.
     pub(crate) models: Vec<String>,
+    /// Networks whose training step is checked, with the batch where `batches` has none.
+    pub(crate) trained: Vec<(String, usize)>,
     /// `None`: no operators. Otherwise parts of case names; all cases if empty.
     pub(crate) operators: Option<Vec<String>>,
     /// `None`: 1, and 64 for networks that are compared with baselines.
@@ -145,9 +155,16 @@ impl Arguments {
         // Named networks are checked; without any, everything is.
         let by_operator = self.operators || !self.only.is_empty();
         let operators = (by_operator || self.models.is_empty()).then_some(self.only);
+        let networks = !self.models.is_empty() || !by_operator;
+        let trained = match &self.models[..] {
+            [] if networks => TRAINED.map(|(name, batch)| (name.to_string(), batch)).into(),
+            models if self.train => models.iter().map(|name| (name.clone(), TRAINING_BATCH)).collect(),
+            _ => Vec::new(),
+        };
         Ok(Settings {
             device: self.device as usize,
-            networks: !self.models.is_empty() || !by_operator,
+            networks,
+            trained,
             models: self.models,
             operators,
             batches: Some(batches).filter(|batches| !batches.is_empty()),
@@ -211,6 +228,15 @@ mod tests {
     }
 
     #[test]
+    fn training_steps_are_checked_where_they_are_asked_for() {
+        let trained = |words: &[&str]| settings(words).map(|settings| settings.trained).unwrap();
+        assert_eq!(trained(&[]).len(), TRAINED.len());
+        assert_eq!(trained(&["resnet50", "--train"]), [("resnet50".to_string(), TRAINING_BATCH)]);
+        assert_eq!(trained(&["resnet50"]), []);
+        assert_eq!(trained(&["--operators"]), []);
+    }
+
+    #[test]
     fn library_options_take_tf32_after_an_equals_sign() {
         let libraries = |words: &[&str]| settings(words).map(|settings| settings.libraries).unwrap();
         assert_eq!(libraries(&["--cudnn", "resnet50"]).cudnn, Some(MathMode::Strict));
@@ -223,6 +249,7 @@ mod tests {
         for (words, part) in [
             (&["--tune"][..], "--cudnn or --cublas"),
             (&["--tune-cache", "file", "--cudnn"], "--tune"),
+            (&["--train"], "MODELS"),
             (&["--dtype", "f16,f16"], "names f16 twice"),
             (&["--batch", "0"], "--batch"),
             (&["--peers", "tensorflow"], "`tensorflow` is not one of torch-eager"),

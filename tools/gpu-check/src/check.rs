@@ -15,7 +15,7 @@ use crate::baselines::Baselines;
 use crate::networks::NetworkCheck;
 use crate::output::Output;
 use crate::rows::{Head, LibraryRow, PeaksRow};
-use crate::{networks, operators, peaks};
+use crate::{networks, operators, peaks, training};
 
 /// Checks everything that the settings name. Returns whether nothing is wrong.
 ///
@@ -67,7 +67,9 @@ fn check_networks(targets: Targets, deadline: &Deadline, output: &mut Output) ->
         output.save()?;
         baselines = found.any().then_some(found);
     }
-    networks::check(&NetworkCheck { settings, targets, peaks, baselines }, deadline, output)
+    let check = NetworkCheck { settings, targets, peaks, baselines };
+    let passed = networks::check(&check, deadline, output)?;
+    Ok(training::check(&check.targets, deadline, output)? && passed)
 }
 
 /// The end of `--minutes`.

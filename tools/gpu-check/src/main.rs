@@ -11,6 +11,7 @@ mod operators;
 mod output;
 mod peaks;
 mod rows;
+mod training;
 mod trials;
 
 use std::io::{ErrorKind, Write};

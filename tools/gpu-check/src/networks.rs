@@ -358,7 +358,7 @@ pub(crate) fn difference(got: &Tensor, want: &Tensor) -> f64 {
 
 /// Times runs, by the host's clock and by the device's.
 #[expect(clippy::disallowed_methods, reason = "the time of a run is the result")]
-fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
+pub(crate) fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
     session.run()?;
     let mut seconds = Vec::with_capacity(iters);
     for _ in 0..iters {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use crate::arguments::Settings;
-use crate::rows::{Head, NetworkRow, Report};
+use crate::rows::{Head, NetworkRow, Report, TrainingRow};
 
 /// The report and its destinations.
 pub(crate) struct Output {
@@ -30,6 +30,7 @@ impl Output {
             operators: Vec::new(),
             operators_summary: Vec::new(),
             networks: Vec::new(),
+            training: Vec::new(),
             remaining: 0,
         };
         if let (true, Some(path)) = (settings.resume, &settings.output)
@@ -59,6 +60,13 @@ impl Output {
     /// Adds a row of a network.
     pub(crate) fn add_network(&mut self, row: NetworkRow, text: &str) -> Result<(), String> {
         self.report.networks.push(row);
+        self.show(text);
+        self.save()
+    }
+
+    /// Adds a row of a training step.
+    pub(crate) fn add_training(&mut self, row: TrainingRow, text: &str) -> Result<(), String> {
+        self.report.training.push(row);
         self.show(text);
         self.save()
     }

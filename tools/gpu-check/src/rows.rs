@@ -67,6 +67,9 @@ pub(crate) struct Report {
     pub(crate) operators: Vec<OperatorRow>,
     pub(crate) operators_summary: Vec<OperatorSummary>,
     pub(crate) networks: Vec<NetworkRow>,
+    /// Absent in reports of earlier versions.
+    #[serde(default)]
+    pub(crate) training: Vec<TrainingRow>,
     /// Rows that a time limit left out.
     pub(crate) remaining: usize,
 }
@@ -217,6 +220,46 @@ pub(crate) struct NetworkRun {
     pub(crate) audited: bool,
     pub(crate) not_audited: Option<String>,
     pub(crate) baselines: Vec<BaselineRow>,
+}
+
+/// The training step of one network at one batch size, in `f32`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TrainingRow {
+    pub(crate) network: String,
+    pub(crate) batch: usize,
+    pub(crate) verdict: Verdict,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    #[serde(flatten)]
+    pub(crate) run: Option<TrainingRun>,
+}
+
+/// A training step that ran.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TrainingRun {
+    pub(crate) optimizer: String,
+    /// The whole step: weights, states, activations, gradients and workspaces.
+    pub(crate) arena_bytes: u64,
+    /// Of these, weights and other states, which live from step to step.
+    pub(crate) states_bytes: u64,
+    /// The device block of arena and constants.
+    pub(crate) block_bytes: u64,
+    pub(crate) device_memory: Vec<MemoryRow>,
+    pub(crate) allocations_in_run: Option<u64>,
+    /// The losses of the first steps here and on this machine's CPU.
+    pub(crate) losses: Vec<f64>,
+    pub(crate) cpu_losses: Vec<f64>,
+    /// The largest difference of losses and states behind these steps, divided by the largest value of each; `None` if not
+    /// finite.
+    pub(crate) difference: Option<f64>,
+    pub(crate) tolerance: f64,
+    pub(crate) latency_ms: Latency,
+    pub(crate) device_ms: Option<Latency>,
+    pub(crate) steps_per_s: f64,
+    pub(crate) samples_per_s: f64,
+    pub(crate) cpu_ms: f64,
+    pub(crate) audited: bool,
+    pub(crate) not_audited: Option<String>,
 }
 
 /// Bytes with a name.

@@ -15,6 +15,7 @@ mod peaks;
 mod runs;
 mod shared;
 mod tools;
+mod training;
 mod tune;
 
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use crate::gpu::{NO_COMPILER, build_cudnn, build_driver, build_mock, without_lib
 use crate::support::skip;
 
 /// Creates a folder with mocks of the driver and NVRTC. Returns `None` after reporting that `test` is skipped.
-fn tools(test: &str, name: &str) -> Option<PathBuf> {
+pub(super) fn tools(test: &str, name: &str) -> Option<PathBuf> {
     let folder = folder(name);
     let kernels = folder.join("kernels.inc");
     std::fs::write(&kernels, Source::default().for_shim()).expect("the folder is ours");
