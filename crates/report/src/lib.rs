@@ -38,8 +38,9 @@ pub use export::StepTime;
 pub use import::{ImportError, import};
 pub use model::{
     Actual, AtPeak, BoundsRow, BufferActual, BufferRow, ConstantRow, FORMAT, FreeRange, Measured, Opportunity,
-    OpportunityKind, Origin, Outside, PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, StepRow,
-    Touch, UnavailableItem, Unnamed, VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
+    OpportunityKind, Origin, Outside, PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, Recomputed, RefusedRow,
+    Report, Saved, SavedReader, StepRow, Touch, UnavailableItem, Unnamed, VERSION, ValueRow, Verdict, Why, WhyKind,
+    placement_csv, read,
 };
 pub use page::Page;
 pub use printable::printable;

@@ -82,6 +82,9 @@ const FORMS: [(&str, Form); 9] = [
 
 /// The views that are printed by default.
 const SCREEN: [View; 5] = [View::Headline, View::Bars, View::Top, View::Opportunities, View::Timeline];
+/// Those of a training step.
+const SCREEN_TRAINING: [View; 6] =
+    [View::Headline, View::Bars, View::Top, View::Saved, View::Opportunities, View::Timeline];
 /// Those of an imported profile.
 const SCREEN_IMPORTED: [View; 3] = [View::Headline, View::Bars, View::Top];
 
@@ -89,7 +92,11 @@ impl ReportRequest {
     /// Every flag, in the order of help texts. Each takes a value.
     pub const FLAGS: [Flag; 17] = [
         flag("fits", "BYTES", "exit with code 1 if the plan does not fit, as 8GiB"),
-        flag("view", "NAME[,NAME...]", "headline, bars, top, opportunities, timeline, map, flame, actual or all"),
+        flag(
+            "view",
+            "NAME[,NAME...]",
+            "headline, bars, top, opportunities, saved, timeline, map, flame, actual or all",
+        ),
         flag("top", "K", "rows of tables (default 10)"),
         flag("depth", "N", "parts of a scope that make a layer (default: few layers)"),
         flag("groups", "FILE.toml", "categories by keywords instead of layers: [layer], [data_structure]"),
@@ -166,6 +173,7 @@ impl ReportRequest {
         let fit = self.fit(report);
         let views = match (&self.views[..], self.files.is_empty() && fit.is_none()) {
             ([], true) if report.origin != Origin::Plan => &SCREEN_IMPORTED[..],
+            ([], true) if !report.planned.saved.is_empty() => &SCREEN_TRAINING[..],
             ([], true) => &SCREEN[..],
             ([], false) => &[View::Headline],
             (views, _) => views,

@@ -132,6 +132,8 @@ fn report(
         free_at_peak: Vec::new(),
         alive_at_peak: Vec::new(),
         opportunities: Vec::new(),
+        saved: Vec::new(),
+        recomputed: Vec::new(),
         steps: step_rows,
         timeline,
         buffers,

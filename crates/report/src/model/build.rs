@@ -8,7 +8,7 @@ use types::{Bytes, Layout, Role};
 
 use super::{
     AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Origin, Planned, RefusedRow, Report, StepRow, Touch, VERSION,
-    ValueRow, Why, lives, opportunity, spans,
+    ValueRow, Why, lives, opportunity, saved, spans,
 };
 
 impl Report {
@@ -45,6 +45,8 @@ impl Report {
             free_at_peak: Vec::new(),
             alive_at_peak: Vec::new(),
             opportunities: Vec::new(),
+            saved: saved::saved(plan),
+            recomputed: saved::recomputed(plan),
             steps: steps.collect(),
             timeline,
             buffers,

@@ -1,7 +1,7 @@
 //! [`Report`]: the memory report as exact numbers. Every view and every export is a function of it.
 //!
 //! `build` makes one from a plan, `actual` adds measurements of a run, `span` attributes bytes of a buffer to values
-//! over time, `lives` extends values by their views. `item` divides the bytes at the peak into items that add up to the plan's bytes. `json` reads and writes
+//! over time, `lives` extends values by their views, `saved` lists what waits for the backward pass of a training step. `item` divides the bytes at the peak into items that add up to the plan's bytes. `json` reads and writes
 //! the versioned form that `docs/reference/memory-report.md` describes.
 
 mod actual;
@@ -10,6 +10,7 @@ mod item;
 mod json;
 mod lives;
 mod opportunity;
+mod saved;
 mod span;
 mod why;
 
@@ -25,6 +26,7 @@ pub(crate) use build::{finish, timeline};
 pub(crate) use item::{Item, ItemKind, items};
 pub use json::{ReadError, read};
 pub use opportunity::{Opportunity, OpportunityKind};
+pub use saved::{Recomputed, Saved, SavedReader};
 pub(crate) use span::{Span, spans};
 pub use why::{Why, WhyKind};
 
@@ -120,6 +122,12 @@ pub struct Planned {
     pub alive_at_peak: Vec<AtPeak>,
     /// Changes that would need less memory, the largest saving first.
     pub opportunities: Vec<Opportunity>,
+    /// The values that a training step saves for its backward pass, the largest first, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub saved: Vec<Saved>,
+    /// The values that it computes again instead, the largest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recomputed: Vec<Recomputed>,
     /// The kernel calls.
     pub steps: Vec<StepRow>,
     /// For each role the bytes alive at each step; with `padding` and `free` they add up to the arena at each.

@@ -59,6 +59,35 @@ function opportunities() {
   );
 }
 
+function savedValues() {
+  if (!P.saved || !P.saved.length) return;
+  byId("saved").hidden = false;
+  const where = row => (row.writer ? "step " + row.writer.step : "the caller");
+  table(
+    byId("savedtable"),
+    [
+      ["bytes", "n", row => bytes(row.bytes), row => row.bytes],
+      ["value", "w", row => row.name, row => row.name],
+      ["type", "", row => typeText(row), null],
+      ["written by", "", where, null],
+      ["read by, and why", "w", row => row.readers.map(by => "step " + by.step + ": " + by.reason).join("; "), null],
+    ],
+    P.saved,
+  );
+  if (!P.recomputed) return;
+  byId("again").hidden = false;
+  table(
+    byId("againtable"),
+    [
+      ["bytes", "n", row => bytes(row.bytes), row => row.bytes],
+      ["computed again", "w", row => row.scope, row => row.scope],
+      ["at step", "n", row => String(row.step), row => row.step],
+      ["kernel", "", row => row.kernel, null],
+    ],
+    P.recomputed,
+  );
+}
+
 function drawCard() {
   const ix = state.buffer,
     buffer = BUFFERS[ix];

@@ -13,6 +13,7 @@ mod map;
 mod opportunities;
 mod palette;
 mod pprint;
+mod saved;
 mod svg;
 mod terminal;
 mod timeline;
@@ -43,6 +44,8 @@ pub enum View {
     Top,
     /// Changes that would need less memory.
     Opportunities,
+    /// The values that a training step saves for its backward pass, and why.
+    Saved,
     /// Live bytes over the steps.
     Timeline,
     /// The packing map: steps across, offsets up.
@@ -55,11 +58,12 @@ pub enum View {
 
 impl View {
     /// All views in the order of a full report.
-    pub const ALL: [View; 8] = [
+    pub const ALL: [View; 9] = [
         View::Headline,
         View::Bars,
         View::Top,
         View::Opportunities,
+        View::Saved,
         View::Timeline,
         View::Map,
         View::Flame,
@@ -73,6 +77,7 @@ impl View {
             View::Bars => "bars",
             View::Top => "top",
             View::Opportunities => "opportunities",
+            View::Saved => "saved",
             View::Timeline => "timeline",
             View::Map => "map",
             View::Flame => "flame",
@@ -138,6 +143,7 @@ impl Report {
             View::Bars => Bars::new(self, options).text(options.width),
             View::Top => top::text(self, options),
             View::Opportunities => opportunities::text(self, options),
+            View::Saved => saved::text(self, options),
             View::Timeline | View::Map if self.origin != Origin::Plan => no_steps(view),
             View::Timeline => timeline::text(self, options.width),
             View::Map => map::text(self, options.width),
@@ -154,7 +160,7 @@ impl Report {
             View::Timeline => Some(timeline::svg(self)),
             View::Map => Some(map::svg(self)),
             View::Flame => Some(Flame::new(self, options.measure).svg(&self.model)),
-            View::Headline | View::Top | View::Opportunities | View::Actual => None,
+            View::Headline | View::Top | View::Opportunities | View::Saved | View::Actual => None,
         }
     }
 }
