@@ -15,6 +15,7 @@ mod hostile;
 mod mxnet;
 mod onnxruntime;
 mod operators;
+mod optimizers;
 mod pass_results;
 mod quantized;
 mod reference;

@@ -144,27 +144,17 @@ fn same_seed_gives_the_same_bits_on_any_number_of_threads() {
     assert!(one != trained("other", &["--threads", "2", "--seed", "4"]), "the seed does not matter");
 }
 
-#[test]
-fn killed_run_continues_to_the_same_bits() {
-    let (exe, folder) = mnist("train-killed");
-    let data = digits();
-    let words = |place: &str| -> Vec<String> {
-        let place = folder.join(place).display().to_string();
-        let fixed = ["train", &data, "--steps=16", "--every=1", "--schedule=cosine", "--seed=9"].map(String::from);
-        [&fixed[..], &[format!("--checkpoint={place}"), format!("--resume={place}")]].concat()
-    };
-    let whole = output_of(Command::new(&exe).args(words("whole")));
-    assert!(whole.status.success(), "{}", text(&whole.stderr));
-    assert!(text(&whole.stderr).contains("has no checkpoint: the run starts from the beginning"));
-
-    let mut random = types::Random::new(1);
+/// Starts a run again and again, and kills it each time after a random number of pauses from `least` on, until it ends by
+/// itself. Returns how often it was killed.
+fn until_done(exe: &Path, words: &[String], seed: u64, least: u64) -> u64 {
+    let mut random = types::Random::new(seed);
     let mut kills = 0;
     loop {
-        let mut child = Command::new(&exe).args(words("killed")).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut child = Command::new(exe).args(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.as_mut().expect("the executable starts");
         let mut waits = 0;
         // Longer with each attempt, so that a slow machine ends as well.
-        let limit = 30 + random.below(80) + kills;
+        let limit = least + random.below(80) + kills;
         let status = loop {
             if let Some(status) = child.try_wait().expect("it is our child") {
                 break Some(status);
@@ -179,12 +169,28 @@ fn killed_run_continues_to_the_same_bits() {
         };
         match status {
             Some(status) => {
-                assert!(status.success());
-                break;
+                assert!(status.success(), "{words:?}");
+                return kills;
             }
             None => kills += 1,
         }
     }
+}
+
+#[test]
+fn killed_run_continues_to_the_same_bits() {
+    let (exe, folder) = mnist("train-killed");
+    let data = digits();
+    let words = |place: &str| -> Vec<String> {
+        let place = folder.join(place).display().to_string();
+        let fixed = ["train", &data, "--steps=16", "--every=1", "--schedule=cosine", "--seed=9"].map(String::from);
+        [&fixed[..], &[format!("--checkpoint={place}"), format!("--resume={place}")]].concat()
+    };
+    let whole = output_of(Command::new(&exe).args(words("whole")));
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    assert!(text(&whole.stderr).contains("has no checkpoint: the run starts from the beginning"));
+
+    let kills = until_done(&exe, &words("killed"), 1, 30);
     assert!(newest(&folder.join("whole")) == newest(&folder.join("killed")), "{kills} kills changed the result");
 
     // A damaged checkpoint is refused with the one before it.
@@ -195,6 +201,83 @@ fn killed_run_continues_to_the_same_bits() {
     assert_eq!(refused.status.code(), Some(2));
     let error = text(&refused.stderr);
     assert!(error.contains("is damaged") && error.contains(&format!("--resume {}", old.display())), "{error}");
+}
+
+/// The pictures of a RecordIO file of MXNet, several files of each in the folder of its class, and a RecordIO file of them.
+fn pictures(folder: &Path) -> [String; 2] {
+    let records =
+        data::RecordFile::open(&root().join("crates/data/tests/data/tiny.rec")).expect("it is in the repository");
+    let images = folder.join("images");
+    for ix in 0..records.records() {
+        let record = records.read(ix).expect("it is whole");
+        let record = data::ImageRecord::parse(&record).expect("it is an image");
+        let class = images.join(format!("class{}", record.labels[0]));
+        std::fs::create_dir_all(&class).expect("writable");
+        (0..5).for_each(|copy| std::fs::write(class.join(format!("{copy}.jpg")), record.image).expect("writable"));
+    }
+    let (prefix, images) = (folder.join("packed").display().to_string(), images.display().to_string());
+    for words in [&["--list", "--recursive", "--no-shuffle"][..], &["--pass-through"]] {
+        let done = output_of(Command::new(program("prestow")).args(["im2rec", &prefix, &images]).args(words));
+        assert!(done.status.success(), "{words:?}: {}", text(&done.stderr));
+    }
+    [format!("images:{images}"), format!("rec:{prefix}.rec")]
+}
+
+#[test]
+fn folders_and_records_of_pictures_train_alike_and_continue_after_kills() {
+    let folder = folder("train-pictures");
+    let exe = compile(
+        &folder,
+        &["squeezenet1.1", "--train", "--shape", "input=4x3x48x48", "--optimizer", "sgd:momentum=0.9"],
+    );
+    let trained = pictures(&folder).map(|data| {
+        let kind = data.split(':').next().expect("it has a kind").to_string();
+        let spec = format!("--data={data},resize=52,crop=random,mirror=yes");
+        let words = |name: &str| -> Vec<String> {
+            let place = folder.join(format!("{kind}-{name}")).display().to_string();
+            let fixed = ["train", &spec, "--steps=9", "--every=1", "--seed=5", "--lr=0.01"].map(String::from);
+            [&fixed[..], &[format!("--checkpoint={place}"), format!("--resume={place}")]].concat()
+        };
+        let whole = output_of(Command::new(&exe).args(words("whole")));
+        assert!(whole.status.success(), "{kind}: {}", text(&whole.stderr));
+        let kills = until_done(&exe, &words("killed"), 2, 5);
+        let [whole, killed] = ["whole", "killed"].map(|name| newest(&folder.join(format!("{kind}-{name}"))));
+        assert!(whole == killed, "{kind}: {kills} kills changed the result");
+        let place = folder.join(format!("{kind}-whole"));
+        let (code, said, error) =
+            run(&exe, &["evaluate", &format!("--data={data},resize=52"), &format!("--checkpoint={}", place.display())]);
+        assert!(code == Some(0) && said.contains("of 15 samples"), "{said}{error}");
+        train::checkpoint::load(&place).expect("readable").expect("a checkpoint").1.states
+    });
+    assert!(trained[0] == trained[1], "a folder and a RecordIO file of the same pictures give other weights");
+}
+
+#[test]
+fn arrays_and_tables_continue_after_kills() {
+    let (exe, folder) = mnist("train-killed-kinds");
+    let labels: Vec<i64> = (0..230).map(|ix| ix % 10).collect();
+    let rows = labels.iter().map(|label| format!("{},{label}\n", vec![format!("{}.5", label * 3); 784].join(",")));
+    let table = folder.join("table.csv");
+    let head = (0..784).map(|ix| format!("p{ix},")).collect::<String>() + "label\n";
+    std::fs::write(&table, head + &rows.collect::<String>()).expect("writable");
+    let data = [
+        npz(&folder, "arrays.npz", &[230, 1, 28, 28], labels),
+        format!("--data=csv:{},scale=0.01", table.display()),
+        "--data=synthetic:4,records=250".to_string(),
+    ];
+    for (kind, data) in data.iter().enumerate() {
+        let words = |name: &str| -> Vec<String> {
+            let place = folder.join(format!("{name}-{kind}")).display().to_string();
+            let fixed =
+                ["train", data, "--steps=12", "--every=1", "--schedule=linear-warmup:steps=4"].map(String::from);
+            [&fixed[..], &[format!("--checkpoint={place}"), format!("--resume={place}")]].concat()
+        };
+        let whole = output_of(Command::new(&exe).args(words("whole")));
+        assert!(whole.status.success(), "{data}: {}", text(&whole.stderr));
+        let kills = until_done(&exe, &words("killed"), kind as u64, 5);
+        let [whole, killed] = ["whole", "killed"].map(|name| newest(&folder.join(format!("{name}-{kind}"))));
+        assert!(whole == killed, "{data}: {kills} kills changed the result");
+    }
 }
 
 #[test]
@@ -289,6 +372,51 @@ fn planned_memory_of_a_step_is_written() {
     let exe = compile(&folder, &clipped);
     let bench = json(&exe, &["bench", "--warmup", "1", "--iters", "3"]);
     assert!(bench["steps_per_s"].as_f64().is_some_and(|steps| 0.0 < steps), "{bench}");
+}
+
+/// Every buffer that is alive at the peak for the backward pass is in the list of saved values, which is made from the steps
+/// and not from the lives of buffers.
+#[test]
+fn values_saved_for_the_backward_pass_are_listed_with_reasons() {
+    let folder = folder("train-saved");
+    for (words, reasons) in [
+        (&["mnist_cnn", "--train", "--batch", "4"][..], &["input of `", "logits of `", "labels of `"][..]),
+        (
+            &["resnet18", "--train", "--batch", "2"],
+            &["input of `", "which is normalized again", "is computed again from it"],
+        ),
+    ] {
+        let exe = compile(&folder, words);
+        let report = json(&exe, &["memory"]);
+        let planned = &report["planned"];
+        let saved = planned["saved"].as_array().expect("a step of training saves values");
+        let number = |json: &Json| json.as_u64().unwrap_or_else(|| panic!("{json} is no number"));
+        let steps = planned["steps"].as_array().expect("a list");
+        for row in saved {
+            let buffer = &planned["buffers"][number(&row["buffer"]) as usize];
+            let readers = row["readers"].as_array().expect("a list");
+            let last = number(&readers.last().expect("each value has a reader")["step"]);
+            let first = row["writer"]["step"].as_u64().unwrap_or(0);
+            assert!(number(&buffer["first_step"]) <= first && first < last, "{row}");
+            assert!(last <= number(&buffer["last_step"]), "{row}");
+            assert!(number(&row["bytes"]) <= number(&buffer["bytes"]), "{row}");
+            for reader in readers {
+                assert_eq!(steps[number(&reader["step"]) as usize]["scope"], reader["scope"], "{row}");
+            }
+        }
+        let is_listed = |buffer: &Json| saved.iter().any(|row| row["buffer"] == *buffer);
+        for row in planned["alive_at_peak"].as_array().expect("a list") {
+            // Values that are computed again wait too, for a short time.
+            let is_again = row["tag"].as_str().is_some_and(|tag| tag.contains("/again"));
+            let waits = row["why"]["kind"] == "saved_for_backward" && !is_again;
+            assert!(!waits || is_listed(&row["buffer"]), "{words:?}: {row} is not listed");
+        }
+        let said = text(&output_of(Command::new(&exe).args(["memory", "--view", "saved", "--top", "500"])).stdout);
+        // Lines are wrapped.
+        let words_of = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(reasons.iter().all(|reason| words_of.contains(reason)), "{reasons:?}: {said}");
+        assert_eq!(words_of.contains("computed again instead of saved"), planned["recomputed"].is_array(), "{said}");
+    }
 }
 
 #[test]

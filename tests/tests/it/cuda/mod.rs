@@ -452,13 +452,16 @@ pub(crate) fn check_resources(
         for entry in &source.entries {
             let own = resources.iter().find(|own| own.name == entry.name);
             let own = own.unwrap_or_else(|| panic!("{arch}: {} is not there", entry.name));
-            assert_eq!(own.spilled, [0, 0], "{arch}: {own:?} {}", body(&source, &entry.name));
+            // Divisions and logarithms in `double` call functions, around which some registers are saved.
+            let of_doubles = body(&source, &entry.name).contains("double* workspace");
+            let is_fine = |bytes: &u32| *bytes == 0 || (of_doubles && *bytes <= 32);
+            assert!(own.spilled.iter().all(is_fine), "{arch}: {own:?} {}", body(&source, &entry.name));
             assert!(0 < own.registers && 2 <= blocks_at_once(arch, own), "{arch}: {own:?}");
             let trigonometry = ["sin", "cos", "tan"]
                 .iter()
                 .any(|function| body(&source, &entry.name).contains(&format!("f_{function}(")));
             // A call's frame takes eight bytes; trigonometry of large arguments needs a table on the stack.
-            assert!(own.stack <= 8 || trigonometry, "{arch}: {own:?} {}", body(&source, &entry.name));
+            assert!(own.stack <= 8 || trigonometry || of_doubles, "{arch}: {own:?} {}", body(&source, &entry.name));
         }
         if lower::Target::name(target) == "cuda:sm_90" && arch == "sm_90" {
             let compiled = || compiler.compile(&source.text, arch).expect("it did");

@@ -44,5 +44,5 @@ fn training_steps_match_the_definition_under_sanitizers() {
             assert_eq!(difference(&got, want, 1e-3, 2e-4), None, "{}: state `{}`", graph.name, port.name);
         }
     }
-    assert!(rest.is_empty(), "the program says nothing else");
+    assert!(rest.is_empty(), "the program writes nothing more");
 }
