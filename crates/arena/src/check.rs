@@ -156,7 +156,6 @@ fn stays(ix: BufferIx, buffer: &Buffer, offset: Bytes) -> impl Iterator<Item = S
     let lifetime = buffer.lifetime;
     let mut steps = vec![lifetime.first, lifetime.end];
     steps.extend(buffer.gaps.iter().flat_map(|gap| [gap.lifetime.first, gap.lifetime.end]));
-    steps.retain(|step| lifetime.first <= *step && *step <= lifetime.end);
     steps.sort_unstable();
     let stays: Vec<Stay> = steps
         .windows(2)
