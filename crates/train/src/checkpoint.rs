@@ -47,6 +47,14 @@ pub struct Position {
     pub metric: Tally,
 }
 
+impl Position {
+    /// Whether a run of `per_epoch` batches an epoch is ever here: its steps are those of the epochs and batches that are done.
+    pub(crate) fn is_possible(&self, per_epoch: u64) -> bool {
+        let steps = self.epoch.checked_mul(per_epoch).and_then(|steps| steps.checked_add(self.batch));
+        self.batch < per_epoch && steps == Some(self.step)
+    }
+}
+
 /// Why a checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages are the documentation")]
@@ -113,7 +121,11 @@ impl Checkpoint {
         let invalid = |key: &str| format!("`{key}` is not a number");
         let count = |key: &str| text(key)?.parse::<u64>().map_err(|_| invalid(key));
         let sum = |key: &str| text(key)?.parse::<f64>().map_err(|_| invalid(key));
-        let tally = |sums: &str, counts: &str| Ok::<Tally, String>(Tally { sum: sum(sums)?, count: sum(counts)? });
+        let tally = |sums: &str, counts: &str| {
+            let tally = Tally { sum: sum(sums)?, count: sum(counts)? };
+            let is_count = tally.count.is_finite() && 0.0 <= tally.count;
+            if is_count { Ok(tally) } else { Err(format!("`{counts}` must be finite and >= 0, got {}", tally.count)) }
+        };
         let position = Position {
             step: count("step")?,
             epoch: count("epoch")?,
@@ -251,6 +263,32 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(Checkpoint::from_bytes("a", &bytes[..length]).is_err(), "length {length}");
         }
+    }
+
+    /// The digest is that of the changed file.
+    #[test]
+    fn count_that_is_no_count_is_refused() {
+        for count in [-1.0, f64::INFINITY, f64::NAN] {
+            let mut checkpoint = at(3);
+            checkpoint.position.metric.count = count;
+            let error = Checkpoint::from_bytes("a.safetensors", &checkpoint.to_bytes()).expect_err("it is no count");
+            assert_eq!(error, format!("`metric.count` must be finite and >= 0, got {count}"));
+        }
+    }
+
+    #[test]
+    fn steps_are_those_of_epochs_and_batches() {
+        let position = |step, epoch, batch| Position { step, epoch, batch, ..Position::default() };
+        for possible in [position(0, 0, 0), position(3, 0, 3), position(4, 1, 0), position(11, 2, 3)] {
+            assert!(possible.is_possible(4), "{possible:?}");
+        }
+        for other in [position(4, 0, 4), position(4, 0, 0), position(4, 2, 0), position(5, 1, 0), position(3, 1, 3)] {
+            assert!(!other.is_possible(4), "{other:?}");
+        }
+        // Products and sums beyond 64 bits.
+        assert!(!position(0, 1 << 62, 0).is_possible(4));
+        assert!(!position(u64::MAX, u64::MAX, 1).is_possible(u64::MAX));
+        assert!(!position(0, u64::MAX / 3, 1).is_possible(3));
     }
 
     #[test]

@@ -165,6 +165,13 @@ pub fn train(job: &mut Job<'_>, watch: &mut dyn FnMut(&Event<'_>)) -> Result<Out
         None => Position::default(),
     };
     let per_epoch = job.data.batches();
+    if job.resume.is_some() && !position.is_possible(per_epoch) {
+        let Position { step, epoch, batch, .. } = position;
+        return Err(TrainError::Setting(format!(
+            "the checkpoint must have {per_epoch} steps for each epoch, got step {step} after {epoch} epochs and {batch} \
+             batches; continue from another checkpoint"
+        )));
+    }
     let length = Length { steps: job.settings.steps, steps_per_epoch: per_epoch };
     let start = data::Position { epoch: position.epoch, batch: position.batch };
     let mut batches = Prefetcher::new(&job.data, start, job.readers, AHEAD);
