@@ -223,6 +223,16 @@ fn im2rec_makes_the_records_of_mxnet() {
     std::fs::write(folder.join("images/class1/0.jpg"), b"\xff\xd8 damaged").unwrap();
     assert!(im2rec(&[]).0.contains("skipped 1 images that cannot be read; the first: "));
     assert!(refused(&["im2rec", prefix, images, "--strict"]).contains("class1/0.jpg"));
+    // Devices without an end, and FIFOs without a writer, are no images.
+    let fifo = Command::new("mkfifo").arg(folder.join("images/fifo.jpg")).status();
+    assert!(fifo.is_ok_and(|status| status.success()), "mkfifo makes a FIFO");
+    std::fs::write(folder.join("tiny.lst"), "0\t0\tclass0/0.jpg\n1\t1\tfifo.jpg\n2\t1\t/dev/zero\n").unwrap();
+    let special = im2rec(&[]).0;
+    assert!(
+        special.contains("1 records\nskipped 2 images") && special.contains("it is not a regular file"),
+        "{special}"
+    );
+    std::fs::remove_file(folder.join("images/fifo.jpg")).unwrap();
     std::fs::write(folder.join("tiny.lst"), "0\t1\t2\tx.jpg\n").unwrap();
     assert!(refused(&["im2rec", prefix, images]).contains("--pack-label takes several"));
     im2rec(&["--list", "--recursive", "--train-ratio", "0.34", "--test-ratio", "0.34"]);

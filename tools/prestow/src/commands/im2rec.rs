@@ -268,7 +268,7 @@ fn encode_all(args: &Args, rows: &[Row]) -> Vec<Result<Vec<u8>, String>> {
 fn encode(args: &Args, row: &Row) -> Result<Vec<u8>, String> {
     let path = args.root.join(&row.path);
     let failed = |reason: String| format!("`{}`: {reason}", path.display());
-    let bytes = files::read(&path, Bytes(1 << 30)).map_err(|error| error.to_string())?;
+    let bytes = files::read_regular(&path, Bytes(1 << 30)).map_err(|error| error.to_string())?;
     let image = match args.pass_through {
         true => bytes,
         false => {
