@@ -28,7 +28,7 @@ use types::{Bytes, Certificate, DType, Preprocess};
 
 use budget::Cuts;
 pub use budget::{BudgetChanges, Region};
-pub use executable::{Program, write_executable};
+pub use executable::{Program, ProgramWeights, write_executable};
 pub use training::{compile_training, training_program};
 pub use tune_cache::{TuneOutcome, default_tune_cache, read_tune_rows};
 

@@ -406,7 +406,12 @@ impl Files {
     }
 
     fn tensors(&self, path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, SourceError> {
-        Ok(weights::read_within(&path.display().to_string(), bytes, &self.budget)?)
+        let tensors = weights::read_within(&path.display().to_string(), bytes, &self.budget)?;
+        let stored = |(name, tensor): (String, Tensor)| {
+            let tensor = tensor.stored_as(&name);
+            (name, tensor)
+        };
+        Ok(tensors.into_iter().map(stored).collect())
     }
 
     /// The rest of the limit.

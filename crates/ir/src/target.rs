@@ -229,19 +229,33 @@ pub enum CallInput {
 
 /// How a constant becomes the bytes that a kernel reads. Applied when a plan is written, not when kernels are compared.
 #[derive(Clone)]
-pub struct Pack(Rc<PackFn>);
+pub struct Pack {
+    function: Rc<PackFn>,
+    code: Option<Rc<[u8]>>,
+}
 
 type PackFn = dyn Fn(&Tensor) -> Vec<u8>;
 
 impl Pack {
     /// By a function, which must give the same bytes each time.
     pub fn new(pack: impl Fn(&Tensor) -> Vec<u8> + 'static) -> Pack {
-        Pack(Rc::new(pack))
+        Pack { function: Rc::new(pack), code: None }
+    }
+
+    /// The same, with the target's encoding of the function: with it the constant can be packed elsewhere.
+    #[must_use]
+    pub fn with_code(self, code: &[u8]) -> Pack {
+        Pack { code: Some(code.into()), ..self }
+    }
+
+    /// The target's encoding of the function, if it has one.
+    pub fn code(&self) -> Option<&[u8]> {
+        self.code.as_deref()
     }
 
     /// The packed bytes of a constant.
     pub fn apply(&self, tensor: &Tensor) -> Vec<u8> {
-        (self.0)(tensor)
+        (self.function)(tensor)
     }
 }
 

@@ -2,28 +2,32 @@
 //!
 //! ```text
 //! | runner (an ELF file) | pad | plans | pad | constants | trailer |
-//!                              ^ 4096       ^ 4096      ^ last 120 bytes of the file
+//!                              ^ 4096       ^ 4096      ^ last 128 bytes of the file
 //! ```
 //!
 //! Sections start at page boundaries, so that constants of a mapped file are page-aligned and need no copy. The trailer
 //! has the range and XXH3-64 checksum of both sections, the checksum of the runner and the padding, the BLAKE3 digest of
-//! the constants, then its own checksum: every byte of the file is under one of them. All numbers are little-endian. See `docs/reference/plan-format.md`.
+//! the constants, then its own checksum: every byte of the file is under one of them. All numbers are little-endian. See
+//! `docs/reference/plan-format.md`.
+//!
+//! An executable with *separate weights* has only those constants in the file that have no recipe. Size and digest in the
+//! trailer are those of all constants, so that it is the same model to programs that share weights.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
 
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-use crate::{Phase, Plan, PlanError, StatePort, check, elf};
+use crate::{ConstantSource, Phase, Plan, PlanError, StatePort, check, elf, separate_constants};
 
 /// Version of the image and of everything in it. It grows by one with every change; other versions are refused.
-pub const FORMAT_VERSION: u32 = 11;
+pub const FORMAT_VERSION: u32 = 12;
 
 /// Sections start at multiples of this many bytes.
 pub const PAGE: u64 = 4096;
 
 const MAGIC: &[u8; 8] = b"PRESTOW\0";
-const TRAILER: usize = 120;
+const TRAILER: usize = 128;
 
 /// Reason why bytes are not an image that can be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +43,11 @@ pub enum ImageError {
     Invalid { count: usize, first: PlanError },
     #[error("the file's plans are not of one model: {reason}; compile the model again")]
     Plans { reason: String },
+    #[error(
+        "its weights are separate: run it beside `uprd serve --base DIR`, where DIR has a file of weights named \
+         `{weights}`; or compile it without --separate-weights"
+    )]
+    Separate { weights: String },
 }
 
 /// An image that was read and checked.
@@ -92,6 +101,32 @@ fn check_states(step: &Plan, evaluation: &Plan) -> Result<(), String> {
 /// # Errors
 /// Those of `out`; `InvalidData` for a plan that [`check`] refuses, and for plans that are not of one model.
 pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u8]) -> io::Result<()> {
+    write_parts(out, runner, plans, constants, constants)
+}
+
+/// The same with separate weights: of the constants, the file has those without recipe.
+///
+/// # Errors
+/// As [`write()`]; `InvalidData` if no constant has a recipe.
+pub fn write_separate(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u8]) -> io::Result<()> {
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let separate = separate_constants(plans).map_err(invalid)?;
+    let mut stored = vec![0; separate.stored.0 as usize];
+    for (constant, source) in &separate.rows {
+        if let ConstantSource::Stored(at) = source {
+            let range = constant.offset.0 as usize..(constant.offset + constant.size).0 as usize;
+            let bytes = constants.get(range).ok_or_else(|| invalid("a constant is outside its section".into()))?;
+            stored[at.0 as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+    if constants.len() <= stored.len() {
+        return Err(invalid("no constant has a recipe".into()));
+    }
+    write_parts(out, runner, plans, constants, &stored)
+}
+
+/// Writes an image whose file has the bytes `stored` of its constants.
+fn write_parts(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u8], stored: &[u8]) -> io::Result<()> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     check_together(plans).map_err(invalid)?;
     for plan in plans {
@@ -111,7 +146,7 @@ pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u
     let plan = postcard::to_stdvec(plans).map_err(|error| invalid(error.to_string()))?;
     let plan_at = (runner.len() as u64).next_multiple_of(PAGE);
     let constants_at = (plan_at + plan.len() as u64).next_multiple_of(PAGE);
-    let constants_end = constants_at + constants.len() as u64;
+    let constants_end = constants_at + stored.len() as u64;
     let zeros = [0; PAGE as usize];
     let before_plan = &zeros[..(plan_at - runner.len() as u64) as usize];
     let before_constants = &zeros[..(constants_at - plan_at - plan.len() as u64) as usize];
@@ -127,16 +162,17 @@ pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u
         plan.len() as u64,
         xxh3_64(&plan),
         constants_at,
-        constants.len() as u64,
-        xxh3_64(constants),
+        stored.len() as u64,
+        xxh3_64(stored),
         rest.digest(),
         constants_end + TRAILER as u64,
     ];
     numbers.iter().for_each(|number| trailer.extend_from_slice(&number.to_le_bytes()));
     trailer.extend_from_slice(blake3::hash(constants).as_bytes());
+    trailer.extend_from_slice(&(constants.len() as u64).to_le_bytes());
     trailer.extend_from_slice(&xxh3_64(&trailer).to_le_bytes());
 
-    for part in [runner, before_plan, &plan, before_constants, constants, &trailer] {
+    for part in [runner, before_plan, &plan, before_constants, stored, &trailer] {
         out.write_all(part)?;
     }
     Ok(())
@@ -149,13 +185,15 @@ pub struct Trailer {
     pub plans: Range<u64>,
     /// XXH3-64 of the plans.
     pub plans_checksum: u64,
-    /// The range of the constants in the file.
+    /// The range of the constants in the file. If weights are separate, of those without recipe.
     pub constants: Range<u64>,
-    /// XXH3-64 of the constants.
+    /// XXH3-64 of that range.
     pub constants_checksum: u64,
-    /// BLAKE3 of the constants: their identity. Who runs the file compares the checksum; who gives the bytes to other
+    /// BLAKE3 of all constants: their identity. Who runs the file compares the checksum; who gives the bytes to other
     /// programs compares this.
     pub constants_digest: [u8; 32],
+    /// Bytes of all constants.
+    pub constants_size: u64,
     /// XXH3-64 of all bytes before the trailer that are in neither section: the runner and the padding.
     pub rest_checksum: u64,
 }
@@ -194,14 +232,24 @@ impl Trailer {
         if constants.start < plans.end || constants.end != length - TRAILER as u64 {
             return Err(damaged("its sections are not in order"));
         }
+        let constants_size = number(112);
+        if constants_size < constants.end - constants.start {
+            return Err(damaged("it has more constants than the plan"));
+        }
         Ok(Trailer {
             plans,
             plans_checksum: number(32),
             constants,
             constants_checksum: number(56),
             constants_digest: trailer[80..112].try_into().expect("a range of 32 bytes"),
+            constants_size,
             rest_checksum: number(64),
         })
+    }
+
+    /// Whether the file has only a part of the constants.
+    pub fn is_separate(&self) -> bool {
+        self.constants.end - self.constants.start < self.constants_size
     }
 
     /// Checks the runner and the padding: `before_plans` reads the bytes before the plans, `between` those between plans and
@@ -240,7 +288,7 @@ impl Trailer {
         let plans: Vec<Plan> = postcard::from_bytes(section).map_err(|error| damaged(&format!("the plan: {error}")))?;
         check_together(&plans).map_err(|reason| ImageError::Plans { reason })?;
         for plan in &plans {
-            if plan.constants_size.0 != self.constants.end - self.constants.start {
+            if plan.constants_size.0 != self.constants_size {
                 return Err(damaged("the constants have the wrong size"));
             }
             if let Err(errors) = check(plan) {
@@ -265,15 +313,23 @@ impl Trailer {
 /// Reads the image at the end of a file and checks all of it: version, length, checksums, plans.
 ///
 /// # Errors
-/// The first check that fails. Never panics, whatever the bytes.
+/// The first check that fails; separate weights. Never panics, whatever the bytes.
 pub fn read(file: &[u8]) -> Result<Image, ImageError> {
     let trailer = Trailer::read(file, file.len() as u64)?;
     // Ranges of a file that is in memory fit into `usize`.
     let range = |range: &Range<u64>| range.start as usize..range.end as usize;
     let constants = range(&trailer.constants);
     let plans = trailer.plans(&file[range(&trailer.plans)])?;
+    if trailer.is_separate() {
+        return Err(ImageError::Separate { weights: weights_name(&plans) });
+    }
     trailer.check_constants(&file[constants.clone()])?;
     let from = |start: u64| &file[start as usize..];
     trailer.check_rest(from(0), from(trailer.plans.end)).expect("memory is readable")?;
     Ok(Image { plans, constants })
+}
+
+/// The file of weights of plans with separate weights, without folder and extension.
+pub fn weights_name<P: std::borrow::Borrow<Plan>>(plans: &[P]) -> String {
+    plans.first().map(|plan| plan.borrow().weights_name.clone()).unwrap_or_default()
 }

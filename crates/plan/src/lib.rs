@@ -24,10 +24,12 @@ mod dump;
 mod elf;
 pub mod image;
 mod model;
+mod separate;
 
 pub use check::{PlanError, check};
 pub use dump::dump;
 pub use model::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, DeviceCode, Initial, Operand, Persistence, Phase, Place, Plan, Port,
-    RefusedReason, RefusedSharing, Sharing, StatePort, Step, Training, ValueSpan,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, DeviceCode, Initial, Operand, Persistence, Phase,
+    Place, Plan, Port, RefusedReason, RefusedSharing, Sharing, StatePort, Step, Training, ValueSpan,
 };
+pub use separate::{ConstantSource, SeparateConstants, separate_constants};

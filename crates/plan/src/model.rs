@@ -1,7 +1,7 @@
 //! The types of a plan. No type of the graph is written to an executable.
 
 use serde::{Deserialize, Serialize};
-use types::{Bytes, Certificate, Certificates, DType, Layout, Preprocess, Role, Scope, Shape, Tag};
+use types::{Bytes, Certificate, Certificates, DType, Derivation, Layout, Preprocess, Role, Scope, Shape, Tag};
 
 /// An execution plan: steps, the offset of every buffer, packed constants, and named ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,8 @@ pub struct Plan {
     pub constants: Vec<Constant>,
     /// The size of the section that holds the constants.
     pub constants_size: Bytes,
+    /// The file of weights that recipes refer to, without folder and extension; empty if constants have no recipes.
+    pub weights_name: String,
     /// How an image becomes the model's one input, if the model takes images.
     pub preprocess: Option<Preprocess>,
     /// The names of the classes that the first output scores; may be empty.
@@ -340,6 +342,17 @@ pub struct Constant {
     pub offset: Bytes,
     /// Its size as packed.
     pub size: Bytes,
+    /// How it is packed from a file of weights, if it follows from tensors of such a file.
+    pub recipe: Option<ConstantRecipe>,
+}
+
+/// How a constant is made from a file of weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConstantRecipe {
+    /// The tensor.
+    pub tensor: Derivation,
+    /// The form in which kernels read it, in the target's encoding. Empty: its elements as they are, little-endian.
+    pub packing: Vec<u8>,
 }
 
 impl Plan {

@@ -81,9 +81,12 @@ impl ImageFile {
     /// Checks the constants, which reads all of them. `path` is for messages.
     ///
     /// # Errors
-    /// A wrong checksum.
+    /// A wrong checksum; separate weights, which are not in this file.
     pub fn check_constants(&self, path: &Path) -> Result<(), OpenError> {
-        let checked = self.trailer.check_constants(self.constants());
+        let checked = match self.trailer.is_separate() {
+            true => Err(ImageError::Separate { weights: plan::image::weights_name(&self.plans) }),
+            false => self.trailer.check_constants(self.constants()),
+        };
         checked.map_err(|error| OpenError::Image { path: path.display().to_string(), error })
     }
 

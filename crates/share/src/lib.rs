@@ -19,6 +19,7 @@
 //! assert_eq!(Ask::decode(&ask.encode(7)), Ok((7, ask)));
 //! ```
 
+pub mod base;
 pub mod client;
 pub mod core;
 pub mod device;
@@ -26,6 +27,7 @@ pub mod load;
 pub mod manifest;
 pub mod memory;
 pub mod metrics;
+pub mod recipe;
 pub mod server;
 pub mod settings;
 pub mod socket;

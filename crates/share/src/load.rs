@@ -5,18 +5,20 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use plan::image::{ImageError, Trailer};
+use plan::{ConstantSource, Plan, separate_constants};
 
 use crate::core::{ExtentId, Granularity, ModelKey, SourceKind};
 use crate::device::DeviceFailure;
 use crate::manifest::{Manifest, TensorPlace};
 use crate::memory::{Extent, Filling, TENSOR_ALIGNMENT};
 use crate::wire::{Code, DESCRIPTORS_MAX};
+use crate::{base, recipe};
 
 /// The most bytes of the plans' section of an executable.
 const PLANS_MAX: u64 = 1 << 30;
@@ -44,6 +46,13 @@ pub enum LoadFailure {
     Tensors(String),
     #[error("cannot read the file or make shared memory: {0}")]
     System(#[from] io::Error),
+    #[error(
+        "its weights are separate, and the daemon's base folder has no file of weights named `{0}`; put it there, or \
+         start the daemon with --base DIR"
+    )]
+    NoBase(String),
+    #[error("its weights are separate, and `{path}` in the daemon's base folder does not serve: {reason}")]
+    Base { path: String, reason: String },
     #[error("the device does not take the weights: {0}")]
     Device(#[from] DeviceFailure),
     #[error("the load panicked")]
@@ -56,7 +65,8 @@ impl LoadFailure {
         match self {
             LoadFailure::NotRegular => Code::Unsupported,
             LoadFailure::Image(_) | LoadFailure::Damaged(_) | LoadFailure::Tensors(_) => Code::Damaged,
-            LoadFailure::Stale => Code::Stale,
+            LoadFailure::Stale | LoadFailure::Base { .. } => Code::Stale,
+            LoadFailure::NoBase(_) => Code::NotFound,
             LoadFailure::System(error) if error.kind() == io::ErrorKind::UnexpectedEof => Code::Damaged,
             LoadFailure::System(error) => match error.raw_os_error() {
                 // ENOMEM, ENFILE, EMFILE, EFBIG, ENOSPC.
@@ -96,8 +106,30 @@ pub fn identify(file: &File, path: &Path, granularity: Granularity) -> Result<Mo
 
 /// The identity of an executable's constants.
 pub fn key_of(trailer: &Trailer, granularity: Granularity) -> ModelKey {
-    let size = trailer.constants.end - trailer.constants.start;
-    ModelKey { user: 0, granularity, source: SourceKind::Image, digest: trailer.constants_digest, size }
+    let (digest, size) = (trailer.constants_digest, trailer.constants_size);
+    ModelKey { user: 0, granularity, source: SourceKind::Image, digest, size }
+}
+
+/// The plans of an executable.
+fn plans_of(file: &File, trailer: &Trailer) -> Result<Vec<Plan>, LoadFailure> {
+    let length = trailer.plans.end - trailer.plans.start;
+    if PLANS_MAX < length {
+        return Err(LoadFailure::Damaged(format!("its plans have {length} bytes, the limit is {PLANS_MAX}")));
+    }
+    let mut plans = vec![0; length as usize];
+    file.read_exact_at(&mut plans, trailer.plans.start)?;
+    Ok(trailer.plans(&plans)?)
+}
+
+/// Adds zeros to a digest.
+fn zeros(digest: &mut blake3::Hasher, count: u64) {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut left = count;
+    while 0 < left {
+        let part = left.min(ZEROS.len() as u64);
+        digest.update(&ZEROS[..part as usize]);
+        left -= part;
+    }
 }
 
 fn is_tensor_file(path: &Path) -> bool {
@@ -151,6 +183,8 @@ pub struct Resident {
 /// Tensors and sections that are resident.
 #[derive(Debug, Default)]
 pub struct ResidentPool {
+    /// The folder with the files of separate weights.
+    base: Option<PathBuf>,
     next: AtomicU64,
     index: Mutex<Index>,
 }
@@ -173,6 +207,11 @@ struct TensorKey {
 }
 
 impl ResidentPool {
+    /// An empty pool. `base` is the folder with the files of separate weights.
+    pub fn new(base: Option<PathBuf>) -> ResidentPool {
+        ResidentPool { base, ..ResidentPool::default() }
+    }
+
     /// Forgets an extent that was dropped.
     pub fn forget(&self, extent: ExtentId) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +249,10 @@ impl ResidentPool {
             Some(extent) => Memory::Sealed(extent),
             None => {
                 let filling = Filling::new("uprd-section", key.size)?;
-                let digest = copy(file, trailer.constants.start, &filling, key.size, pace)?;
+                let digest = match trailer.is_separate() {
+                    true => self.pack(file, &trailer, &filling)?,
+                    false => copy(file, trailer.constants.start, &filling, key.size, pace)?,
+                };
                 if digest != key.digest {
                     return Err(LoadFailure::Damaged("the constants' digest is wrong".into()));
                 }
@@ -225,13 +267,7 @@ impl ResidentPool {
             }
             (Granularity::Layer, memory) => memory,
         };
-        let length = trailer.plans.end - trailer.plans.start;
-        if PLANS_MAX < length {
-            return Err(LoadFailure::Damaged(format!("its plans have {length} bytes, the limit is {PLANS_MAX}")));
-        }
-        let mut plans = vec![0; length as usize];
-        file.read_exact_at(&mut plans, trailer.plans.start)?;
-        let plans = trailer.plans(&plans)?;
+        let plans = plans_of(file, &trailer)?;
         let mut ranges: Vec<(u64, u64)> = plans
             .iter()
             .flat_map(|plan| &plan.constants)
@@ -250,6 +286,50 @@ impl ResidentPool {
             self.add_section(section, extent);
         }
         Ok(resident)
+    }
+
+    /// Packs the constants of an executable with separate weights. Returns their digest.
+    fn pack(&self, file: &File, trailer: &Trailer, filling: &Filling) -> Result<[u8; 32], LoadFailure> {
+        let plans = plans_of(file, trailer)?;
+        let name = plan::image::weights_name(&plans);
+        let path = self.base.as_ref().and_then(|base| base::find_tensors(base, &name));
+        let path = path.ok_or_else(|| LoadFailure::NoBase(name))?;
+        let wrong = |reason: String| LoadFailure::Base { path: path.display().to_string(), reason };
+        let mut kept = vec![0; (trailer.constants.end - trailer.constants.start) as usize];
+        file.read_exact_at(&mut kept, trailer.constants.start)?;
+        trailer.check_constants(&kept)?;
+        let separate = separate_constants(&plans).map_err(LoadFailure::Damaged)?;
+
+        let weights = File::open(&path).map_err(|error| wrong(error.to_string()))?;
+        let length = weights.metadata()?.len();
+        let bytes = read_all(&weights, length).map_err(|error| wrong(error.to_string()))?;
+        let tensors = weights::read(&path.display().to_string(), &bytes).map_err(|error| wrong(error.to_string()))?;
+        drop(bytes);
+        let (mut digest, mut end) = (blake3::Hasher::new(), 0);
+        for (constant, source) in &separate.rows {
+            let packed;
+            let bytes = match source {
+                ConstantSource::Stored(at) => {
+                    let range = at.0 as usize..(at.0 + constant.size.0) as usize;
+                    kept.get(range).ok_or_else(|| LoadFailure::Damaged("a constant is outside the file".into()))?
+                }
+                ConstantSource::Recipe(recipe) => {
+                    let applied = recipe::apply(recipe, constant.size.0, &tensors);
+                    packed = applied.map_err(|reason| wrong(format!("constant `{}`: {reason}", constant.tag.scope)))?;
+                    &packed
+                }
+            };
+            zeros(&mut digest, constant.offset.0 - end);
+            digest.update(bytes);
+            filling.write(bytes, constant.offset.0)?;
+            end = constant.offset.0 + constant.size.0;
+        }
+        zeros(&mut digest, trailer.constants_size.saturating_sub(end));
+        let digest: [u8; 32] = digest.finalize().into();
+        match digest == trailer.constants_digest {
+            true => Ok(digest),
+            false => Err(wrong("it has other weights than the executable was compiled with".into())),
+        }
     }
 
     fn add_section(&self, section: SectionKey, extent: &Arc<Extent>) {

@@ -76,11 +76,21 @@ impl Filling {
 /// Whether the system gives shared memory huge pages to those who request them. With `always` and `within_size`, a write
 /// suffices; with `never` there are none.
 fn is_advised() -> bool {
-    static ADVISED: OnceLock<bool> = OnceLock::new();
-    *ADVISED.get_or_init(|| {
-        let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
-        setting.is_ok_and(|setting| setting.contains("[advise]"))
+    huge_page_setting() == "advise"
+}
+
+/// The system's setting `shmem_enabled`: when shared memory has pages of 2 MiB; `unknown` if it has none.
+pub fn huge_page_setting() -> &'static str {
+    static SETTING: OnceLock<String> = OnceLock::new();
+    SETTING.get_or_init(|| {
+        let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
+        chosen(&text).unwrap_or("unknown").to_string()
     })
+}
+
+/// The word in brackets.
+fn chosen(setting: &str) -> Option<&str> {
+    Some(setting.split_once('[')?.1.split_once(']')?.0)
 }
 
 /// Requests huge pages for a fresh memfd, by a mapping that ends here. Failures are left to the writes that follow.
@@ -253,6 +263,12 @@ impl Drop for Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn setting_of_huge_pages_is_the_word_in_brackets() {
+        assert_eq!(chosen("always within_size advise [never] deny force\n"), Some("never"));
+        assert_eq!((chosen(""), chosen("[x")), (None, None));
+    }
 
     fn extent(pages: &[u8]) -> Extent {
         let filling = Filling::new("test", PAGE * pages.len() as u64).expect("there is memory");

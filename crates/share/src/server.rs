@@ -31,7 +31,7 @@ use crate::core::{
     ModelId, ModelKey, ModelState, Waiter,
 };
 use crate::load::{LoadPace, Resident, ResidentPool};
-use crate::memory::Extent;
+use crate::memory::{Extent, huge_page_setting};
 use crate::metrics::Metrics;
 use crate::socket::{self, Received};
 use crate::system::ShortSlices;
@@ -67,6 +67,8 @@ pub struct ServerOptions {
     pub persist_host: bool,
     /// Models to load at the start: file, its path, and the granularity. They are published under their names and pinned.
     pub preload: Vec<(PathBuf, String, Granularity)>,
+    /// The folder with the files of separate weights.
+    pub base: Option<PathBuf>,
 }
 
 impl ServerOptions {
@@ -86,6 +88,7 @@ impl ServerOptions {
             devices: Vec::new(),
             persist_host: true,
             preload: Vec::new(),
+            base: None,
         }
     }
 }
@@ -186,7 +189,7 @@ impl Server {
             epoll::add(&poll, signals, epoll::EventData::new_u64(SIGNALS), epoll::EventFlags::IN)?;
         }
         let (pool, metrics, recorder) =
-            (Arc::<ResidentPool>::default(), Arc::<Metrics>::default(), Arc::<Recorder>::default());
+            (Arc::new(ResidentPool::new(options.base.clone())), Arc::<Metrics>::default(), Arc::<Recorder>::default());
         let (jobs, queue) = channel::<Job>();
         let (fills, queue_behind) = channel::<Job>();
         let (done, finished) = channel();
@@ -257,7 +260,7 @@ impl Server {
     /// The system refuses to wait for events.
     pub fn run(mut self) -> io::Result<()> {
         // The workers are threads that have started: only this one answers clients.
-        let _slices = ShortSlices::new();
+        let _slices = ShortSlices::preferred();
         self.preload();
         self.metrics.ready.store(true, Ordering::Relaxed);
         let mut events = Vec::with_capacity(256);
@@ -1217,6 +1220,7 @@ impl Server {
                     "limit_bytes": limit, "resident_bytes": used, "reserved_bytes": reserved,
                     "tensor_bytes": tensors, "saved_bytes": saved,
                     "policy": self.core.policy().name(),
+                    "huge_pages": huge_page_setting(),
                 },
                 "devices": self.devices.iter().map(DeviceTier::status).collect::<Vec<_>>(),
             },

@@ -41,6 +41,9 @@ pub fn signals() -> io::Result<OwnedFd> {
 
 /// The shortest time slice of Linux's fair scheduler.
 const SLICE_NANOSECONDS: u64 = 100_000;
+/// The nice value of a preferred thread: it runs soon after it wakes although processes of the usual priority take all
+/// processors.
+const NICE_PREFERRED: i32 = -10;
 
 /// The first version of the kernel's `sched_attr`.
 #[repr(C)]
@@ -67,13 +70,28 @@ impl ShortSlices {
     /// Requests short slices.
     #[expect(clippy::new_without_default, reason = "it changes the calling thread")]
     pub fn new() -> ShortSlices {
+        ShortSlices::with(|usual| SchedulerAttributes { runtime: SLICE_NANOSECONDS, ..*usual })
+    }
+
+    /// Requests short slices and a high priority, for a thread that many processes wait for and that works for microseconds
+    /// at a time. A system that refuses the priority (it needs `CAP_SYS_NICE` or `RLIMIT_NICE`) gives short slices alone.
+    pub fn preferred() -> ShortSlices {
+        let guard = ShortSlices::with(|usual| {
+            let nice = usual.nice.min(NICE_PREFERRED);
+            SchedulerAttributes { runtime: SLICE_NANOSECONDS, nice, ..*usual }
+        });
+        if guard.0.is_some() { guard } else { ShortSlices::new() }
+    }
+
+    /// Changes the attributes of a thread that has the usual policy.
+    fn with(change: impl FnOnce(&SchedulerAttributes) -> SchedulerAttributes) -> ShortSlices {
         let mut usual = SchedulerAttributes::default();
         let size = size_of::<SchedulerAttributes>() as u32;
         // SAFETY: the call is for this thread (0) and writes at most `size` bytes, all of them inside of the structure.
         #[expect(unsafe_code, reason = "the scheduler's attributes have no safe wrapper here")]
         let done = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut usual, size, 0) };
         let is_usual = done == 0 && usual.policy == libc::SCHED_OTHER as u32;
-        ShortSlices((is_usual && set(&SchedulerAttributes { runtime: SLICE_NANOSECONDS, ..usual })).then_some(usual))
+        ShortSlices((is_usual && set(&change(&usual))).then_some(usual))
     }
 }
 
@@ -141,6 +159,19 @@ mod tests {
         let text = std::fs::read_to_string("/proc/thread-self/sched").unwrap_or_default();
         let line = text.lines().find(|line| line.starts_with("se.slice"));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+    }
+
+    fn nice() -> i32 {
+        rustix::process::getpriority_process(None).expect("the thread exists")
+    }
+
+    #[test]
+    fn priority_is_high_until_the_guard_is_dropped_if_the_system_permits() {
+        let before = nice();
+        let guard = ShortSlices::preferred();
+        assert!([before, before.min(NICE_PREFERRED)].contains(&nice()), "{before} {}", nice());
+        drop(guard);
+        assert_eq!(nice(), before);
     }
 
     #[test]

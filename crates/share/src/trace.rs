@@ -82,7 +82,7 @@ impl Recorder {
         let init_time = rfc3339(self.wall);
         let microseconds = |at: u64| at.saturating_sub(start) as f64 / 1e3;
         let mut events = Vec::new();
-        for span in spans.iter() {
+        for (ix, span) in spans.iter().enumerate() {
             let mut arguments: BTreeMap<&str, String> = span.arguments.iter().cloned().collect();
             arguments.insert("upr_enabled", settings.enabled.to_string());
             for (phase, at) in [("B", span.start), ("E", span.end)] {
@@ -93,7 +93,9 @@ impl Recorder {
                     "tid": span.thread, "upr_enabled": settings.enabled, "init_time": init_time, "args": arguments,
                     "start": microseconds(span.start), "end": microseconds(span.end),
                 });
-                events.push(((span.thread, at, phase == "B", other_end), event));
+                // Of spans with the same times, the one that was added later is the outer one.
+                let added = if phase == "B" { usize::MAX - ix } else { ix };
+                events.push(((span.thread, at, phase == "B", other_end, added), event));
             }
         }
         events.sort_by_key(|event| event.0);
@@ -185,22 +187,76 @@ mod tests {
         assert_eq!(rfc3339(1_522_672_496), "2018-04-02T12:34:56.000000000Z");
     }
 
+    /// Checks a trace against the document "Trace Event Format": the phases B, E and M, their fields and types, and on
+    /// each thread ends that match begins and times that do not fall. Returns the number of spans.
+    fn check_format(trace: &Value) -> usize {
+        let unit = trace["displayTimeUnit"].as_str();
+        assert!(matches!(unit, Some("ms" | "ns")), "{unit:?}");
+        let (mut threads, mut spans) = (BTreeMap::<(u64, u64), (f64, Vec<String>)>::new(), 0);
+        for event in trace["traceEvents"].as_array().expect("the object form has a list of events") {
+            let text =
+                |key: &str| event[key].as_str().unwrap_or_else(|| panic!("`{key}` is text: {event}")).to_string();
+            let integer = |key: &str| event[key].as_u64().unwrap_or_else(|| panic!("`{key}` is an id: {event}"));
+            assert!(event["args"].is_object(), "{event}");
+            if text("ph") == "M" {
+                assert_eq!((text("name").as_str(), event["args"]["name"].is_string()), ("process_name", true));
+                integer("pid");
+                continue;
+            }
+            let at = event["ts"].as_f64().expect("a time is a number of microseconds");
+            assert!(at.is_finite() && 0.0 <= at && !text("cat").is_empty(), "{event}");
+            let (last, open) = threads.entry((integer("pid"), integer("tid"))).or_default();
+            assert!(*last <= at, "{event} is behind {last}");
+            *last = at;
+            match &*text("ph") {
+                "B" => open.push(text("name")),
+                "E" => {
+                    assert_eq!(open.pop(), Some(text("name")));
+                    spans += 1;
+                }
+                phase => panic!("phase `{phase}`"),
+            }
+        }
+        assert!(threads.values().all(|(_, open)| open.is_empty()), "each begin has an end: {threads:?}");
+        spans
+    }
+
     #[test]
     fn spans_begin_and_end_in_pairs_that_nest() {
         let recorder = Recorder::default();
         recorder.span("outer", "load", || recorder.span("inner", "io", || ()));
         let trace = recorder.trace(&settings(), "cpu/0", json!({ "model_path": "x" }));
-        let mut stack = Vec::new();
-        for event in trace["traceEvents"].as_array().expect("it is a list") {
-            match event["ph"].as_str() {
-                Some("B") => stack.push(event["name"].clone()),
-                Some("E") => assert_eq!(stack.pop(), Some(event["name"].clone())),
-                other => assert_eq!(other, Some("M")),
-            }
-        }
-        assert!(stack.is_empty());
+        assert_eq!(check_format(&trace), 2);
         assert_eq!(trace["otherData"]["model_path"], "x");
         assert_eq!(trace["traceEvents"].as_array().map(Vec::len), Some(5));
+    }
+
+    #[test]
+    fn traces_of_many_threads_have_the_documented_format_alone_and_merged() {
+        let recorders: Vec<Recorder> = (0..3).map(|_| Recorder::default()).collect();
+        for (ix, recorder) in recorders.iter().enumerate() {
+            let early = now();
+            if ix == 1 {
+                // A span that began before the axis is cut at its start.
+                recorder.restart();
+                recorder.add("before", "create", 0, early.saturating_sub(5_000_000), Vec::new());
+            }
+            for thread in 0..4 {
+                let outer = now();
+                for _ in 0..50 {
+                    let inner = now();
+                    recorder.add("leaf", "io", thread, inner, vec![("byte_count", "7".into())]);
+                    recorder.add("middle", "load", thread, inner, Vec::new());
+                }
+                recorder.add("outer", "grpc", thread, outer, Vec::new());
+            }
+        }
+        let traces: Vec<Value> = recorders.iter().map(|own| own.trace(&settings(), "p", json!({}))).collect();
+        assert_eq!(traces.iter().map(check_format).collect::<Vec<_>>(), [404, 405, 404]);
+        let merged = merge(&traces).expect("each has a start");
+        // As a viewer reads it.
+        let merged: Value = serde_json::from_str(&merged.to_string()).expect("it is JSON");
+        assert_eq!(check_format(&merged), 1213);
     }
 
     #[test]

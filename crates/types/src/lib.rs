@@ -1,7 +1,7 @@
 //! The vocabulary of all crates: dtypes, shapes, byte counts, roles, tags, typed ids, certificates and host tensors.
 //!
 //! This crate does no I/O and has no graph, plan or device. Words defined here: [`DType`], [`Shape`], [`Bytes`],
-//! [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`Certificate`].
+//! [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`Derivation`], [`Certificate`].
 //!
 //! The definitions of some operators are here because both the graph (`ir`) and the CPU kernels (`cpu`), which do not
 //! depend on each other, use them: [`pointwise`] functions, [`recurrent`] cells, [`update`] rules, [`Philox`], [`HeadOrder`]. [`Preprocess`] is here
@@ -18,6 +18,7 @@
 mod attention;
 mod bytes;
 mod certificate;
+mod derivation;
 mod dtype;
 mod entity;
 mod layout;
@@ -36,6 +37,7 @@ pub mod update;
 pub use attention::HeadOrder;
 pub use bytes::{Bytes, ParseBytesError};
 pub use certificate::{Certificate, Certificates, Proof};
+pub use derivation::{ChannelAffine, ChannelAxis, ChannelChange, Derivation, TensorFunction};
 pub use dtype::DType;
 pub use entity::{EntityId, Map};
 pub use half::{bf16, f16};

@@ -1,8 +1,10 @@
 //! [`Tensor`]: a dtype, a shape and the elements, in host memory, row-major.
 
+use std::sync::Arc;
+
 use half::{bf16, f16};
 
-use crate::{Bytes, DType, Shape};
+use crate::{Bytes, DType, Derivation, Shape, TensorFunction};
 
 /// Elements by dtype.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,10 +221,18 @@ pub enum TensorError {
 /// A tensor on the host: elements in row-major order.
 ///
 /// Invariant: the number of elements is the shape's.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Tensor {
     shape: Shape,
     data: Data,
+    /// How it follows from tensors of a file, if that is recorded. It is no part of the value.
+    derivation: Option<Arc<Derivation>>,
+}
+
+impl PartialEq for Tensor {
+    fn eq(&self, other: &Tensor) -> bool {
+        (&self.shape, &self.data) == (&other.shape, &other.data)
+    }
 }
 
 impl Tensor {
@@ -232,29 +242,29 @@ impl Tensor {
             let (want, got) = (shape.elements(), items.len());
             return Err(TensorError::Elements { shape, want, got });
         }
-        Ok(Tensor { shape, data: T::wrap(items) })
+        Ok(Tensor { shape, data: T::wrap(items), derivation: None })
     }
 
     /// A tensor of rank 0.
     pub fn scalar<T: Element>(item: T) -> Tensor {
-        Tensor { shape: Shape::scalar(), data: T::wrap(vec![item]) }
+        Tensor { shape: Shape::scalar(), data: T::wrap(vec![item]), derivation: None }
     }
 
     /// A tensor of rank 1.
     pub fn vector<T: Element>(items: Vec<T>) -> Tensor {
-        Tensor { shape: Shape::from([items.len()]), data: T::wrap(items) }
+        Tensor { shape: Shape::from([items.len()]), data: T::wrap(items), derivation: None }
     }
 
     /// A tensor whose elements are all `item`.
     pub fn full<T: Element>(shape: Shape, item: T) -> Tensor {
         let items = vec![item; shape.elements()];
-        Tensor { shape, data: T::wrap(items) }
+        Tensor { shape, data: T::wrap(items), derivation: None }
     }
 
     /// A tensor whose element at each flat row-major position is `item(position)`.
     pub fn from_fn<T: Element>(shape: Shape, item: impl FnMut(usize) -> T) -> Tensor {
         let items = (0..shape.elements()).map(item).collect();
-        Tensor { shape, data: T::wrap(items) }
+        Tensor { shape, data: T::wrap(items), derivation: None }
     }
 
     /// A tensor from the little-endian bytes of its elements.
@@ -281,7 +291,7 @@ impl Tensor {
             DType::U64 => read::<u64>(bytes),
             DType::Bool => read::<bool>(bytes),
         };
-        Ok(Tensor { shape, data })
+        Ok(Tensor { shape, data, derivation: None })
     }
 
     /// The elements' little-endian bytes.
@@ -324,17 +334,48 @@ impl Tensor {
         T::slice(&self.data)
     }
 
+    /// How it follows from tensors of a file of weights, if that is recorded.
+    pub fn derivation(&self) -> Option<&Derivation> {
+        self.derivation.as_deref()
+    }
+
+    pub(crate) fn with_derivation(self, derivation: Option<Arc<Derivation>>) -> Tensor {
+        Tensor { derivation, ..self }
+    }
+
+    /// The derivation of the result of a function of this tensor alone.
+    fn derivation_of(&self, function: TensorFunction) -> Option<Arc<Derivation>> {
+        self.derivation.as_ref().and_then(|_| Derivation::of(function, &[self])).map(Arc::new)
+    }
+
     /// The same elements with another shape of the same size.
     pub fn reshape(self, shape: Shape) -> Result<Tensor, TensorError> {
+        if shape == self.shape {
+            return Ok(self);
+        }
+        let derivation = self.derivation_of(TensorFunction::Reshape(shape.clone()));
+        Ok(self.reshape_bare(shape)?.with_derivation(derivation))
+    }
+
+    /// [`Tensor::reshape`] without its derivation.
+    pub(crate) fn reshape_bare(self, shape: Shape) -> Result<Tensor, TensorError> {
         if shape.elements() != self.elements() {
             let (want, got) = (shape.elements(), self.elements());
             return Err(TensorError::Elements { shape, want, got });
         }
-        Ok(Tensor { shape, data: self.data })
+        Ok(Tensor { shape, data: self.data, derivation: None })
     }
 
     /// Each element converted to `dtype`: floats truncate towards zero to integers, integers wrap.
     pub fn cast(&self, dtype: DType) -> Tensor {
+        if dtype == self.dtype() {
+            return self.clone();
+        }
+        self.cast_bare(dtype).with_derivation(self.derivation_of(TensorFunction::Cast(dtype)))
+    }
+
+    /// [`Tensor::cast`] without its derivation.
+    pub(crate) fn cast_bare(&self, dtype: DType) -> Tensor {
         fn convert<S: Element, T: Element>(items: &[S]) -> Data {
             if S::DTYPE.is_float() {
                 T::wrap(items.iter().map(|item| T::from_f64(item.to_f64())).collect())
@@ -365,7 +406,8 @@ impl Tensor {
         if dtype == self.dtype() {
             return self.clone();
         }
-        Tensor { shape: self.shape.clone(), data: each_data!(&self.data, items => from(items, dtype)) }
+        let data = each_data!(&self.data, items => from(items, dtype));
+        Tensor { shape: self.shape.clone(), data, derivation: None }
     }
 
     /// The elements as `f64`, for comparisons and messages.

@@ -11,7 +11,7 @@ use ir::ops::{
 };
 use ir::{Graph, Op, ValueId, ops};
 use smallvec::{SmallVec, smallvec};
-use types::{Scope, Shape, Tensor, pointwise};
+use types::{Scope, Shape, Tensor, TensorFunction, pointwise};
 
 use crate::{Init, ParameterSource, ZooError};
 
@@ -450,23 +450,10 @@ impl<'w> Builder<'w> {
     }
 }
 
-/// A matrix of `f32` with rows and columns exchanged, in tiles that stay in the cache.
+/// A matrix of `f32` with rows and columns exchanged.
 pub(crate) fn transposed(matrix: &Tensor) -> Tensor {
-    const TILE: usize = 16;
-    let (rows, columns) = (matrix.shape()[0], matrix.shape()[1]);
-    let items: &[f32] = matrix.as_slice().expect("`ParameterSource::take` gives f32");
-    let mut out = vec![0.0f32; items.len()];
-    for row_start in (0..rows).step_by(TILE) {
-        for column_start in (0..columns).step_by(TILE) {
-            for column in column_start..columns.min(column_start + TILE) {
-                let row_end = rows.min(row_start + TILE);
-                let to = &mut out[column * rows + row_start..column * rows + row_end];
-                let from = items[row_start * columns + column..].iter().step_by(columns);
-                to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-            }
-        }
-    }
-    Tensor::new(Shape::from([columns, rows]), out).expect("as many elements as before")
+    let exchange = TensorFunction::Transpose([1, 0].as_slice().into());
+    Tensor::derived(exchange, &[matrix]).expect("`ParameterSource::take` gives f32")
 }
 
 #[cfg(test)]

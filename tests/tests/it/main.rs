@@ -21,6 +21,7 @@ mod quantized;
 mod reference;
 mod report;
 mod sandbox;
+mod separate_weights;
 mod sources;
 mod state;
 mod stripes;

@@ -117,14 +117,16 @@ impl Attachment {
 
     /// The weights: of the daemon if it is enabled and serves them, else of the executable's file, which is checked then.
     pub(crate) fn weights(&mut self) -> Result<WeightSource, String> {
+        let is_separate = self.image.trailer().is_separate();
         let outcome = match (self.from, self.early.take()) {
             (WeightsFrom::Private, _) => Err(Reason::Expected("--weights-from private".into())),
             (WeightsFrom::Any, None) if !self.settings.enabled => Err(Reason::Expected("UPR_ENABLED is false".into())),
-            (_, Some(outcome)) => outcome,
-            (_, None) => {
+            // An early request does not wait, because it was made before the file was known to have no weights.
+            (_, Some(outcome)) if !(is_separate && matches!(outcome, Ok(Lease::Filling { .. }))) => outcome,
+            (_, _) => {
                 let arenas = self.image.plans.iter().map(|plan| plan.arena.size().0);
                 let arena = arenas.max().unwrap_or_default();
-                let is_patient = self.from == WeightsFrom::Daemon;
+                let is_patient = self.from == WeightsFrom::Daemon || is_separate;
                 attach(&self.settings, &self.path, self.image.file(), arena, self.gpu.as_ref(), is_patient)
             }
         };
@@ -140,6 +142,13 @@ impl Attachment {
         };
         if self.from == WeightsFrom::Daemon {
             return Err(format!("--weights-from uprd: {text}"));
+        }
+        if is_separate {
+            let name = plan::image::weights_name(&self.image.plans);
+            return Err(format!(
+                "the executable has no weights of its own, and there are none from a daemon: {text}; start `uprd serve \
+                 --base DIR`, where DIR has a file of weights named `{name}`"
+            ));
         }
         if is_noted {
             say::note(&format!("weights are private: {text}"));
@@ -157,7 +166,7 @@ impl Attachment {
     fn shared(&mut self, found: Found) -> Result<WeightSource, String> {
         let Found { client, attached, start, not_on_device } = found;
         let Attached { model, generation, tier, load_us, weights, .. } = attached;
-        let bytes = Bytes(self.image.trailer().constants.end - self.image.trailer().constants.start);
+        let bytes = Bytes(self.image.trailer().constants_size);
         self.client = Some(client);
         let received = now();
         let (source, granularity, count) = match weights {

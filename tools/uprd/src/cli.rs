@@ -79,7 +79,8 @@ pub(crate) struct ServeArgs {
     /// Granularity of preloaded models: model or layer (default: UPR_SHARING_GRANULARITY)
     #[arg(long, value_name = "G", value_parser = granularity)]
     pub(crate) granularity: Option<Granularity>,
-    /// Folder of models that are preloaded by name (default: UPR_BASE_DIR)
+    /// Folder of models that are preloaded by name, and of the weights of executables that have none of their own
+    /// (default: UPR_BASE_DIR)
     #[arg(long, value_name = "DIR")]
     pub(crate) base: Option<PathBuf>,
     /// The socket of the figures in Prometheus' form (default: metrics.sock next to the daemon's)

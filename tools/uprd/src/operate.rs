@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use share::base;
 use share::load::identify;
 use share::wire::Ask;
 use types::Bytes;
@@ -91,15 +92,12 @@ fn preload(args: &PreloadArgs, place: &Place) -> Result<String, Failure> {
 
 /// The name that a file is published under: without folders, and without the extension of tensor files.
 pub(crate) fn name_of(path: &Path) -> String {
-    let is_tensors = path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|own| extension == *own));
+    let is_tensors = path.extension().is_some_and(|extension| base::EXTENSIONS.iter().any(|own| extension == *own));
     let name = if is_tensors { path.file_stem() } else { path.file_name() };
     name.unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-const EXTENSIONS: [&str; 4] = ["safetensors", "npz", "params", "npy"];
-
-/// The file of a path, or of a name in the base folder: `NAME`, `NAME.safetensors` and so on, `NAME/model.params`,
-/// `NAME/NAME.params`, `NAME/NAME-0000.params`.
+/// The file of a path, or of a name in the base folder.
 pub(crate) fn find(given: &Path, base: &Path) -> Result<PathBuf, String> {
     if given.is_file() {
         return Ok(given.into());
@@ -108,13 +106,7 @@ pub(crate) fn find(given: &Path, base: &Path) -> Result<PathBuf, String> {
     if name.contains('/') {
         return Err(format!("there is no file `{name}`"));
     }
-    let mut candidates = vec![base.join(&name)];
-    candidates.extend(EXTENSIONS.iter().map(|extension| base.join(format!("{name}.{extension}"))));
-    candidates.extend(
-        [format!("{name}/model.params"), format!("{name}/{name}.params"), format!("{name}/{name}-0000.params")]
-            .map(|path| base.join(path)),
-    );
-    let found = candidates.iter().find(|path| path.is_file()).cloned();
+    let found = base::find(base, &name);
     found.ok_or_else(|| format!("there is no file `{name}`, and no model of that name in `{}`", base.display()))
 }
 
@@ -163,6 +155,7 @@ fn status_text(status: &Value) -> String {
         host("reserved_bytes"),
         word("/tiers/host/policy")
     );
+    let _ = writeln!(text, "huge pages the system's `shmem_enabled` is `{}`", word("/tiers/host/huge_pages"));
     let _ = writeln!(text, "shared     {} of tensors, {} saved by sharing", host("tensor_bytes"), host("saved_bytes"));
     let devices = status["tiers"]["devices"].as_array();
     for device in devices.into_iter().flatten() {

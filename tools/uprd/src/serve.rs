@@ -47,6 +47,7 @@ pub(crate) fn run(args: &ServeArgs, socket: Option<PathBuf>, settings: DaemonSet
         devices: gpu::tiers(args, &settings)?,
         persist_host: settings.persist_cpu,
         preload: preloads(args, &settings)?,
+        base: Some(args.base.clone().unwrap_or_else(|| settings.base_dir.clone())),
         ..ServerOptions::new(limit)
     };
     let metrics_listener = take(&mut inherited, "metrics").map(UnixListener::from);

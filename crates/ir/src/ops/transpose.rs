@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
-use types::{Shape, Tensor};
+use types::{Shape, Tensor, TensorFunction};
 
-use super::common::{arity, one, pick};
+use super::common::{arity, one};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 use crate::{Backward, Gradients, ValueId};
@@ -39,11 +39,8 @@ impl Operator for Transpose {
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
-        let x = inputs[0];
-        let strides = x.shape().row_major_strides();
-        one(pick(x, &self.output_shape(x.shape()), 0.0, |index| {
-            Some(index.iter().zip(&self.order).map(|(ix, &axis)| ix * strides[axis]).sum())
-        }))
+        let permutation = TensorFunction::Transpose(self.order.clone());
+        one(Tensor::derived(permutation, inputs).expect("infer checked the permutation"))
     }
 
     fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {

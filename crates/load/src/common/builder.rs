@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ir::{Graph, Op, Refusal, TensorType, ValueId, Work};
 use smallvec::SmallVec;
-use types::{Bytes, DType, Element, LoadBudget, Map, Scope, Shape, Tensor, each_data, entity};
+use types::{Bytes, DType, LoadBudget, Map, Scope, Tensor, TensorFunction, entity};
 
 use super::NodeResult;
 use super::training::Notes;
@@ -179,12 +179,8 @@ impl Builder {
         self.reserve(output.dtype, elements)?;
         let work = op.flops(types, &[output]).saturating_add(operands as u64);
         self.budget.work(work).map_err(|error| Refusal(error.to_string()))?;
-        let tensor = if is_transpose {
-            transpose_matrix(&tensors[0])
-        } else {
-            let operands: Vec<&Tensor> = tensors.iter().map(|tensor| &**tensor).collect();
-            op.eval(&operands).swap_remove(0)
-        };
+        let operands: Vec<&Tensor> = tensors.iter().map(|tensor| &**tensor).collect();
+        let tensor = op.eval(&operands).swap_remove(0);
         let folded = self.add_constant(scope.as_str(), tensor, is_learned);
         if let (true, Operand::Constant(from), Operand::Constant(to)) = (is_trained, inputs[0], folded) {
             self.constants[to].name = self.constants[from].name.clone();
@@ -200,21 +196,8 @@ impl Builder {
     }
 }
 
-/// Transposes a matrix block by block; the op's definition takes seconds for the largest layers.
+/// The transpose of a matrix.
 pub(crate) fn transpose_matrix(x: &Tensor) -> Tensor {
-    fn run<T: Element>(items: &[T], rows: usize, columns: usize) -> Tensor {
-        const BLOCK: usize = 32;
-        let mut out = vec![T::default(); items.len()];
-        for row_block in (0..rows).step_by(BLOCK) {
-            for column_block in (0..columns).step_by(BLOCK) {
-                for row in row_block..(row_block + BLOCK).min(rows) {
-                    for column in column_block..(column_block + BLOCK).min(columns) {
-                        out[column * rows + row] = items[row * columns + column];
-                    }
-                }
-            }
-        }
-        Tensor::new(Shape::from([columns, rows]), out).expect("as many elements as before")
-    }
-    each_data!(x.data(), items => run(items, x.shape()[0], x.shape()[1]))
+    let exchange = TensorFunction::Transpose([1, 0].as_slice().into());
+    Tensor::derived(exchange, &[x]).expect("it is a matrix")
 }

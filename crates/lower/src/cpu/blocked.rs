@@ -1,7 +1,7 @@
 //! Kernels for values with channels in blocks of sixteen.
 
 use cpu::{
-    ConvAlgorithm, ImageLayout, PackedConv, Pool2dKind, StorageType, WeightOrder, Window, groups_of_blocks,
+    ConvAlgorithm, ImageLayout, PackedConv, Packing, Pool2dKind, StorageType, WeightOrder, Window, groups_of_blocks,
     joined_groups,
 };
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind, Reduce, ReduceKind};
@@ -9,7 +9,7 @@ use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMI
 use types::{Bytes, DType, Layout, Shape};
 
 use super::CpuTarget;
-use super::select::{around, call, epilogue, packed, packed_bytes, suffix};
+use super::select::{around, call, epilogue, packed, suffix};
 use super::training::{is_channel_sum, works_on_blocks, writes_blocked};
 use super::windows::{label, rows_columns, window};
 use crate::NodeView;
@@ -20,26 +20,6 @@ pub(super) const BLOCK: usize = 16;
 pub(super) const LAYOUT: Layout = Layout::ChannelsBlocked(BLOCK as u16);
 /// Images with at most this many channels are row-major operands of the first convolution.
 const STEM_CHANNELS: usize = 4;
-
-/// The elements of a constant in its physical form: aligned on the right with the extents of `to` except the last one,
-/// the lanes. Lanes without a channel hold 0.
-pub(super) fn block(items: &[f32], from: &Shape, to: &Shape) -> Vec<f32> {
-    let rank = to.rank() - 1;
-    let extent = |axis: usize| if axis + from.rank() < rank { 1 } else { from[axis + from.rank() - rank] };
-    let (outer, channels, inner) = (extent(0), extent(1), (2..rank).map(extent).product::<usize>());
-    let mut blocked = vec![0.0; to.elements()];
-    for (number, item) in items.iter().enumerate().take(outer * channels * inner) {
-        let (image, channel, at) = (number / inner / channels, number / inner % channels, number % inner);
-        blocked[((image * to[1] + channel / BLOCK) * inner + at) * BLOCK + channel % BLOCK] = *item;
-    }
-    blocked
-}
-
-/// A vector along the channels, filled up with zeros.
-pub(super) fn padded(mut items: Vec<f32>) -> Vec<f32> {
-    items.resize(items.len().next_multiple_of(BLOCK), 0.0);
-    items
-}
 
 pub(super) fn relayout(node: &NodeView) -> Result<Call, String> {
     let shape = &node.graph.ty(node.node.inputs[0]).shape;
@@ -329,18 +309,6 @@ fn is_depthwise(groups: usize, x: &Shape, out: &Shape) -> bool {
     1 < groups && groups == x[1] && groups == out[1]
 }
 
-/// Weights `[out_channels, channels of a group, ..kernel]` as those of joined groups, `together` of them in each.
-fn joined_weights(items: &[f32], groups: usize, together: usize, out_channels: usize) -> Vec<f32> {
-    let row = items.len() / out_channels.max(1);
-    let outs = out_channels / groups;
-    let mut all = vec![0.0; items.len() * together];
-    for (channel, (from, to)) in items.chunks_exact(row).zip(all.chunks_exact_mut(row * together)).enumerate() {
-        let place = channel / outs % together * row;
-        to[place..place + row].copy_from_slice(from);
-    }
-    all
-}
-
 /// The most int8 terms whose sum cannot overflow an `i32`.
 pub(super) const INT8_TERMS_MAX: usize = i32::MAX as usize / (255 * 128);
 
@@ -487,12 +455,16 @@ impl ConvKernel {
 
     /// The kernel for weights that each run packs.
     fn dynamic(self, groups: usize, order: WeightOrder) -> cpu::DynamicConv {
-        let conv = match self {
+        cpu::DynamicConv { conv: self.packed(), groups, order }
+    }
+
+    /// The kernel that reads packed weights.
+    fn packed(&self) -> PackedConv {
+        match self.clone() {
             ConvKernel::Depthwise(kernel) => PackedConv::Depthwise(kernel),
             ConvKernel::Direct(kernel) => PackedConv::Direct(kernel),
             ConvKernel::Winograd(kernel) => PackedConv::Winograd(kernel),
-        };
-        cpu::DynamicConv { conv, groups, order }
+        }
     }
 }
 
@@ -506,7 +478,7 @@ pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Cal
     let mut inputs: Vec<CallInput> = (0..node.node.inputs.len()).map(CallInput::Value).collect();
     let vectors = conv.epilogue.operands() - usize::from(conv.epilogue.residual);
     for (ix, input) in inputs.iter_mut().enumerate().skip(2).take(vectors) {
-        *input = packed(ix, |items| padded(items.to_vec()));
+        *input = packed(ix, Packing::Padded);
     }
     let label = |window: &Window| label(window, out, &suffix(&conv.epilogue));
     let (groups, out_channels) = (conv.groups, out[1]);
@@ -515,21 +487,10 @@ pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Cal
         ConvKernel::Direct(kernel) => kernel.group_channels()[0] / (kernel.in_channels / groups).max(1),
         ConvKernel::Winograd(_) => groups,
     };
-    macro_rules! packing {
-        ($kernel:expr, $packed:ident) => {{
-            let (label, packing) = (label(&$kernel.window), $kernel.clone());
-            inputs[1] = $packed(1, move |items| match together {
-                0 | 1 => packing.pack(items),
-                _ => packing.pack(&joined_weights(items, groups, together, out_channels)),
-            });
-            call($kernel, label, inputs)
-        }};
-    }
-    match kernel {
-        ConvKernel::Depthwise(kernel) => packing!(kernel, packed),
-        ConvKernel::Direct(kernel) => packing!(kernel, packed_bytes),
-        ConvKernel::Winograd(kernel) => packing!(kernel, packed),
-    }
+    let label = label(kernel.window());
+    let packed_kernel = kernel.packed();
+    inputs[1] = packed(1, Packing::Convolution { kernel: packed_kernel, groups, together, out_channels });
+    call(kernel.kernel(None), label, inputs)
 }
 
 pub(super) fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {

@@ -1,13 +1,13 @@
 //! Convolutions in a row as one [`cpu::InvertedBottleneck`].
 
-use cpu::Window;
+use cpu::{PackedConv, Packing, Window};
 use ir::ops::{Conv, ConvChain};
 use ir::{Call, CallInput, Graph, NodeId, Op, Operator, TensorType, UNLIMITED, ValueId};
 use smallvec::SmallVec;
 use types::{Bytes, DType, Shape};
 
-use super::blocked::{self, BLOCK, LAYOUT};
-use super::select::{call, epilogue, packed, packed_bytes, suffix};
+use super::blocked::{BLOCK, LAYOUT};
+use super::select::{call, epilogue, packed, suffix};
 use super::windows::{label, window};
 use crate::NodeView;
 
@@ -104,16 +104,15 @@ pub(super) fn lower(node: &NodeView, chain: &ConvChain) -> Result<Call, String> 
     let mut inputs: Vec<CallInput> = (0..types.len()).map(CallInput::Value).collect();
     let first = 3 - chain.convs.len();
     for (ix, (conv, own)) in chain.parts().enumerate() {
-        let packing = kernel.clone();
-        inputs[own.start] = match first + ix {
-            0 => packed_bytes(own.start, move |items| {
-                packing.front_kernel().map(|kernel| kernel.pack(items)).unwrap_or_default()
-            }),
-            1 => packed(own.start, move |items| packing.depthwise_kernel().pack(items)),
-            _ => packed_bytes(own.start, move |items| packing.project_kernel().pack(items)),
+        let part = match first + ix {
+            0 => PackedConv::Direct(kernel.front_kernel().ok_or("its kernel has no convolution in front")?),
+            1 => PackedConv::Depthwise(kernel.depthwise_kernel()),
+            _ => PackedConv::Direct(kernel.project_kernel()),
         };
+        let packing = Packing::Convolution { kernel: part, groups: 1, together: 1, out_channels: 0 };
+        inputs[own.start] = packed(own.start, packing);
         if conv.epilogue.bias {
-            inputs[own.start + 1] = packed(own.start + 1, |items| blocked::padded(items.to_vec()));
+            inputs[own.start + 1] = packed(own.start + 1, Packing::Padded);
         }
     }
     let in_front = kernel.front.as_ref().map(|front| {

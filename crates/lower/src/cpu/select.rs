@@ -1,6 +1,6 @@
 //! [`select`]: one arm for each operator, each of which fills in the parameters of a kernel of `crates/cpu`.
 
-use cpu::{Kernel, StorageType, Weights};
+use cpu::{Kernel, Packing, StorageType, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Call, CallInput, Op, Pack, Reuse, TensorType};
 use types::recurrent::Direction;
@@ -25,10 +25,10 @@ impl NodeView<'_> {
     }
 
     /// All operands. Constant weights are packed.
-    pub(super) fn with_weights(&self, pack: impl Fn(&[f32]) -> Vec<f32> + 'static) -> Vec<CallInput> {
+    pub(super) fn with_weights(&self, packing: impl FnOnce() -> Packing) -> Vec<CallInput> {
         let mut inputs = self.values();
         if self.weights() == Weights::Packed {
-            inputs[1] = packed(1, pack);
+            inputs[1] = packed(1, packing());
         }
         inputs
     }
@@ -46,7 +46,7 @@ impl NodeView<'_> {
         }
         let from = self.graph.ty(self.node.inputs[ix]).shape.clone();
         let to = self.input(ix).shape.clone();
-        packed(ix, move |items| blocked::block(items, &from, &to))
+        packed(ix, Packing::Blocked { from, to })
     }
 }
 
@@ -143,7 +143,7 @@ fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
             if gather.axis == 0 && is_right_factor(node, 0) {
                 let (n, k) = (table.shape[0], table.shape[1]);
                 let kernel = cpu::Gather { table: cpu::GatherTable::Packed, ..kernel };
-                let inputs = vec![packed_bytes(0, move |items| packed_transposed(items, k, n)), CallInput::Value(1)];
+                let inputs = vec![packed(0, Packing::TransposedFactor { k, n }), CallInput::Value(1)];
                 return Ok(vec![call(kernel, label, inputs)]);
             }
             Ok(vec![call(kernel, label, node.values())])
@@ -234,23 +234,10 @@ pub(super) fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInp
     }
 }
 
-/// A constant operand as the `f32` elements that `pack` makes of its elements.
-pub(super) fn packed(input: usize, pack: impl Fn(&[f32]) -> Vec<f32> + 'static) -> CallInput {
-    packed_bytes(input, move |items| {
-        let items = pack(items);
-        let mut bytes = vec![0; size_of_val(&items[..])];
-        bytes.chunks_exact_mut(4).zip(items).for_each(|(to, item)| to.copy_from_slice(&item.to_le_bytes()));
-        bytes
-    })
-}
-
-/// A constant operand as the bytes that `pack` makes of its elements.
-pub(super) fn packed_bytes(input: usize, pack: impl Fn(&[f32]) -> Vec<u8> + 'static) -> CallInput {
-    let bytes = move |tensor: &Tensor| match tensor.as_slice() {
-        Some(items) => pack(items),
-        None => pack(tensor.cast(DType::F32).as_slice().expect("a half has a number")),
-    };
-    CallInput::Packed { input, pack: Pack::new(bytes) }
+/// A constant operand in the form that a kernel reads.
+pub(super) fn packed(input: usize, packing: Packing) -> CallInput {
+    let code = postcard::to_stdvec(&packing).expect("packings are plain data");
+    CallInput::Packed { input, pack: Pack::new(move |tensor| packing.apply(tensor)).with_code(&code) }
 }
 
 /// The storage type of a float or int8 value.
@@ -338,11 +325,10 @@ fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Result<Call, String> {
         kernel.b = cpu::MatMulB::Transposed;
     } else if is_constant && product.transposed {
         kernel.b = cpu::MatMulB::Packed;
-        inputs[1] = packed_bytes(1, move |items| packed_transposed(items, k, n));
+        inputs[1] = packed(1, Packing::TransposedFactor { k, n });
     } else if is_constant {
         kernel.b = cpu::MatMulB::Packed;
-        let kernel = kernel.clone();
-        inputs[1] = packed_bytes(1, move |items| kernel.pack(items));
+        inputs[1] = packed(1, Packing::RightFactor(kernel.clone()));
     }
     let way = if product.transposed { " transposed" } else { "" };
     let label = format!("{batch}{m}x{k}x{n}{way}{}", suffix(&product.epilogue));
@@ -363,28 +349,6 @@ fn is_right_factor(node: &NodeView, operand: usize) -> bool {
         && node.graph.nodes().values().any(multiplies)
 }
 
-/// The transpose of a matrix `[n, k]` of `f32`, packed as a right factor.
-fn packed_transposed(items: &[f32], k: usize, n: usize) -> Vec<u8> {
-    let mut transposed = vec![0.0; items.len()];
-    for (column, row) in items.chunks_exact(k.max(1)).enumerate() {
-        transposed[column..].iter_mut().step_by(n.max(1)).zip(row).for_each(|(to, item)| *to = *item);
-    }
-    let factor = cpu::MatMul {
-        batch: Vec::new(),
-        a_strides: Vec::new(),
-        b_strides: Vec::new(),
-        m: 1,
-        k,
-        n,
-        b: cpu::MatMulB::Packed,
-        operands: StorageType::F32,
-        zero_point: 0,
-        result: StorageType::F32,
-        epilogue: cpu::Epilogue::default(),
-    };
-    factor.pack(&transposed)
-}
-
 fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Call {
     let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
     let kernel = cpu::Recurrent {
@@ -395,8 +359,7 @@ fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Call {
         units,
         weights: node.weights(),
     };
-    let packing = kernel.clone();
-    let inputs = node.with_weights(move |items| packing.pack(items));
+    let inputs = node.with_weights(|| Packing::Recurrent(kernel.clone()));
     let label = recurrent_label(node, op);
     call(kernel, label, inputs)
 }

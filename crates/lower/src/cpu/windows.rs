@@ -1,6 +1,6 @@
 //! Row-major kernels for windows: convolutions and pooling, over one or two spatial dimensions.
 
-use cpu::{Pool2dKind, Window};
+use cpu::{Packing, Pool2dKind, Window};
 use ir::Call;
 use ir::ops::{Conv, ConvTranspose, Epilogue, Pool, PoolKind};
 use types::{Bytes, DType, Shape};
@@ -160,12 +160,14 @@ pub(super) fn conv_call(node: &NodeView, kernel: RowMajorConv, activation: &Epil
     let (out, more) = (&node.output().shape, suffix(activation));
     match kernel {
         RowMajorConv::Conv(kernel) => {
-            let (packing, label) = (kernel.clone(), label(&kernel.window, out, &more));
-            call(kernel, label, node.with_weights(move |items| packing.pack(items)))
+            let inputs = node.with_weights(|| Packing::RowMajorConvolution(kernel.clone()));
+            let label = label(&kernel.window, out, &more);
+            call(kernel, label, inputs)
         }
         RowMajorConv::Transpose(kernel) => {
-            let (packing, label) = (kernel.clone(), label(&kernel.window, out, &more));
-            call(kernel, label, node.with_weights(move |items| packing.pack(items)))
+            let inputs = node.with_weights(|| Packing::TransposedConvolution(kernel.clone()));
+            let label = label(&kernel.window, out, &more);
+            call(kernel, label, inputs)
         }
         RowMajorConv::Unbuffered(kernel) => {
             let label = label(&kernel.window, out, &more);

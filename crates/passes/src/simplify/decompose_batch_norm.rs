@@ -4,7 +4,7 @@ use ir::ops::{BatchNorm, Binary, Reshape, Unary};
 use ir::{Graph, NodeId, Op, Rewrite, ValueId, rewrite};
 use smallvec::smallvec;
 use types::pointwise::{self, Binary as Function};
-use types::{Shape, Tensor};
+use types::{Shape, Tensor, TensorFunction};
 
 use crate::uses::Uses;
 
@@ -15,20 +15,18 @@ pub fn decompose_batch_norm(graph: &Graph) -> Graph {
     rewrite(graph, |context, id| {
         let node = graph.node(id);
         let Op::BatchNorm(BatchNorm { epsilon }) = node.op else { return None };
-        let known = |ix: usize| uses.constant(node.inputs[ix]).map(Tensor::to_f64);
+        let known = |ix: usize| uses.constant(node.inputs[ix]);
         let (Some(scale), Some(shift), Some(mean), Some(variance)) = (known(1), known(2), known(3), known(4)) else {
             return split_at_run_time(context, graph, id, epsilon).ok().map(|y| smallvec![y]);
         };
-        let a: Vec<f64> = scale
-            .iter()
-            .zip(&variance)
-            .map(|(scale, variance)| scale / (variance + f64::from(epsilon)).sqrt())
-            .collect();
-        let b: Vec<f32> = (0..a.len()).map(|c| (shift[c] - mean[c] * a[c]) as f32).collect();
-        let a: Vec<f32> = a.into_iter().map(|a| a as f32).collect();
-        let shape = along_channels(a.len(), graph.ty(node.inputs[0]).shape.rank());
-        let a = context.new.add_weight(&format!("{}.scale", node.scope), channel_tensor(&shape, a));
-        let b = context.new.add_weight(&format!("{}.shift", node.scope), channel_tensor(&shape, b));
+        let shape = along_channels(scale.elements(), graph.ty(node.inputs[0]).shape.rank());
+        let derived = |function: TensorFunction, operands: &[&Tensor]| {
+            Tensor::derived(function, operands).expect("verified statistics have one number a channel")
+        };
+        let a = derived(TensorFunction::NormScale { epsilon, shape: shape.clone() }, &[scale, variance]);
+        let b = derived(TensorFunction::NormShift { epsilon, shape }, &[scale, shift, mean, variance]);
+        let a = context.new.add_weight(&format!("{}.scale", node.scope), a);
+        let b = context.new.add_weight(&format!("{}.shift", node.scope), b);
         let x = context.value(node.inputs[0]);
         let product = context.add(Binary(Function::Mul), &[x, a], &node.scope).ok()?;
         Some(smallvec![context.add(Binary(Function::Add), &[product, b], &node.scope).ok()?])
@@ -60,8 +58,4 @@ fn along_channels(channels: usize, rank: usize) -> Shape {
     let mut shape = Shape::from([channels]);
     (2..rank).for_each(|_| shape.push(1));
     shape
-}
-
-fn channel_tensor(shape: &Shape, items: Vec<f32>) -> Tensor {
-    Tensor::new(shape.clone(), items).expect("one element a channel")
 }

@@ -4,14 +4,16 @@ use ir::ops::{Binary, ConvTranspose, Epilogue};
 use ir::{Graph, NodeId, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
-use types::{Map, Tensor};
+use types::{ChannelAffine, ChannelAxis, ChannelChange, Map, Tensor, TensorFunction};
 
 use crate::uses::{Uses, per_channel};
 
 /// The constant scale and shift per output channel behind a convolution or product.
 struct Scaled {
-    scale: Vec<f32>,
-    shift: Option<Vec<f32>>,
+    affine: ChannelAffine,
+    /// What it is composed of.
+    changes: SmallVec<[ChannelChange; 2]>,
+    operands: Vec<ValueId>,
 }
 
 /// Folds constant per-channel products and sums behind a convolution or matrix product into its weights and bias.
@@ -66,7 +68,7 @@ fn follow(uses: &Uses, id: NodeId) -> Option<(NodeId, Scaled, Vec<NodeId>)> {
     if epilogue.bias && uses.constant(graph.node(id).inputs[2]).is_none() {
         return None;
     }
-    let mut scaled = Scaled { scale: vec![1.0; shape[axis]], shift: None };
+    let mut scaled = Scaled { affine: ChannelAffine::new(shape[axis]), changes: SmallVec::new(), operands: Vec::new() };
     let (mut last, mut absorbed) = (id, Vec::new());
     while let Some(next) = uses.only_reader(graph.node(last).outputs[0]) {
         let node = graph.node(next);
@@ -78,26 +80,16 @@ fn follow(uses: &Uses, id: NodeId) -> Option<(NodeId, Scaled, Vec<NodeId>)> {
             break;
         }
         let Some(numbers) = per_channel(other, shape, axis) else { break };
-        let shift = |scaled: &mut Scaled, sign: f32| {
-            let sums = scaled.shift.get_or_insert_with(|| vec![0.0; numbers.len()]);
-            sums.iter_mut().zip(&numbers).for_each(|(sum, number)| *sum += sign * number);
-        };
-        let scale = |scaled: &mut Scaled, factor: &dyn Fn(f32) -> f32| {
-            let rows = scaled.scale.iter_mut().zip(&numbers);
-            rows.for_each(|(scale, number)| *scale *= factor(*number));
-            if let Some(sums) = &mut scaled.shift {
-                sums.iter_mut().zip(&numbers).for_each(|(sum, number)| *sum *= factor(*number));
-            }
-        };
-        match (function, other_ix) {
-            (Function::Mul, _) => scale(&mut scaled, &|number| number),
-            (Function::Div, 1) if numbers.iter().all(|&number| number != 0.0) => {
-                scale(&mut scaled, &|number| 1.0 / number)
-            }
-            (Function::Add, _) => shift(&mut scaled, 1.0),
-            (Function::Sub, 1) => shift(&mut scaled, -1.0),
+        let change = match (function, other_ix) {
+            (Function::Mul, _) => ChannelChange::Multiply,
+            (Function::Div, 1) if numbers.iter().all(|&number| number != 0.0) => ChannelChange::Divide,
+            (Function::Add, _) => ChannelChange::Add,
+            (Function::Sub, 1) => ChannelChange::Subtract,
             _ => break,
-        }
+        };
+        scaled.affine.then(change, &numbers);
+        scaled.changes.push(change);
+        scaled.operands.push(node.inputs[other_ix]);
         absorbed.push(next);
         last = next;
     }
@@ -109,28 +101,25 @@ fn emit(context: &mut Rewrite, uses: &Uses, id: NodeId, scaled: &Scaled) -> Valu
     let graph = uses.graph;
     let node = graph.node(id);
     let weight = uses.constant(node.inputs[1]).expect("only products with constant weights are folded");
-    let channel_of: Box<dyn Fn(usize) -> usize> = if let Op::ConvTranspose(ConvTranspose { groups, .. }) = &node.op {
-        let (group_in, group_out) = (weight.shape()[0] / groups, weight.shape()[1]);
-        let taps: usize = weight.shape()[2..].iter().product();
-        Box::new(move |at| at / taps / group_out / group_in * group_out + at / taps % group_out)
+    let channels = if let Op::ConvTranspose(ConvTranspose { groups, .. }) = &node.op {
+        ChannelAxis::Groups(*groups)
     } else if let Op::MatMul(_) = &node.op {
-        let columns = weight.shape()[1];
-        Box::new(move |at| at % columns)
+        ChannelAxis::Last
     } else {
-        let taps: usize = weight.shape()[1..].iter().product();
-        Box::new(move |at| at / taps)
+        ChannelAxis::First
     };
-    let items = weight.as_slice::<f32>().expect("products compute in f32");
-    let new_weight = Tensor::from_fn(weight.shape().clone(), |at| items[at] * scaled.scale[channel_of(at)]);
+    let numbers = scaled.operands.iter().map(|&value| uses.constant(value).expect("checked when followed"));
+    let numbers: Vec<&Tensor> = numbers.collect();
+    let derived = |function: TensorFunction, first: Option<&Tensor>| {
+        let operands: Vec<&Tensor> = first.into_iter().chain(numbers.iter().copied()).collect();
+        Tensor::derived(function, &operands).expect("products compute in f32, by channel as followed")
+    };
+    let changes = scaled.changes.clone();
+    let new_weight = derived(TensorFunction::ScaledWeight { changes: changes.clone(), channels }, Some(weight));
     let (_, epilogue) = product_axis(graph, id).expect("followed from a product");
-    let old_bias = epilogue.bias.then(|| uses.constant(node.inputs[2]).expect("checked when followed").to_f64());
-    let has_bias = epilogue.bias || scaled.shift.is_some();
-    let bias: Vec<f32> = (0..scaled.scale.len())
-        .map(|channel| {
-            let old = old_bias.as_ref().map_or(0.0, |bias| bias[channel]) * f64::from(scaled.scale[channel]);
-            (old + scaled.shift.as_ref().map_or(0.0, |shift| f64::from(shift[channel]))) as f32
-        })
-        .collect();
+    let old_bias = epilogue.bias.then(|| uses.constant(node.inputs[2]).expect("checked when followed"));
+    let has_bias = epilogue.bias || scaled.affine.shift.is_some();
+    let count = scaled.affine.scale.len();
 
     let mut op = node.op.clone();
     op.epilogue_mut().expect("followed from a product").bias = has_bias;
@@ -138,7 +127,8 @@ fn emit(context: &mut Rewrite, uses: &Uses, id: NodeId, scaled: &Scaled) -> Valu
     let weight_name = &graph.value(node.inputs[1]).name;
     let mut inputs: SmallVec<[ValueId; 3]> = smallvec![x, context.new.add_weight(weight_name, new_weight)];
     if has_bias {
-        inputs.push(context.new.add_weight(&format!("{}.bias", node.scope), Tensor::vector(bias)));
+        let bias = derived(TensorFunction::ShiftedBias { changes, count, has_bias: epilogue.bias }, old_bias);
+        inputs.push(context.new.add_weight(&format!("{}.bias", node.scope), bias));
     }
     context.add(op, &inputs, &node.scope).expect("types are as they were")
 }

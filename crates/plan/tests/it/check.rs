@@ -74,6 +74,7 @@ fn valid() -> Plan {
         shape: Shape::from([4]),
         offset: Bytes(offset),
         size: SIZE,
+        recipe: None,
     };
     let mut state = buffer("state", Role::State, 48, (0, 2));
     state.persistence = Persistence::Session;
@@ -518,6 +519,59 @@ mod image_file {
         assert_eq!(image::read(&with_number(0, 0)), Err(ImageError::NoTrailer));
         let version = image::FORMAT_VERSION + 1;
         assert_eq!(image::read(&with_number(8, version.into())), Err(ImageError::Version { found: version }));
+    }
+
+    /// The valid plan, whose first constant has a recipe.
+    fn with_recipe() -> Plan {
+        let mut plan = valid();
+        let tensor = types::Derivation::stored("w");
+        plan.constants[0].recipe = Some(prestow_plan::ConstantRecipe { tensor, packing: Vec::new() });
+        plan.weights_name = "weights".into();
+        plan
+    }
+
+    #[test]
+    fn file_with_separate_weights_has_the_other_constants_and_the_identity_of_all() {
+        let constants: Vec<u8> = (0..32).collect();
+        let (mut whole, mut separate) = (Vec::new(), Vec::new());
+        image::write(&mut whole, b"runner", &[with_recipe()], &constants).expect("memory is writable");
+        image::write_separate(&mut separate, b"runner", &[with_recipe()], &constants).expect("memory is writable");
+        let [whole, trailer] = [&whole, &separate].map(|file| Trailer::read(file, file.len() as u64).expect("whole"));
+        assert_eq!((whole.is_separate(), trailer.is_separate()), (false, true));
+        let identity = |trailer: &Trailer| (trailer.constants_digest, trailer.constants_size);
+        assert_eq!(identity(&trailer), identity(&whole));
+        let bytes = |range: &std::ops::Range<u64>| separate[range.start as usize..range.end as usize].to_vec();
+        assert_eq!(bytes(&trailer.constants), &constants[16..]);
+        assert_eq!(trailer.plans(&bytes(&trailer.plans)), Ok(vec![with_recipe()]));
+        let refused = ImageError::Separate { weights: "weights".into() };
+        assert_eq!(image::read(&separate), Err(refused));
+        let nothing = image::write_separate(&mut Vec::new(), b"runner", &[valid()], &constants);
+        assert_eq!(nothing.map_err(|error| error.to_string()), Err("no constant has a recipe".into()));
+    }
+
+    #[test]
+    fn constants_that_overlap_have_no_separate_form() {
+        let error = |change: fn(&mut Plan)| {
+            let mut plan = with_recipe();
+            change(&mut plan);
+            prestow_plan::separate_constants(&[valid(), plan]).map(drop)
+        };
+        assert_eq!(error(|_| ()), Ok(()));
+        let other_size = "two constants of different sizes start at byte 0".to_string();
+        assert_eq!(error(|plan| plan.constants[0].size = Bytes(15)), Err(other_size));
+        let inside = "a constant ends behind byte 8, where the next one starts".to_string();
+        assert_eq!(error(|plan| plan.constants[0].offset = Bytes(8)), Err(inside));
+        assert!(
+            error(|plan| (plan.constants[1].offset, plan.constants[1].size) = (Bytes(64), Bytes(u64::MAX))).is_err()
+        );
+    }
+
+    #[test]
+    fn size_of_all_constants_is_checked() {
+        let damaged = |file: &[u8]| reason(file).contains("the file is damaged");
+        assert!(
+            damaged(&with_number(112, 31)) && damaged(&with_number(112, 33)) && damaged(&with_number(112, u64::MAX))
+        );
     }
 
     #[test]

@@ -65,6 +65,7 @@ pub(crate) fn constant(name: &str, offset: u64, size: u64) -> Constant {
         shape: Shape::from([size as usize / 4]),
         offset: Bytes(offset),
         size: Bytes(size),
+        recipe: None,
     }
 }
 

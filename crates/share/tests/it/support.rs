@@ -59,6 +59,7 @@ pub(crate) fn write_image(path: &Path, tensors: &[Vec<u8>]) -> Vec<u8> {
             shape: Shape::from([bytes.len()]),
             offset: Bytes(section.len() as u64),
             size: Bytes(bytes.len() as u64),
+            recipe: None,
         });
         section.extend_from_slice(bytes);
     }

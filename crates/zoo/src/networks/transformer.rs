@@ -1,7 +1,7 @@
 //! The common parts of transformers (Vaswani et al. 2017).
 
 use ir::ValueId;
-use types::{Shape, Tensor};
+use types::{Tensor, TensorFunction};
 
 use crate::builder::transposed;
 use crate::{Builder, ZooError};
@@ -49,16 +49,15 @@ pub(crate) fn projections(
     weight: &Tensor,
     bias: &Tensor,
 ) -> Result<[ValueId; 3], ZooError> {
-    let [weight, bias] =
-        [weight, bias].map(|tensor| tensor.as_slice::<f32>().expect("`ParameterSource::take` gives f32"));
-    let width = bias.len() / 3;
+    let width = bias.elements() / 3;
     let mut one = |part: usize, letter: &str| {
         let name = format!("{name}.{letter}");
-        let rows = weight[part * width * width..(part + 1) * width * width].to_vec();
-        let rows = Tensor::new(Shape::from([width, width]), rows).expect("a third of the rows");
-        let weight = b.graph.add_weight(&format!("{name}.weight"), transposed(&rows));
-        let bias = Tensor::vector(bias[part * width..(part + 1) * width].to_vec());
-        let bias = b.graph.add_weight(&format!("{name}.bias"), bias);
+        let rows = |tensor: &Tensor| {
+            let third = TensorFunction::Rows { first: part * width, count: width };
+            Tensor::derived(third, &[tensor]).expect("`ParameterSource::take` gives f32 of the shape")
+        };
+        let weight = b.graph.add_weight(&format!("{name}.weight"), transposed(&rows(weight)));
+        let bias = b.graph.add_weight(&format!("{name}.bias"), rows(bias));
         b.linear_with(x, weight, bias, &name)
     };
     Ok([one(0, "q")?, one(1, "k")?, one(2, "v")?])

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use compiler::gpu::{self, GpuCompiler, Precision, TuneOptions, library_paths};
-use compiler::{BudgetChanges, Compiled, Goal, Optimize, Program, Region, TuneOutcome, source};
+use compiler::{BudgetChanges, Compiled, Goal, Optimize, Program, ProgramWeights, Region, TuneOutcome, source};
 use cpu::Level;
 use lower::Target;
 use lower::cpu::CpuTarget;
@@ -14,7 +14,7 @@ use plan::{Phase, Plan, Training};
 use serde_json::json;
 use types::Bytes;
 
-use super::{load_message, message, models};
+use super::{load_message, message, models, separate};
 use crate::coverage::{Coverage, Fallbacks};
 use crate::device;
 use crate::dump::Dump;
@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// The runner that the plan is appended to (default: prestow-runner in the folder of this program).
     #[arg(long, value_name = "FILE")]
     runner: Option<PathBuf>,
+    /// Leave weights that `uprd serve --base DIR` can pack from the file of --weights or --params out of the executable.
+    #[arg(long)]
+    separate_weights: bool,
     /// Write the graph after each pass, as text.
     #[arg(long, value_name = "DIR")]
     dump_ir: Option<PathBuf>,
@@ -103,6 +106,9 @@ impl Job<'_> {
         };
         let (request, tune) = (args.model.request()?, args.tune.resolve(&target)?);
         let recipe = args.train.recipe(&request);
+        if args.separate_weights {
+            separate::check(&request, recipe.is_some())?;
+        }
         if recipe.is_some() {
             check_training(&batches, &target, precision, tune.is_some())?;
         }
@@ -237,7 +243,10 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
         dump.finish()?;
     }
     let fits: Vec<Option<BudgetChanges>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
-    let program = Program::join(compiled);
+    let program = match args.separate_weights {
+        true => separate::program(compiled, &job.request)?,
+        false => Program::join(compiled),
+    };
     let cudnn = gpu.as_ref().and_then(GpuCompiler::cudnn_version);
     if let Some(note) = facts.and_then(|(file, facts)| device::version_mismatch(file, facts, cudnn.as_deref())) {
         say::note(&note);
@@ -334,6 +343,9 @@ fn as_json(
     let mut report = plans[0].take();
     report["output"] = json!(output);
     report["compile_ms"] = json!(seconds * 1e3);
+    if program.weights == ProgramWeights::Separate {
+        report["separate_weights"] = separate::as_json(program);
+    }
     if let Some(TuneOutcome { measured, known, changed, cache, .. }) = tuning {
         let layers = measured + known;
         report["tuned"] = json!({ "layers": layers, "measured": measured, "changed": changed, "cache": cache });
@@ -421,6 +433,9 @@ fn as_text(program: &Program, fits: &[Option<BudgetChanges>], tuning: Option<&Tu
     }
     if 1 < program.plans.len() && program.plans[0].phase == Phase::Inference {
         let _ = writeln!(text, "one arena for all: {}", device::shared_arena(program));
+    }
+    if program.weights == ProgramWeights::Separate {
+        text.push_str(&separate::as_text(program));
     }
     text.push_str(device);
     if let Some(TuneOutcome { measured, known, changed, cache, .. }) = tuning {

@@ -10,6 +10,7 @@ pub(crate) mod export;
 pub(crate) mod im2rec;
 pub(crate) mod models;
 pub(crate) mod profile;
+mod separate;
 pub(crate) mod target;
 pub(crate) mod what_if;
 

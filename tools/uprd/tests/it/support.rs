@@ -49,6 +49,7 @@ pub(crate) fn write_image(path: &Path, tensors: &[(u64, usize)]) -> Vec<u8> {
             shape: Shape::from([*size]),
             offset: Bytes(section.len() as u64),
             size: Bytes(*size as u64),
+            recipe: None,
         });
         let mut random = Random::new(*seed);
         section.extend(std::iter::repeat_with(|| random.bits().to_le_bytes()).flatten().take(*size));

@@ -1,0 +1,218 @@
+//! [`Packing`]: a tensor to the bytes that a kernel reads, as data. A compiler applies it when it writes a plan; a program
+//! without a compiler applies the same one to another copy of the tensor.
+
+use serde::{Deserialize, Serialize};
+use types::{DType, Shape, Tensor};
+
+use crate::gemm::Epilogue;
+use crate::simd::StorageType;
+use crate::{
+    Conv, ConvTranspose, DepthwiseBlocked, InvalidKernel, Kernel, MatMul, MatMulB, PackedConv, Recurrent, Winograd,
+};
+
+/// The order and form of the packed elements of a tensor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Packing {
+    /// Weights of a convolution over blocked channels, in the order of the algorithm.
+    Convolution {
+        /// The kernel that reads them.
+        kernel: PackedConv,
+        /// The groups of the convolution.
+        groups: usize,
+        /// The groups that are computed as one; 0 and 1: none are joined.
+        together: usize,
+        /// The output channels of all groups.
+        out_channels: usize,
+    },
+    /// Weights of a convolution over row-major values.
+    RowMajorConvolution(Conv),
+    /// Weights of a transposed convolution over row-major values.
+    TransposedConvolution(ConvTranspose),
+    /// The right factor of a product.
+    RightFactor(MatMul),
+    /// The transpose of a matrix `[n, k]` of `f32`, as a right factor.
+    TransposedFactor {
+        /// Columns of the matrix.
+        k: usize,
+        /// Its rows.
+        n: usize,
+    },
+    /// Weights of a recurrent layer.
+    Recurrent(Recurrent),
+    /// A tensor in blocks of channels: aligned on the right with the extents of `to` except the last one, the lanes. Lanes
+    /// without a channel hold 0.
+    Blocked {
+        /// The extents of the tensor.
+        from: Shape,
+        /// Those of the blocks.
+        to: Shape,
+    },
+    /// A vector along the channels, filled up with zeros to whole blocks.
+    Padded,
+}
+
+/// Channels of a block.
+const BLOCK: usize = 16;
+
+impl Packing {
+    /// The packed bytes. Elements that are no `f32` are converted first.
+    ///
+    /// # Panics
+    /// If the tensor has not the kernel's number of elements.
+    pub fn apply(&self, tensor: &Tensor) -> Vec<u8> {
+        match tensor.as_slice() {
+            Some(items) => self.pack(items),
+            None => self.pack(tensor.cast(DType::F32).as_slice().expect("a half has a number")),
+        }
+    }
+
+    /// The size of the packed bytes of a tensor of `elements` elements; `None` if it does not fit into 64 bits.
+    ///
+    /// # Errors
+    /// Parameters of a kernel that contradict each other.
+    pub fn size(&self, elements: usize) -> Result<Option<u64>, InvalidKernel> {
+        let second = |kernel: Kernel| Ok(kernel.sizes()?.inputs.get(1).copied());
+        match self {
+            Packing::Convolution { kernel, together, .. } => {
+                let size = second(match kernel.clone() {
+                    PackedConv::Direct(kernel) => kernel.into(),
+                    PackedConv::Winograd(kernel) => kernel.into(),
+                    PackedConv::Depthwise(kernel) => kernel.into(),
+                })?;
+                // Packed weights of joined groups have the zeros between them, of at least a byte each.
+                let joined = (elements as u64).checked_mul(*together as u64);
+                Ok(size.filter(|size| joined.is_some_and(|joined| joined <= *size)))
+            }
+            Packing::RowMajorConvolution(kernel) => second(kernel.clone().into()),
+            Packing::TransposedConvolution(kernel) => second(kernel.clone().into()),
+            Packing::RightFactor(kernel) => second(kernel.clone().into()),
+            Packing::TransposedFactor { k, n } => second(right_factor(*k, *n).into()),
+            Packing::Recurrent(kernel) => second(kernel.clone().into()),
+            Packing::Blocked { from, to } => {
+                let is_blocked = 3 <= to.rank() && from.rank() < to.rank();
+                let bytes = to.iter().try_fold(4u64, |bytes, &extent| bytes.checked_mul(extent as u64));
+                Ok(bytes.filter(|_| is_blocked))
+            }
+            Packing::Padded => {
+                Ok(elements.checked_next_multiple_of(BLOCK).and_then(|elements| 4u64.checked_mul(elements as u64)))
+            }
+        }
+    }
+
+    fn pack(&self, items: &[f32]) -> Vec<u8> {
+        match self {
+            Packing::Convolution { kernel, groups, together, out_channels } => {
+                let joined = match together {
+                    0 | 1 => None,
+                    _ => Some(joined_weights(items, *groups, *together, *out_channels)),
+                };
+                let items = joined.as_deref().unwrap_or(items);
+                match kernel {
+                    PackedConv::Direct(kernel) => kernel.pack(items),
+                    PackedConv::Winograd(kernel) => floats(&Winograd::pack(kernel, items)),
+                    PackedConv::Depthwise(kernel) => floats(&DepthwiseBlocked::pack(kernel, items)),
+                }
+            }
+            Packing::RowMajorConvolution(kernel) => floats(&kernel.pack(items)),
+            Packing::TransposedConvolution(kernel) => floats(&kernel.pack(items)),
+            Packing::RightFactor(kernel) => kernel.pack(items),
+            Packing::TransposedFactor { k, n } => {
+                let mut transposed = vec![0.0; items.len()];
+                for (column, row) in items.chunks_exact((*k).max(1)).enumerate() {
+                    let to = transposed[column..].iter_mut().step_by((*n).max(1));
+                    to.zip(row).for_each(|(to, item)| *to = *item);
+                }
+                right_factor(*k, *n).pack(&transposed)
+            }
+            Packing::Recurrent(kernel) => floats(&kernel.pack(items)),
+            Packing::Blocked { from, to } => floats(&blocked(items, from, to)),
+            Packing::Padded => {
+                let mut bytes = floats(items);
+                bytes.resize(4 * items.len().next_multiple_of(BLOCK), 0);
+                bytes
+            }
+        }
+    }
+}
+
+/// The little-endian bytes of elements.
+fn floats(items: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; size_of_val(items)];
+    bytes.chunks_exact_mut(4).zip(items).for_each(|(to, item)| to.copy_from_slice(&item.to_le_bytes()));
+    bytes
+}
+
+/// A product whose right factor has this form.
+fn right_factor(k: usize, n: usize) -> MatMul {
+    MatMul {
+        batch: Vec::new(),
+        a_strides: Vec::new(),
+        b_strides: Vec::new(),
+        m: 1,
+        k,
+        n,
+        b: MatMulB::Packed,
+        operands: StorageType::F32,
+        zero_point: 0,
+        result: StorageType::F32,
+        epilogue: Epilogue::default(),
+    }
+}
+
+/// Weights `[out_channels, channels of a group, ..kernel]` as those of joined groups, `together` of them in each.
+fn joined_weights(items: &[f32], groups: usize, together: usize, out_channels: usize) -> Vec<f32> {
+    let row = items.len() / out_channels.max(1);
+    let outs = out_channels / groups;
+    let mut all = vec![0.0; items.len() * together];
+    for (channel, (from, to)) in items.chunks_exact(row).zip(all.chunks_exact_mut(row * together)).enumerate() {
+        let place = channel / outs % together * row;
+        to[place..place + row].copy_from_slice(from);
+    }
+    all
+}
+
+fn blocked(items: &[f32], from: &Shape, to: &Shape) -> Vec<f32> {
+    let rank = to.rank() - 1;
+    let extent = |axis: usize| if axis + from.rank() < rank { 1 } else { from[axis + from.rank() - rank] };
+    let (outer, channels, inner) = (extent(0), extent(1), (2..rank).map(extent).product::<usize>());
+    let mut blocked = vec![0.0; to.elements()];
+    for (number, item) in items.iter().enumerate().take(outer * channels * inner) {
+        let (image, channel, at) = (number / inner / channels, number / inner % channels, number % inner);
+        blocked[((image * to[1] + channel / BLOCK) * inner + at) * BLOCK + channel % BLOCK] = *item;
+    }
+    blocked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_is_that_of_the_packed_bytes() {
+        let (k, n) = (5, 37);
+        let blocks = Packing::Blocked { from: Shape::from([20, 1, 1]), to: Shape::from([1, 2, 1, 1, 16]) };
+        let cases = [
+            (Packing::Padded, 20),
+            (Packing::TransposedFactor { k, n }, k * n),
+            (Packing::RightFactor(right_factor(k, n)), k * n),
+            (blocks, 20),
+        ];
+        for (packing, elements) in cases {
+            let tensor = Tensor::from_fn(Shape::from([elements]), |at| at as f32);
+            let bytes = packing.apply(&tensor);
+            assert_eq!(packing.size(elements), Ok(Some(bytes.len() as u64)), "{packing:?}");
+        }
+    }
+
+    #[test]
+    fn size_of_hostile_parameters_is_none_or_an_error() {
+        let to = Shape::from([1 << 40, 1 << 40, 16]);
+        assert_eq!(Packing::Blocked { from: Shape::from([1]), to }.size(1), Ok(None));
+        for to in [Shape::scalar(), Shape::from([16]), Shape::from([1, 16])] {
+            assert_eq!(Packing::Blocked { from: Shape::from([1]), to }.size(1), Ok(None));
+        }
+        assert_eq!(Packing::Padded.size(usize::MAX), Ok(None));
+        let most = usize::MAX / 2;
+        assert!(!matches!(Packing::TransposedFactor { k: most, n: most }.size(1), Ok(Some(_))));
+    }
+}
