@@ -62,5 +62,7 @@ fn answer(subject: &mut dyn Subject, line: &str, output: &Mutex<impl Write>) -> 
     subject.run()?;
     let took = now_ns() - start;
     let mut output = output.lock().expect("no holder of this lock panics");
-    writeln!(output, "{line}\t{took}").and_then(|()| output.flush()).map_err(|error| format!("cannot answer a query: {error}"))
+    writeln!(output, "{line}\t{took}")
+        .and_then(|()| output.flush())
+        .map_err(|error| format!("cannot answer a query: {error}"))
 }

@@ -10,6 +10,7 @@
 //! [`compile_training`] compiles a step of training and its evaluation. [`Program::join`] combines several plans; [`write_executable`] appends the result to a runner. The same input gives
 //! the same bytes.
 
+mod alternatives;
 mod budget;
 mod executable;
 pub mod gpu;

@@ -24,12 +24,13 @@ use lower::Selection;
 use passes::{MemoryModel, Priced, Prices, Stage};
 use types::{Bytes, Certificate, EntityId};
 
+use crate::alternatives::alternatives;
 use crate::{BudgetChanges, CompileError, Compiled, Goal, Optimize, Scheduled, finish, place, schedule};
 
 /// A modelled time of 2 % more is traded for bytes.
 const BALANCED_TIME: (u64, u64) = (51, 50);
 /// Steps whose live bytes are within this part of the peak are full.
-const FULL: u64 = 32;
+pub(crate) const FULL: u64 = 32;
 /// The first price of a full step: this part of the price at which all bytes of the peak cost as much as all of the time.
 const FIRST_PRICE: u64 = 256;
 /// Rounds at most, and nodes of all rounds together at most.
@@ -40,24 +41,24 @@ const FINALISTS: usize = 3;
 /// Rounds without a change after which prices rise no more.
 const UNCHANGED: usize = 10;
 /// A price that exceeds each difference in time.
-const ANY_TIME: u64 = 1 << 30;
+pub(crate) const ANY_TIME: u64 = 1 << 30;
 
 /// Everything that is chosen by cost, for some prices.
 #[derive(Clone)]
-struct Choice {
+pub(crate) struct Choice {
     /// The graph whose layouts were chosen, in the order in which live bytes were counted.
     source: Rc<Graph>,
     prices: Prices,
-    graph: Graph,
-    selection: Selection,
+    pub(crate) graph: Graph,
+    pub(crate) selection: Selection,
     /// By node of `graph`.
     live: Vec<u64>,
-    peak: u64,
-    time: u64,
+    pub(crate) peak: u64,
+    pub(crate) time: u64,
 }
 
 impl Choice {
-    fn new(source: &Rc<Graph>, target: &dyn Target, prices: Prices) -> Result<Choice, CompileError> {
+    pub(crate) fn new(source: &Rc<Graph>, target: &dyn Target, prices: Prices) -> Result<Choice, CompileError> {
         let graph = passes::run_stage((**source).clone(), Stage::Layout, target, &prices, |_, _| {})?;
         let selection = Selection::new(&graph, &Priced::new(target, &prices, &graph))?;
         let live = selection.live_bytes(&graph, target)?;
@@ -153,6 +154,11 @@ pub(crate) fn best(
     passes::run_stage((*found.source).clone(), Stage::Layout, target, &found.prices, &mut watch)?;
     watch("schedule", &found.scheduled.graph);
     let mut compiled = finish(&found.scheduled, target, &found.kernels, &found.placement)?;
+    if least_time != 0 {
+        let mut others = alternatives(&found.source, &found.prices, &found.scheduled.graph, &found.kernels, target)?;
+        others.retain(|other| other.saves < compiled.plan.order.value);
+        compiled.plan.alternatives = others;
+    }
     compiled.fit = budget.map(|_| BudgetChanges {
         unlimited,
         regions: Vec::new(),

@@ -99,6 +99,11 @@ impl Selection {
         Selection { nodes: order.iter().map(|&id| self.nodes[id].clone()).collect() }
     }
 
+    /// The chosen candidate of a node; `None` for views.
+    pub fn candidate(&self, id: NodeId) -> Option<&Candidate> {
+        self.nodes[id].as_ref()
+    }
+
     /// The calls that do a node's work, in order. None for views.
     pub fn calls(&self, id: NodeId) -> &[Call] {
         self.nodes[id].as_ref().map_or(&[], |candidate| &candidate.calls)

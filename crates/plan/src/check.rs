@@ -1,6 +1,6 @@
 //! [`check`]: whether a plan can be run. Runs when a plan is written and again when it is read.
 
-use types::{Bytes, Certificate, DType};
+use types::{Bytes, Certificate, DType, Scope};
 
 use crate::{
     Buffer, BufferIx, ConstantIx, Initial, Operand, Persistence, Phase, Place, Plan, Port, StatePort, Training,
@@ -58,6 +58,8 @@ pub enum PlanError {
     Peak { want: Bytes, got: Bytes },
     #[error("the bound over any kernels must be at most the arena's lower bound {want}, got {got}")]
     AnyKernels { want: Bytes, got: Bytes },
+    #[error("an alternative must save less than the arena's lower bound {want}, got {got} at `{scope}`")]
+    Alternative { scope: Scope, want: Bytes, got: Bytes },
     #[error("a plan must have fewer than 2^32 {0}")]
     TooMany(&'static str),
 }
@@ -142,6 +144,9 @@ fn check_placement(plan: &Plan, errors: &mut Vec<PlanError>) {
     }
     if got < plan.any_kernels {
         errors.push(PlanError::AnyKernels { want: got, got: plan.any_kernels });
+    }
+    for other in plan.alternatives.iter().filter(|other| got <= other.saves) {
+        errors.push(PlanError::Alternative { scope: other.scope.clone(), want: got, got: other.saves });
     }
 }
 

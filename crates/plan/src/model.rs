@@ -34,6 +34,8 @@ pub struct Plan {
     pub order: Certificate,
     /// A lower bound on the arena of these steps with any kernels and layouts, in any order; zero if none is proved.
     pub any_kernels: Bytes,
+    /// Kernels and layouts that need fewer bytes at the peak and were not chosen, for reports.
+    pub alternatives: Vec<Alternative>,
     /// Machine code that steps call, if it is not part of the runner.
     pub modules: Vec<DeviceCode>,
     /// The packed constants, in order of their offsets.
@@ -177,6 +179,21 @@ pub struct Step {
     pub workspace: Option<Operand>,
     /// Arithmetic operations.
     pub flops: u64,
+}
+
+/// Kernels and layouts that were not chosen, with what they save and cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// The node that differs; the first if there are several.
+    pub scope: Scope,
+    /// The other kernels and layouts, for people.
+    pub change: String,
+    /// The live bytes by which the peak falls.
+    pub saves: Bytes,
+    /// The modelled time of a run, in the unit of the target's costs: picoseconds on CPUs.
+    pub time: u64,
+    /// The modelled time of a run with the alternative.
+    pub other_time: u64,
 }
 
 /// A range of bytes that a step reads or writes.

@@ -37,10 +37,10 @@ mod view;
 pub use export::StepTime;
 pub use import::{ImportError, import};
 pub use model::{
-    Actual, AtPeak, BoundsRow, BufferActual, BufferRow, ConstantRow, FORMAT, FreeRange, Measured, Opportunity,
-    OpportunityKind, Origin, Outside, PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, Recomputed, RefusedRow,
-    Report, Saved, SavedReader, StepRow, Touch, UnavailableItem, Unnamed, VERSION, ValueRow, Verdict, Why, WhyKind,
-    placement_csv, read,
+    Actual, AlternativeRow, AtPeak, BoundsRow, BufferActual, BufferRow, ConstantRow, FORMAT, FreeRange, Measured,
+    Opportunity, OpportunityKind, Origin, Outside, PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, Recomputed,
+    RefusedRow, Report, Saved, SavedReader, StepRow, Touch, UnavailableItem, Unnamed, VERSION, ValueRow, Verdict, Why,
+    WhyKind, placement_csv, read,
 };
 pub use page::Page;
 pub use printable::printable;

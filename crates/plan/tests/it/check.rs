@@ -1,8 +1,8 @@
 //! Each rule of [`check`]: a valid plan with one thing wrong is refused for that reason and no other.
 
 use prestow_plan::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Phase, Place, Plan, PlanError, Port,
-    Sharing, StatePort, Step, Training, ValueSpan, check, dump, image,
+    Alternative, Arena, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Phase, Place, Plan,
+    PlanError, Port, Sharing, StatePort, Step, Training, ValueSpan, check, dump, image,
 };
 use types::{Bytes, Certificate, DType, Layout, Role, Scope, Shape, Tag};
 
@@ -254,6 +254,23 @@ fn inconsistent_certificates_are_refused() {
     assert_eq!(errors, [PlanError::Certificate { subject: "arena", certificate: wrong }]);
     let errors = self::errors(|plan| plan.order = wrong);
     assert_eq!(errors, [PlanError::Certificate { subject: "order", certificate: wrong }]);
+}
+
+#[test]
+fn alternative_that_saves_the_whole_peak_is_refused() {
+    let scope = Scope::new("conv");
+    let saving = |bytes| Alternative {
+        scope: scope.clone(),
+        change: "`conv_direct` instead of `conv_winograd`".into(),
+        saves: Bytes(bytes),
+        time: 1000,
+        other_time: 1100,
+    };
+    let mut plan = valid();
+    plan.alternatives.push(saving(63));
+    assert_eq!(check(&plan), Ok(()));
+    let errors = errors(|plan| plan.alternatives.push(saving(64)));
+    assert_eq!(errors, [PlanError::Alternative { scope: scope.clone(), want: Bytes(64), got: Bytes(64) }]);
 }
 
 #[test]

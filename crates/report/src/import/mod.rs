@@ -131,6 +131,7 @@ fn report(
         by_role: Default::default(),
         free_at_peak: Vec::new(),
         alive_at_peak: Vec::new(),
+        alternatives: Vec::new(),
         opportunities: Vec::new(),
         saved: Vec::new(),
         recomputed: Vec::new(),

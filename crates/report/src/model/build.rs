@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use plan::{Buffer, BufferIx, Operand, Place, Plan, RefusedReason, RefusedSharing, Sharing, ValueSpan};
+use plan::{Alternative, Buffer, BufferIx, Operand, Place, Plan, RefusedReason, RefusedSharing, Sharing, ValueSpan};
 use types::{Bytes, Layout, Role};
 
 use super::{
-    AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Origin, Planned, RefusedRow, Report, StepRow, Touch, VERSION,
-    ValueRow, Why, lives, opportunity, saved, spans,
+    AlternativeRow, AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Origin, Planned, RefusedRow, Report, StepRow,
+    Touch, VERSION, ValueRow, Why, lives, opportunity, saved, spans,
 };
 
 impl Report {
@@ -44,6 +44,7 @@ impl Report {
             by_role: BTreeMap::new(),
             free_at_peak: Vec::new(),
             alive_at_peak: Vec::new(),
+            alternatives: plan.alternatives.iter().map(|other| alternative(plan, other)).collect(),
             opportunities: Vec::new(),
             saved: saved::saved(plan),
             recomputed: saved::recomputed(plan),
@@ -181,6 +182,19 @@ impl Touches {
     }
 }
 
+/// Costs of CPUs are picoseconds; those of other targets only have relations.
+fn alternative(plan: &Plan, other: &Alternative) -> AlternativeRow {
+    let is_timed = plan.target.starts_with("cpu");
+    let added = other.other_time as f64 - other.time as f64;
+    AlternativeRow {
+        scope: other.scope.to_string(),
+        change: other.change.clone(),
+        saves_bytes: other.saves.0,
+        time_ratio: other.other_time as f64 / other.time.max(1) as f64,
+        adds_us: is_timed.then_some(added / 1e6),
+    }
+}
+
 fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow {
     let touch = |step: Option<u32>| step.map(|step| Touch { step, scope: plan.steps[step as usize].scope.to_string() });
     let value = |held: &ValueSpan| ValueRow {
@@ -190,6 +204,7 @@ fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow 
         layout: held.layout.to_string(),
         offset: held.offset.0,
         bytes: held.size().0,
+        padding_bytes: (held.size() - Layout::RowMajor.size(&held.shape, held.dtype)).0,
         first_step: held.first_step,
         last_step: held.last_step,
         held_until: held.last_step,

@@ -120,6 +120,9 @@ pub struct Planned {
     pub free_at_peak: Vec<FreeRange>,
     /// The buffers that are alive at the peak step, the largest first, and why.
     pub alive_at_peak: Vec<AtPeak>,
+    /// Kernels and layouts that need fewer live bytes at the peak and were not chosen.
+    #[serde(default)]
+    pub alternatives: Vec<AlternativeRow>,
     /// Changes that would need less memory, the largest saving first.
     pub opportunities: Vec<Opportunity>,
     /// The values that a training step saves for its backward pass, the largest first, and why.
@@ -152,6 +155,21 @@ impl Planned {
             any_kernels: Bytes(self.any_kernels_bytes),
         }
     }
+}
+
+/// Kernels and layouts that were not chosen, with what they save and cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AlternativeRow {
+    /// The node that differs; the first if there are several.
+    pub scope: String,
+    /// The other kernels and layouts.
+    pub change: String,
+    /// The live bytes by which the peak falls.
+    pub saves_bytes: u64,
+    /// The modelled time of a run, of the chosen one.
+    pub time_ratio: f64,
+    /// The modelled microseconds that a run takes longer, if the target's costs are times.
+    pub adds_us: Option<f64>,
 }
 
 /// The bounds of a certificate whose value is stored elsewhere in the report.
@@ -314,6 +332,9 @@ pub struct ValueRow {
     pub offset: u64,
     /// Its size, including the padding of the last channel block.
     pub bytes: u64,
+    /// Bytes that are no element: the rest of the last channel block.
+    #[serde(default)]
+    pub padding_bytes: u64,
     /// The first step that touches it.
     pub first_step: u32,
     /// The last step that touches it, inclusive.

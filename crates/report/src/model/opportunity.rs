@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 use types::{Bytes, Role};
 
-use super::{BufferRow, ConstantRow, Planned};
+use super::{AlternativeRow, BufferRow, ConstantRow, Planned};
 
 /// A change that would need less memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,12 @@ pub enum OpportunityKind {
     InPlace,
     /// Sharing that the compiler refused.
     Refused,
+    /// Elements of channel blocks at the peak that are no channel.
+    Padding,
+    /// A copy of a value in another layout at the peak.
+    Relayout,
+    /// Kernels and layouts that were not chosen.
+    Alternative,
     /// Scratch of a kernel at the peak.
     Workspace,
     /// One tensor that is stored twice.
@@ -52,6 +58,9 @@ pub(super) fn find(planned: &Planned) -> Vec<Opportunity> {
     let mut found = in_place(planned);
     found.extend(refused(planned));
     found.extend(workspace(planned));
+    found.extend(padding(planned));
+    found.extend(relayouts(planned));
+    found.extend(alternatives(planned));
     found.extend(tied_weights(planned));
     found.extend(precision(planned));
     found.extend(placement(planned));
@@ -154,6 +163,62 @@ fn workspace(planned: &Planned) -> Vec<Opportunity> {
             action: "`--budget BYTES` chooses kernels with less workspace".into(),
         })
         .collect()
+}
+
+fn padding(planned: &Planned) -> Vec<Opportunity> {
+    let mut found = Vec::new();
+    for buffer in at_peak(planned) {
+        let live = buffer.values.iter().filter(|value| {
+            (value.first_step..=value.held_until).contains(&planned.peak_step) && 0 < value.padding_bytes
+        });
+        let Some(value) = live.max_by_key(|value| value.padding_bytes) else { continue };
+        found.push(Opportunity {
+            kind: OpportunityKind::Padding,
+            saves_bytes: peak_saving(planned, value.padding_bytes, buffer.first_step, buffer.last_step),
+            text: format!(
+                "{} of the {} of `{}` ({} {}) are padding of its last channel block",
+                Bytes(value.padding_bytes),
+                Bytes(value.bytes),
+                value.name,
+                value.type_text(),
+                value.layout
+            ),
+            action: "row-major kernels here, if they pay: `--optimize memory`; or channels that fill blocks".into(),
+        });
+    }
+    found
+}
+
+/// Copies of values in another layout. The compiler names them behind the value's node.
+fn relayouts(planned: &Planned) -> Vec<Opportunity> {
+    let copies = at_peak(planned).filter(|buffer| buffer.scope.ends_with("/relayout"));
+    copies
+        .map(|buffer| Opportunity {
+            kind: OpportunityKind::Relayout,
+            saves_bytes: peak_saving(planned, buffer.padded_bytes, buffer.first_step, buffer.last_step),
+            text: format!("`{}` ({}) is a copy in another layout", buffer.scope, Bytes(buffer.bytes)),
+            action: "kernels of one layout on both sides, if they pay: `--optimize memory`".into(),
+        })
+        .collect()
+}
+
+fn alternatives(planned: &Planned) -> Vec<Opportunity> {
+    let one = |row: &AlternativeRow| {
+        let time = match row.adds_us {
+            Some(us) => format!("{:+.3} ms, x {:.3}", us / 1e3, row.time_ratio),
+            None => format!("x {:.3}", row.time_ratio),
+        };
+        Opportunity {
+            kind: OpportunityKind::Alternative,
+            saves_bytes: row.saves_bytes,
+            text: format!("at the peak, not chosen at `{}`: {}", row.scope, row.change),
+            action: format!(
+                "modelled time of a run {time}; `--optimize balanced`, `--optimize memory` or `--budget BYTES` trade \
+                 time for bytes"
+            ),
+        }
+    };
+    planned.alternatives.iter().map(one).collect()
 }
 
 /// A table that rows are gathered from, and the only other constant with its extents exchanged: an embedding and the

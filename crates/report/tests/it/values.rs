@@ -1,8 +1,8 @@
 //! Bytes belong to the value in them: its role, its layer and its last reader, views included; and the opportunities.
 
-use plan::{Arena, Buffer, Operand, Plan, Sharing};
+use plan::{Alternative, Arena, Buffer, Operand, Plan, Sharing, ValueSpan};
 use prestow_report::{Bars, Groups, OpportunityKind, Report, View, ViewOptions, import};
-use types::{Bytes, Certificate, DType, Role, Shape};
+use types::{Bytes, Certificate, DType, Layout, Role, Scope, Shape};
 
 use crate::plans::{buffer, constant, held, of_buffer, of_constant, port, small, step, tag};
 
@@ -121,6 +121,46 @@ fn a_result_beside_its_dead_operand_is_an_opportunity() {
     assert!(row.text.contains("`softmax` (16.00 KiB)") && row.text.contains("`logits` (16.00 KiB)"), "{}", row.text);
     let text = report.text(View::Opportunities, &ViewOptions::default());
     assert!(text.contains("15.00 KiB") && text.contains("works in place"), "{text}");
+}
+
+#[test]
+fn padding_relayouts_and_alternatives_at_the_peak_are_opportunities() {
+    let blocked = ValueSpan {
+        shape: Shape::from([1, 20, 8, 8]),
+        layout: Layout::ChannelsBlocked(16),
+        ..held("conv", 1280, (0, 1), Sharing::Own)
+    };
+    // 20 channels in blocks of 16 are stored as 32.
+    let buffers = vec![
+        buffer(tag("x", Role::Input), 1024, 16384, (0, 0), vec![held("x", 256, (0, 0), Sharing::Own)]),
+        buffer(tag("conv", Role::Activation), 8192, 0, (0, 1), vec![blocked]),
+        buffer(tag("conv/relayout", Role::Output), 5120, 8192, (1, 1), vec![held("conv", 1280, (1, 1), Sharing::Own)]),
+    ];
+    let steps: [(&str, &str, &[u32], u32); 2] =
+        [("conv", "conv_blocked", &[0], 1), ("conv/relayout", "from_blocked", &[1], 2)];
+    let mut plan = planned(&steps, buffers, 2, 1);
+    plan.target = "cpu:x86-64".into();
+    plan.alternatives = vec![Alternative {
+        scope: Scope::new("conv"),
+        change: "`conv_row_major` instead of `conv_blocked`".into(),
+        saves: Bytes(4096),
+        time: 2_000_000_000,
+        other_time: 2_120_000_000,
+    }];
+    let report = Report::new(&plan);
+    let kinds: Vec<_> = report.planned.opportunities.iter().map(|row| (row.kind, row.saves_bytes)).collect();
+    // Without padding the first step has 1024 bytes more beside the padded value.
+    let expected = [
+        (OpportunityKind::Alternative, 4096),
+        (OpportunityKind::Relayout, 8192 + 5120 - (8192 + 1024)),
+        (OpportunityKind::Padding, 3072),
+    ];
+    for row in expected {
+        assert!(kinds.contains(&row), "{row:?} in {kinds:?}");
+    }
+    let text = report.text(View::Opportunities, &ViewOptions::default());
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(words.join(" ").contains("time of a run +0.120 ms, x 1.060;"), "{text}");
 }
 
 #[test]
