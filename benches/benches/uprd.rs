@@ -178,6 +178,7 @@ fn write_image(path: &Path, size: usize, count: usize, seed: u64) {
             shape: Shape::from([each]),
             offset: Bytes((ix * each) as u64),
             size: Bytes(each as u64),
+            recipe: None,
         })
         .collect();
     plan.constants_size = Bytes(section.len() as u64);
