@@ -293,7 +293,7 @@ impl ResidentPool {
         let plans = plans_of(file, trailer)?;
         let name = plan::image::weights_name(&plans);
         let path = self.base.as_ref().and_then(|base| base::find_tensors(base, &name));
-        let path = path.ok_or_else(|| LoadFailure::NoBase(name))?;
+        let path = path.ok_or(LoadFailure::NoBase(name))?;
         let wrong = |reason: String| LoadFailure::Base { path: path.display().to_string(), reason };
         let mut kept = vec![0; (trailer.constants.end - trailer.constants.start) as usize];
         file.read_exact_at(&mut kept, trailer.constants.start)?;

@@ -214,8 +214,10 @@ impl KernelFn for Chain {
         if out.is_empty() {
             return;
         }
-        let (inputs, size, pipes) = (args.inputs, self.result.size(), &Pipes::of(self));
-        let walk = &Walk::new(self, pipes);
+        let (size, pipes) = (self.result.size(), Pipes::of(self));
+        let walk = Walk::new(self, &pipes);
+        let job = &Job { chain: self, inputs: args.inputs, walk, pipes };
+        let walk = &job.walk;
         let chunk = CHUNK - CHUNK % walk.tile;
         for_each_chunk(pool, out, chunk * size, &|number, cells| {
             let mut registers = StackBuffer::<{ TILE * REGISTERS }>::new();
@@ -229,15 +231,22 @@ impl KernelFn for Chain {
                 let (row, column) = (position / walk.run, position % walk.run);
                 let length = (walk.run - column).min(walk.tile).min(count - at);
                 let place = Place { row, column };
-                let (chain, cells) = (self, &mut cells[at * size..(at + length) * size]);
+                let cells = &mut cells[at * size..(at + length) * size];
                 with_rounding!(pool.isa(), run_tile(
-                    chain: &Chain, walk: &Walk, inputs: &[Operand<'_>], place: Place, pipes: &Pipes,
-                    filled: &mut [Filled; REGISTERS], registers: &mut [f32], cells: &mut [u8]
+                    job: &Job<'_>, place: Place, filled: &mut [Filled; REGISTERS], registers: &mut [f32], cells: &mut [u8]
                 ));
                 at += length;
             }
         });
     }
+}
+
+/// A run of a chain.
+struct Job<'a> {
+    chain: &'a Chain,
+    inputs: &'a [Operand<'a>],
+    walk: Walk,
+    pipes: Pipes,
 }
 
 /// Position of a tile: the row of the outer extents and the column in the run of the inner ones.
@@ -258,15 +267,13 @@ struct Filled {
 /// Computes a tile; `B` is the item type for `bf16`.
 #[inline(always)]
 fn run_tile<V: Vector, B: Item>(
-    chain: &Chain,
-    walk: &Walk,
-    inputs: &[Operand<'_>],
+    job: &Job<'_>,
     place: Place,
-    pipes: &Pipes,
     filled: &mut [Filled; REGISTERS],
     registers: &mut [f32],
     cells: &mut [u8],
 ) {
+    let Job { chain, inputs, walk, pipes } = job;
     let length = cells.len() / chain.result.size();
     let outer = &chain.shape[..chain.shape.len() - walk.axes];
     // Where pipes and instructions find each input that is not in a register.

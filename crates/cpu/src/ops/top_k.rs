@@ -114,7 +114,9 @@ impl<T: Element + PartialOrd, const SIZE: usize> Heap<'_, T, SIZE> {
 
     /// Whether an element comes before another.
     fn precedes(&self, (a_index, a): (usize, T), (b_index, b): (usize, T)) -> bool {
-        let is_larger = |a: T, b: T| a > b || (a != a && b == b);
+        // NaN, which no number compares with, is larger than any.
+        let is_number = |x: T| x.partial_cmp(&x).is_some();
+        let is_larger = |a: T, b: T| a > b || (!is_number(a) && is_number(b));
         let (first, second) = if self.largest { (a, b) } else { (b, a) };
         is_larger(first, second) || (!is_larger(second, first) && a_index < b_index)
     }

@@ -293,7 +293,7 @@ fn log(x: f32) -> f32 {
     let (z, half) = (s * s, 0.5 * f * f);
     let w = z * z;
     let rest = z * (0.666_666_6 + w * 0.284_987_87) + w * (0.400_009_72 + w * 0.242_790_79);
-    let y = s * (half + rest) + k * 9.058_000_6e-6 - half + f + k * 0.693_138_1;
+    let y = s * (half + rest) + k * 9.058_001e-6 - half + f + k * 0.693_138_1;
     let y = if x == f32::INFINITY { x } else { y };
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     if x < 0.0 || x.is_nan() { f32::NAN } else { y }

@@ -36,7 +36,7 @@ impl TopK {
     /// The positions of the elements, in the order of the output.
     fn positions<T: Element + PartialOrd>(&self, shape: &Shape, items: &[T]) -> Vec<usize> {
         let (extent, inner) = (shape[self.axis], shape[self.axis + 1..].iter().product::<usize>());
-        let lanes = if extent == 0 { 0 } else { shape.elements() / extent };
+        let lanes = shape.elements().checked_div(extent).unwrap_or(0);
         let mut positions = vec![0; lanes * self.k];
         // No number equals itself only if it is NaN.
         let is_number = |item: &T| item.partial_cmp(item).is_some();

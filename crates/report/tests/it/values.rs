@@ -90,7 +90,7 @@ fn a_value_is_held_until_its_view_is_read() {
 fn slices_of_a_concatenation_are_held_for_its_reader() {
     let half = |name: &str, offset: u64, step: u32| {
         let value = held(name, 32, (step, step), Sharing::ConcatSlice);
-        plan::ValueSpan { offset: Bytes(offset), ..value }
+        ValueSpan { offset: Bytes(offset), ..value }
     };
     let values = vec![half("left", 0, 0), half("right", 128, 1), held("join", 64, (3, 3), Sharing::Own)];
     let buffers = vec![

@@ -116,8 +116,8 @@ fn dot<V: Vector, const S: usize, const P: usize>(long: &[f32], short: [&[f32]; 
     let mut found = [0.0; S];
     for number in 0..S {
         let mut sum = parts[number][0];
-        for part in 1..P {
-            sum = sum.add(parts[number][part]);
+        for part in &parts[number][1..] {
+            sum = sum.add(*part);
         }
         found[number] = sum.sum();
     }
