@@ -77,7 +77,7 @@ mod tests {
             let _ = error("w", &code(&Packing::TransposedFactor { k, n }), 48);
         }
         let other = code(&Packing::TransposedFactor { k: 8, n: 16 });
-        assert_eq!(error("w", &other, 4 * 8 * 16), "its packing is not for f32[3, 4]");
+        assert_eq!(error("w", &other, 4 * 8 * 16), "its packing is not for f32[3,4]");
         let to = Shape::from([1, 1, 16]);
         for from in [Shape::from([1 << 40, 1 << 40]), Shape::from([0]), Shape::from([64, 9, 9])] {
             let packing = Packing::Blocked { from, to: to.clone() };

@@ -348,7 +348,12 @@ pub(super) fn top_k(node: &NodeView, op: &TopK) -> Result<Vec<Call>, String> {
     let x = node.input(0);
     let [outer, axis, inner] = around(&x.shape, op.axis);
     let (k, ty) = (op.k, ctype(x.dtype));
-    let better = if op.largest { "v > w || (v != v && w == w)" } else { "v < w || (v == v && w != w)" };
+    let better = match (op.largest, x.dtype.is_float()) {
+        (true, true) => "v > w || (v != v && w == w)",
+        (false, true) => "v < w || (v == v && w != w)",
+        (true, false) => "v > w",
+        (false, false) => "v < w",
+    };
     let body = format!(
         "{}    const {ty}* lane = a0 + (size_t)(i / {inner}) * {} + i % {inner};\n    const size_t start = (size_t)(i / \
          {inner}) * {} + i % {inner};\n    int count = 0;\n    for (int index = 0; index < {axis}; index++) {{\n        const \

@@ -645,6 +645,8 @@ mod image_file {
         let at = file.len() - Trailer::SIZE;
         file[at + 40..at + 48].copy_from_slice(&start.to_le_bytes());
         file[at + 48..at + 56].copy_from_slice(&16u64.to_le_bytes());
+        // Fewer bytes than all constants have would be an executable with separate weights.
+        file[at + 112..at + 120].copy_from_slice(&16u64.to_le_bytes());
         let sum = xxhash_rust::xxh3::xxh3_64(&file[at..file.len() - 8]);
         let end = file.len() - 8;
         file[end..].copy_from_slice(&sum.to_le_bytes());

@@ -280,8 +280,8 @@ fn file_that_claims_the_identity_of_another_model_is_refused() {
     let end = bytes.len() - plan::image::Trailer::SIZE;
     let good_end = good_bytes.len() - plan::image::Trailer::SIZE;
     bytes[end + 80..end + 112].copy_from_slice(&good_bytes[good_end + 80..good_end + 112]);
-    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[end..end + 112]);
-    bytes[end + 112..].copy_from_slice(&sum.to_le_bytes());
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[end..end + 120]);
+    bytes[end + 120..].copy_from_slice(&sum.to_le_bytes());
     std::fs::write(&forged, bytes).expect("the folder is writable");
     for granularity in [Granularity::Model, Granularity::Layer] {
         let key = |path| identify(&File::open(path).expect("it exists"), path, granularity).expect("an executable");
