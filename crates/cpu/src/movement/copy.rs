@@ -116,17 +116,22 @@ struct Transpose<'a> {
 }
 
 impl Copy {
-    /// The copy as transpositions, if the last two axes are one and the result is dense.
+    /// The copy as transpositions, if the last axes are one and the result is dense.
     fn transpose(&self) -> Option<Transpose<'_>> {
-        let [above @ .., columns] = &self.shape[..] else { return None };
-        let [downs @ .., across] = &self.in_strides[..] else { return None };
-        // The axes that walk from one element of the source to the next are the rows.
-        let (mut rows, mut outer) = (1, above);
-        while let ([others @ .., extent], Some(down)) = (outer, downs.get(outer.len().wrapping_sub(1))) {
-            if *down != rows as isize && *extent != 1 {
-                break;
-            }
-            (rows, outer) = (rows * extent, others);
+        let (last, across) = (*self.shape.last()?, *self.in_strides.last()?);
+        // The axes that walk at one stride with the last one are the columns, those in front of them that walk from one
+        // element of the source to the next the rows.
+        let (mut columns, mut outer) = (last, self.shape.len() - 1);
+        while 0 < outer
+            && (self.shape[outer - 1] == 1 || self.in_strides[outer - 1] == across.wrapping_mul(columns as isize))
+        {
+            outer -= 1;
+            columns *= self.shape[outer];
+        }
+        let mut rows = 1;
+        while 0 < outer && (self.shape[outer - 1] == 1 || self.in_strides[outer - 1] == rows as isize) {
+            outer -= 1;
+            rows *= self.shape[outer];
         }
         let elements: usize = self.shape.iter().product();
         let dense = {
@@ -137,15 +142,15 @@ impl Copy {
                 is_next
             })
         };
-        let stride = usize::try_from(*across).ok()?;
-        let is_matrix = rows <= stride && 1 < rows && 1 < *columns;
+        let stride = usize::try_from(across).ok()?;
+        let is_matrix = rows <= stride && 1 < rows && 1 < columns;
         let fits = self.element_size == 4 && self.out_offset == 0 && dense && elements == self.out_elements;
         (is_matrix && fits && elements != 0).then(|| Transpose {
             copy: self,
-            outer: outer.len(),
-            matrices: outer.iter().product(),
+            outer,
+            matrices: self.shape[..outer].iter().product(),
             rows,
-            columns: *columns,
+            columns,
             stride,
         })
     }
