@@ -113,7 +113,7 @@ fn search<V: Vector>(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]) {
 /// The index in a row, searched in sixteen lanes.
 #[inline(always)]
 fn search_row(kernel: &ArgExtreme, row: &[f32]) -> u32 {
-    if row.len() < 2 * LANES {
+    if row.len() < 8 * LANES {
         let mut best = Best::<1>::new(kernel);
         row.iter().zip(0..).for_each(|(item, number)| best.add(kernel, std::slice::from_ref(item), number));
         return best.found[0];
