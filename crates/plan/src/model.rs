@@ -181,7 +181,7 @@ pub struct Step {
     pub flops: u64,
 }
 
-/// Kernels and layouts that were not chosen, with what they save and cost.
+/// Kernels and layouts that were not chosen, with the bytes that they save and the time that they cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alternative {
     /// The node that differs; the first if there are several.

@@ -1,8 +1,9 @@
 //! [`Report`]: the memory report as exact numbers. Every view and every export is a function of it.
 //!
 //! `build` makes one from a plan, `actual` adds measurements of a run, `span` attributes bytes of a buffer to values
-//! over time, `lives` extends values by their views, `saved` lists what waits for the backward pass of a training step. `item` divides the bytes at the peak into items that add up to the plan's bytes. `json` reads and writes
-//! the versioned form that `docs/reference/memory-report.md` describes.
+//! over time, `lives` extends values by their views, `saved` lists the values that wait for the backward pass of a
+//! training step. `item` divides the bytes at the peak into items that add up to the plan's bytes. `json` reads and
+//! writes the versioned form that `docs/reference/memory-report.md` describes.
 
 mod actual;
 mod build;
@@ -157,7 +158,7 @@ impl Planned {
     }
 }
 
-/// Kernels and layouts that were not chosen, with what they save and cost.
+/// Kernels and layouts that were not chosen, with the bytes that they save and the time that they cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AlternativeRow {
     /// The node that differs; the first if there are several.
