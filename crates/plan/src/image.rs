@@ -44,7 +44,7 @@ pub enum ImageError {
     #[error("the file's plans are not of one model: {reason}; compile the model again")]
     Plans { reason: String },
     #[error(
-        "its weights are separate: run it beside `uprd serve --base DIR`, where DIR has a file of weights named \
+        "its weights are separate: start `uprd serve --base DIR`, where DIR has a file of weights named \
          `{weights}`; or compile it without --separate-weights"
     )]
     Separate { weights: String },

@@ -115,12 +115,15 @@ fn search<V: Vector>(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]) {
 fn search_row(kernel: &ArgExtreme, row: &[f32]) -> u32 {
     if row.len() < 8 * LANES {
         let mut best = Best::<1>::new(kernel);
-        row.iter().zip(0..).for_each(|(item, number)| best.add(kernel, std::slice::from_ref(item), number));
+        for (number, item) in row.iter().enumerate() {
+            best.add(kernel, std::slice::from_ref(item), number as u32);
+        }
         return best.found[0];
     }
     let mut best = Best::<LANES>::new(kernel);
-    let groups = row.chunks(LANES).zip(0..);
-    groups.for_each(|(items, number)| best.add(kernel, items, number));
+    for (number, items) in row.chunks(LANES).enumerate() {
+        best.add(kernel, items, number as u32);
+    }
     // Of equal elements the first or the last of the row.
     let is_better = |a: f32, b: f32| if kernel.max { a > b } else { a < b };
     let (mut item, mut index) = (best.items[0], best.found[0] * LANES as u32);

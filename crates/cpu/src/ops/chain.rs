@@ -86,7 +86,7 @@ fn period(shape: &[usize], strides: &[usize]) -> Option<usize> {
     (axis == 0 || (repeats && period <= TILE)).then_some(period)
 }
 
-/// How the elements of an operand lie in a run.
+/// The positions of an operand's elements in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Access {
     /// One after the other.
@@ -104,7 +104,7 @@ struct Walk {
     /// The innermost extents that form a run, and their elements.
     axes: usize,
     run: usize,
-    /// How each operand lies in a run.
+    /// The positions of each operand's elements in a run.
     access: [Access; REGISTERS],
     /// Elements of a tile: the largest period divides it, and others divide that one, since a period is the product of the
     /// innermost extents.
@@ -113,44 +113,33 @@ struct Walk {
 
 impl Walk {
     fn new(chain: &Chain, pipes: &Pipes) -> Walk {
-        let rank = chain.shape.len();
-        // The longest run in which every operand is dense or repeats. Short runs would be short tiles: then the run is
-        // everything, and operands are collected into registers.
-        let longest = (0..=rank).find_map(|first| Walk::from_axis(chain, first)).filter(|walk| TILE <= walk.run);
-        let mut walk = longest.unwrap_or_else(|| {
-            let mut access = [Access::Scattered; REGISTERS];
-            let mut tile = 1;
-            for (access, strides) in access.iter_mut().zip(&chain.strides) {
-                *access = Walk::access(&chain.shape, strides, chain.shape.iter().product());
-                if let Access::Periodic(period) = *access {
-                    tile = tile.max(period);
-                }
-            }
-            Walk { axes: rank, run: chain.shape.iter().product(), access, tile }
-        });
+        let inputs = chain.strides.len();
+        // The longest run in which every operand is dense or repeats. A short run would give short tiles: then the run is
+        // the whole output, and scattered operands are collected into registers.
+        let is_regular = |walk: &Walk| !walk.access[..inputs].contains(&Access::Scattered);
+        let longest = (0..=chain.shape.len()).map(|first| Walk::from_axis(chain, first)).find(is_regular);
+        let mut walk = longest.filter(|walk| TILE <= walk.run).unwrap_or_else(|| Walk::from_axis(chain, 0));
         walk.tile *= TILE / walk.tile;
         // Without registers a tile may have any length.
         let in_place = |ix: usize| matches!(walk.access[ix], Access::Dense | Access::Scalar) && pipes.read(chain, ix);
         let is_one_pipe = pipes.iter().count() == 1 && pipes.iter().all(|pipe| pipe.together);
-        if is_one_pipe && (0..chain.strides.len()).all(in_place) {
+        if is_one_pipe && (0..inputs).all(in_place) {
             walk.tile = CHUNK;
         }
         walk
     }
 
-    /// The walk whose runs are the extents from `first` on, if every operand is dense or repeats in them.
-    fn from_axis(chain: &Chain, first: usize) -> Option<Walk> {
+    /// The walk whose runs are the extents from `first` on.
+    fn from_axis(chain: &Chain, first: usize) -> Walk {
         let run = chain.shape[first..].iter().product();
         let (mut access, mut tile) = ([Access::Scattered; REGISTERS], 1);
         for (access, strides) in access.iter_mut().zip(&chain.strides) {
             *access = Walk::access(&chain.shape[first..], &strides[first..], run);
-            match *access {
-                Access::Periodic(period) => tile = tile.max(period),
-                Access::Scattered => return None,
-                Access::Dense | Access::Scalar => {}
+            if let Access::Periodic(period) = *access {
+                tile = tile.max(period);
             }
         }
-        Some(Walk { axes: chain.shape.len() - first, run, access, tile })
+        Walk { axes: chain.shape.len() - first, run, access, tile }
     }
 
     fn access(shape: &[usize], strides: &[usize], run: usize) -> Access {
@@ -443,10 +432,10 @@ mod tests {
         // Rows of three pixels, scaled per channel: a tile is 170 pixels.
         let found = walk(&[50, 40, 3], &[&[120, 3, 1], &[0, 0, 1]]);
         assert_eq!(found, (3, 6000, 510, vec![Dense, Periodic(3)]));
-        // A column beside short rows.
+        // Short rows, and a column that is broadcast along them.
         let found = walk(&[50, 56], &[&[56, 1], &[1, 0]]);
         assert_eq!(found, (2, 2800, 512, vec![Dense, Scattered]));
-        // The same beside two that repeat.
+        // Short rows, such a column, and two operands that repeat.
         let found = walk(&[50, 4, 43], &[&[172, 43, 1], &[0, 0, 1], &[0, 43, 1], &[43, 0, 1]]);
         assert_eq!(found, (3, 8600, 344, vec![Dense, Periodic(43), Periodic(172), Scattered]));
     }

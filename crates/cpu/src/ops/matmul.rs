@@ -596,6 +596,26 @@ impl<'a> Product<'a> {
         }
     }
 
+    /// Adds bias and residual to the sums of neighboring columns, applies the functions, and writes the results from `start`
+    /// on.
+    ///
+    /// # Safety
+    /// No other task may use these results.
+    unsafe fn finish(&self, isa: Isa, start: usize, column: usize, sums: &mut [f32]) {
+        let result = self.kernel.result;
+        for (part, sums) in sums.chunks_mut(STRIP).enumerate() {
+            let (start, column) = (start + part * STRIP, column + part * STRIP);
+            // SAFETY: the caller's promise.
+            let results = unsafe { self.out.part(start * result.size(), sums.len() * result.size()) };
+            let mut cells = [0.0; STRIP];
+            let cells = &mut cells[..sums.len()];
+            self.begin(isa, start, column, results, cells);
+            sums.iter_mut().zip(cells).for_each(|(sum, cell)| *sum += *cell);
+            self.kernel.epilogue.activate(isa, sums);
+            storage::narrow(isa, result, sums, results);
+        }
+    }
+
     /// Initial values of the accumulators: bias and residual. An in-place residual is read from the results.
     fn begin(&self, isa: Isa, start: usize, column: usize, results: &[u8], cells: &mut [f32]) {
         let result = self.kernel.result;
@@ -669,7 +689,7 @@ pub(crate) fn transpose<V: Vector>(items: &[f32], stride: usize, columns: usize,
 /// Multiplies all rows, at most [`FEW_ROWS`], by one strip.
 #[inline(always)]
 fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
-    let MatMul { m, n, result, .. } = *work.kernel;
+    let MatMul { m, n, .. } = *work.kernel;
     let (column, columns) = (strip * STRIP, work.columns(strip));
     let mut sums = [[0.0; STRIP]; FEW_ROWS];
     // Independent accumulators, as many as fit in registers.
@@ -690,16 +710,9 @@ fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
             }
         }
     }
-    for (row, sums) in sums.iter().enumerate().take(m) {
-        let start = (matrix * m + row) * n + column;
+    for (row, sums) in sums.iter_mut().enumerate().take(m) {
         // SAFETY: a strip of a matrix belongs to one task.
-        let results = unsafe { work.out.part(start * result.size(), columns * result.size()) };
-        let mut cells = [0.0; STRIP];
-        let cells = &mut cells[..columns];
-        work.begin(V::ISA, start, column, results, cells);
-        cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum);
-        work.kernel.epilogue.activate(V::ISA, cells);
-        storage::narrow(V::ISA, result, cells, results);
+        unsafe { work.finish(V::ISA, (matrix * m + row) * n + column, column, &mut sums[..columns]) };
     }
 }
 

@@ -11,7 +11,7 @@ use crate::uses::{Uses, per_channel};
 /// The constant scale and shift per output channel behind a convolution or product.
 struct Scaled {
     affine: ChannelAffine,
-    /// What it is composed of.
+    /// The products and sums per channel that it combines, in their order.
     changes: SmallVec<[ChannelChange; 2]>,
     operands: Vec<ValueId>,
 }

@@ -149,7 +149,7 @@ fn padding_relayouts_and_alternatives_at_the_peak_are_opportunities() {
     }];
     let report = Report::new(&plan);
     let kinds: Vec<_> = report.planned.opportunities.iter().map(|row| (row.kind, row.saves_bytes)).collect();
-    // Without padding the first step has 1024 bytes more beside the padded value.
+    // At the first step another 1024 bytes are live with the padded value.
     let expected = [
         (OpportunityKind::Alternative, 4096),
         (OpportunityKind::Relayout, 8192 + 5120 - (8192 + 1024)),

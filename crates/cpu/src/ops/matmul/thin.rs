@@ -3,7 +3,6 @@
 
 use super::{FEW_ROWS, FEW_ROWS_BYTES, MatMul, MatMulB, Product, numbers};
 use crate::simd::StorageType;
-use crate::simd::storage;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::StackBuffer;
@@ -87,8 +86,10 @@ fn dots<V: Vector>(work: &Product<'_>, matrix: usize, first: usize, count: usize
                 }
             }
         }
-        for (number, results) in results.iter().enumerate().take(few) {
-            finish::<V>(work, (matrix * m + number) * n + first.start, first.start, &results[..first.len()]);
+        for (number, results) in results.iter_mut().enumerate().take(few) {
+            let start = (matrix * m + number) * n + first.start;
+            // SAFETY: a task has the results of its rows or columns.
+            unsafe { work.finish(V::ISA, start, first.start, &mut results[..first.len()]) };
         }
     }
 }
@@ -147,8 +148,9 @@ fn sums<V: Vector>(work: &Product<'_>, matrix: usize, first: usize, count: usize
             add_rows([row(term)], [V::splat(a[number * k + term])], &mut results[..count]);
         }
     }
-    for (number, results) in results.chunks_exact(COLUMNS).enumerate() {
-        finish::<V>(work, (matrix * m + number) * n + first, first, &results[..count]);
+    for (number, results) in results.chunks_exact_mut(COLUMNS).enumerate() {
+        // SAFETY: a task has the results of its columns.
+        unsafe { work.finish(V::ISA, (matrix * m + number) * n + first, first, &mut results[..count]) };
     }
 }
 
@@ -169,18 +171,4 @@ fn add_rows<V: Vector, const T: usize>(rows: [&[f32]; T], factors: [V; T], resul
         sum = factor.mul_add(V::read_part(&row[whole..], 0.0), sum);
     }
     sum.write_part(&mut results[whole..]);
-}
-
-/// Adds residual and bias to some results, applies the functions, and writes them from `start` on.
-#[inline(always)]
-fn finish<V: Vector>(work: &Product<'_>, start: usize, column: usize, sums: &[f32]) {
-    let result = work.kernel.result;
-    // SAFETY: a task writes the results of its rows or columns, which no other has.
-    let results = unsafe { work.out.part(start * result.size(), sums.len() * result.size()) };
-    let mut room = StackBuffer::<COLUMNS>::new();
-    let cells = room.zeros(sums.len());
-    work.begin(V::ISA, start, column, results, cells);
-    cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum);
-    work.kernel.epilogue.activate(V::ISA, cells);
-    storage::narrow(V::ISA, result, cells, results);
 }
