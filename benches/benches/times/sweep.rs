@@ -26,6 +26,11 @@ impl Images {
             let (patch, count) = (one_of(&[2, 2, 4, 8, 14, 16, 32]), one_of(&[7, 8, 12, 14, 16, 28, 56]));
             return Images { batch, extents: [patch * count; 2], kernel: [patch; 2], stride: patch, pad: [0, 0] };
         }
+        if one_of(&[0, 1, 2, 3, 4, 5, 6, 7]) == 0 {
+            // Points of a cloud, steps of a sequence.
+            let (kernel, count) = (one_of(&[1, 1, 1, 3]), one_of(&[256, 500, 1000, 1024, 1500, 2048, 4000, 4096]));
+            return Images { batch: 1, extents: [1, count], kernel: [1, kernel], stride: 1, pad: [0, kernel / 2] };
+        }
         let kernel = match one_of(&[0, 1, 2, 3, 4, 5, 6, 7, 8]) {
             0..=2 => [1, 1],
             3..=5 => [3, 3],

@@ -18,8 +18,8 @@
 //! discarded. Without padding and stride the input may be read in place. Sums go to the stack and are stored from there
 //! with their epilogue.
 //!
-//! A *block* is copied at a time: some groups of some images, or some rows of one. Its size and its division into tasks
-//! depend on the shape alone.
+//! A *block* is copied at a time: some groups of some images, some rows of one, or some columns of a long row. Its size and
+//! its division into tasks depend on the shape alone.
 
 mod copy;
 
@@ -59,6 +59,8 @@ const PLANE_LARGE: usize = 256;
 const CHANNELS_COPIED: usize = 64;
 /// Elements of such a copy, if they are enough pixels.
 const COPY: usize = 1 << 16;
+/// Columns of a block at least.
+const COLUMNS_MIN: usize = 2 * TILE;
 /// Phases of a tile; more are added up in several calls.
 const NESTS_MAX: usize = 16;
 /// Taps of a phase that are a loop of their own.
@@ -84,7 +86,7 @@ pub struct Conv {
     pub weights: Weights,
     /// Applied to each result.
     pub epilogue: Epilogue,
-    /// Elements of a block of the input at most; a row of outputs in one group is the least there is.
+    /// Elements of a block of the input at most; some hundred columns of a row of outputs in one group are the least there is.
     pub workspace_max: usize,
 }
 
@@ -107,10 +109,11 @@ struct Phase {
 struct Block {
     /// Whether tiles read the input itself.
     in_place: bool,
-    /// Groups, images, and rows of outputs of a block.
+    /// Groups, images, rows of outputs and columns of outputs of a block. Columns are divided in blocks of one row.
     groups: usize,
     images: usize,
     rows: usize,
+    columns: usize,
     /// Columns of a copied row, and rows beyond those of outputs.
     pitch: usize,
     more_rows: usize,
@@ -219,6 +222,11 @@ impl Conv {
         }
     }
 
+    /// Whether tiles read the input itself and not a copy of it.
+    pub fn reads_in_place(&self) -> bool {
+        self.block().in_place
+    }
+
     /// Whether an input without padding and stride is copied all the same: channels of many pixels are on as many pages, and
     /// many output channels read each.
     fn is_worth_a_copy(&self) -> bool {
@@ -238,6 +246,7 @@ impl Conv {
                 groups: self.groups,
                 images: 1,
                 rows: output[0],
+                columns: output[1],
                 pitch: input[1],
                 more_rows: input[0] - output[0],
                 copies: [1, 1],
@@ -246,7 +255,8 @@ impl Conv {
         }
         let expands = self.expands_columns();
         let copies = [self.phases(0), if expands { kernel[1] } else { self.phases(1) }];
-        let pitch = output[1] + if expands { 0 } else { reach(1) / stride[1] };
+        let more_columns = if expands { 0 } else { reach(1) / stride[1] };
+        let mut pitch = output[1] + more_columns;
         let more_rows = reach(0) / stride[0];
         // Of one row of a group in all phases.
         let row =
@@ -269,8 +279,19 @@ impl Conv {
         } else {
             rows = output[0].div_ceil(output[0].div_ceil(most));
         }
-        let elements = of_rows(rows).saturating_mul(images).saturating_mul(groups).saturating_add(TILE);
-        Block { in_place: false, groups, images, rows, pitch, more_rows, copies, elements }
+        let mut elements = of_rows(rows).saturating_mul(images).saturating_mul(groups);
+        let mut columns = output[1];
+        let limit = if ins < CHANNELS_COPIED { self.workspace_max } else { COPY.min(self.workspace_max) };
+        if rows == 1 && limit < elements && STAGED < columns {
+            let column = (elements / pitch).max(1);
+            let fit = (limit / column).saturating_sub(more_columns).max(COLUMNS_MIN);
+            columns = columns.div_ceil(columns.div_ceil(fit)).next_multiple_of(TILE);
+            // An odd number of cache lines: channels do not meet in the same sets of a cache.
+            pitch = ((columns + more_columns).div_ceil(LANES) | 1) * LANES;
+            elements = column.saturating_mul(pitch);
+        }
+        let elements = elements.saturating_add(TILE);
+        Block { in_place: false, groups, images, rows, columns, pitch, more_rows, copies, elements }
     }
 
     fn workspace(&self) -> (usize, usize) {
@@ -292,6 +313,8 @@ struct Part {
     images: usize,
     row: usize,
     rows: usize,
+    column: usize,
+    columns: usize,
 }
 
 impl Part {
@@ -375,11 +398,13 @@ impl KernelFn for Conv {
             )
         };
         let phases: [[Phase; NESTS_MAX]; 2] = [first_phases(0), first_phases(1)];
-        let cuts = |all: usize, step: usize| (0..all).step_by(step).map(move |at| (at, step.min(all - at)));
+        let cuts = |all: usize, step: usize| (0..all).step_by(step.max(1)).map(move |at| (at, step.min(all - at)));
         for (image, images) in cuts(self.batch, block.images) {
             for (group, groups) in cuts(self.groups, block.groups) {
-                for (row, rows) in cuts(self.window.output[0], block.rows) {
-                    let part = Part { block, group, groups, image, images, row, rows };
+                let rows = cuts(self.window.output[0], block.rows);
+                let columns = || cuts(self.window.output[1], block.columns);
+                for ((row, rows), (column, columns)) in rows.flat_map(|rows| columns().map(move |each| (rows, each))) {
+                    let part = Part { block, group, groups, image, images, row, rows, column, columns };
                     let source = if block.in_place {
                         &x[(image * self.in_channels + group * ins) * self.window.input_plane()..]
                     } else {
@@ -394,7 +419,7 @@ impl KernelFn for Conv {
                         });
                         &*copy
                     };
-                    let line = (part.rows - 1) * block.pitch + self.window.output[1];
+                    let line = (part.rows - 1) * block.pitch + part.columns;
                     let pixels = (part.images - 1) * part.image_step() + line;
                     let end = groups.checked_mul(ins).and_then(|channels| channels.checked_mul(part.channel_step()));
                     assert!(end.is_some_and(|end| end <= source.len()), "a block must have its channels");
@@ -631,7 +656,7 @@ impl Job<'_> {
     /// Writes a channel's results at some pixels, from those sums.
     fn store(&self, sums: &[f32], channel: usize, first: usize) {
         let (conv, part) = (self.conv, &self.part);
-        let ([height, width], pitch) = (conv.window.output, part.block.pitch);
+        let ([height, width], columns, pitch) = (conv.window.output, part.columns, part.block.pitch);
         let bias = self.bias.map_or(0.0, |bias| bias[channel]);
         let mut at = 0;
         while at < sums.len() {
@@ -642,15 +667,15 @@ impl Job<'_> {
                 at += part.image_step() - rest;
                 continue;
             }
-            if width <= column {
+            if columns <= column {
                 at += pitch - column;
                 continue;
             }
             // Rows without padding between them are one run.
-            let run = if pitch == width { (part.rows - row) * width - column } else { width - column };
+            let run = if pitch == columns { (part.rows - row) * columns - column } else { columns - column };
             let run = run.min(sums.len() - at);
-            let start =
-                (((part.image + image) * conv.out_channels + channel) * height + part.row + row) * width + column;
+            let row = ((part.image + image) * conv.out_channels + channel) * height + part.row + row;
+            let start = row * width + part.column + column;
             let sums = &sums[at..at + run];
             // SAFETY: a task's channels and pixels are its own.
             let cells = unsafe { self.out.part(start, run) };

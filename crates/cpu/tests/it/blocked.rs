@@ -1,9 +1,9 @@
-//! Kernels on the blocked layout against plain loops in `f64`, on every ISA and several numbers of threads. Padding
+//! Convolutions and kernels on the blocked layout against plain loops in `f64`, on every ISA and several numbers of threads. Padding
 //! lanes of operands hold NaN.
 
 use prestow_cpu::{
-    DepthwiseBlocked, Epilogue, Front, ImageLayout, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder,
-    StorageType, Window,
+    Conv, DepthwiseBlocked, Epilogue, Front, ImageLayout, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder,
+    StorageType, Weights, Window,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -216,6 +216,56 @@ fn depthwise_matches_its_definition() {
         let kernel = Kernel::from(kernel);
         for got in run_all(&kernel, stored, &inputs, epilogue.residual, &pools) {
             check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-5 + rounding(stored));
+        }
+    }
+}
+
+/// Images of all shapes, and long rows of many channels, whose columns are divided.
+#[test]
+fn row_major_convolution_matches_its_definition() {
+    let (pools, mut random) = (pools([1, 2, 3]), Random::new(10));
+    for case in 0..cases(80) {
+        let groups = pick(&mut random, &[1, 1, 2, 3]);
+        let is_long = case % 4 == 0;
+        let input = [pick(&mut random, &[1, 1, 3]), pick(&mut random, &[290, 515, 1100])];
+        let (window, ins) = match is_long {
+            true => (window_over(&mut random, input), pick(&mut random, &[3, 64, 70])),
+            false => (window(&mut random), pick(&mut random, &[1, 3, 8, 65])),
+        };
+        let (batch, outs) = (pick(&mut random, &[1, 1, 2]), pick(&mut random, &[1, 2, 5, 13]));
+        let workspace_max = pick(&mut random, &[0, 20_000, Conv::WORKSPACE_MAX]);
+        let epilogue = epilogue(&mut random, true);
+        let kernel = Conv {
+            batch,
+            in_channels: groups * ins,
+            out_channels: groups * outs,
+            groups,
+            window,
+            weights: Weights::Packed,
+            epilogue: epilogue.clone(),
+            workspace_max,
+        };
+        let [input_plane, plane] = planes(&window);
+        let x = numbers(&mut random, batch * groups * ins * input_plane, false);
+        let weights = numbers(&mut random, groups * outs * ins * window.kernel[0] * window.kernel[1], false);
+        let bias = numbers(&mut random, groups * outs, false);
+        let residual = numbers(&mut random, batch * groups * outs * plane, false);
+        // Each image and group on its own.
+        let (of_image, of_group) = (wide(&x), weights.len() / groups);
+        let results = of_image.chunks(ins * input_plane).enumerate().map(|(at, x)| {
+            let weights = &weights[at % groups * of_group..][..of_group];
+            convolve(x, &window, [ins, outs], weights)
+        });
+        let mut want = results.collect::<Vec<_>>().concat();
+        finish(&mut want, plane, &epilogue, &bias, &residual);
+        let mut inputs = vec![x, kernel.pack(&weights)];
+        inputs.extend(epilogue.bias.then_some(bias));
+        inputs.extend(epilogue.residual.then_some(residual));
+        let inputs: Vec<Vec<u8>> = inputs.iter().map(|items| StorageType::F32.bytes(items)).collect();
+        let kernel = Kernel::from(kernel);
+        for got in run_all(&kernel, StorageType::F32, &inputs, epilogue.residual, &pools) {
+            // Up to two thousand terms.
+            check(&kernel, &got, &want, 5e-5);
         }
     }
 }

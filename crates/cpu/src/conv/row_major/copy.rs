@@ -38,10 +38,11 @@ impl Conv {
             for number in 0..block.copies[1] {
                 // The columns of the copy that are in the input.
                 let stride = window.stride[1];
-                let shift = match self.expands_columns() {
-                    true => number * window.dilation[1],
-                    false => self.phase(1, number).remainder,
-                };
+                let shift = part.column * stride
+                    + match self.expands_columns() {
+                        true => number * window.dilation[1],
+                        false => self.phase(1, number).remainder,
+                    };
                 let begin = window.pad[1].saturating_sub(shift).div_ceil(stride).min(block.pitch);
                 let end = (window.input[1] + window.pad[1]).saturating_sub(shift).div_ceil(stride).min(block.pitch);
                 let end = end.max(begin);
