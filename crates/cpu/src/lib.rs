@@ -46,9 +46,9 @@ pub use conv::row_major::Conv;
 pub use conv::transpose::ConvTranspose;
 pub use conv::winograd::Winograd;
 pub use conv::{
-    ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient, DepthwiseBlocked, DepthwiseDataGradient,
-    DepthwiseWeightGradient, DynamicConv, ImageLayout, PackedConv, WeightGradientRows, WeightOrder, Window,
-    groups_of_blocks, joined_groups,
+    CompactConv, ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient, DepthwiseBlocked,
+    DepthwiseDataGradient, DepthwiseWeightGradient, DynamicConv, ImageLayout, PackedConv, PlainConv,
+    WeightGradientRows, WeightOrder, Window, groups_of_blocks, joined_groups,
 };
 pub use gemm::{Epilogue, Weights};
 pub use kernel::{Args, InvalidKernel, KernelFn, Operand, SizeMismatch, Sizes};

@@ -2,12 +2,13 @@
 //! without a compiler applies the same one to another copy of the tensor.
 
 use serde::{Deserialize, Serialize};
-use types::{DType, Shape, Tensor};
+use types::{DType, Shape, Tensor, WeightFormat};
 
-use crate::gemm::Epilogue;
+use crate::gemm::{Epilogue, weights};
 use crate::simd::StorageType;
 use crate::{
-    Conv, ConvTranspose, DepthwiseBlocked, InvalidKernel, Kernel, MatMul, MatMulB, PackedConv, Recurrent, Winograd,
+    CompactConv, Conv, ConvTranspose, DepthwiseBlocked, InvalidKernel, Kernel, MatMul, MatMulB, PackedConv, Recurrent,
+    Winograd,
 };
 
 /// The order and form of the packed elements of a tensor.
@@ -36,6 +37,8 @@ pub enum Packing {
         k: usize,
         /// Its rows.
         n: usize,
+        /// The stored form, if it is not `f32`.
+        weights: Option<WeightFormat>,
     },
     /// Weights of a recurrent layer.
     Recurrent(Recurrent),
@@ -49,12 +52,39 @@ pub enum Packing {
     },
     /// A vector along the channels, filled up with zeros to whole blocks.
     Padded,
+    /// Weights of a row-major convolution that are decoded in each run.
+    CompactConvolution(CompactConv),
+    /// A table of rows, each with a scale of its own if the form has scales.
+    Table {
+        /// Rows of the table.
+        rows: usize,
+        /// The stored form.
+        weights: WeightFormat,
+    },
 }
 
 /// Channels of a block.
 const BLOCK: usize = 16;
 
 impl Packing {
+    /// The dtype of the packed elements if it is not that of the tensor: of weights that are stored in fewer bits.
+    pub fn dtype(&self) -> Option<DType> {
+        let weights = match self {
+            Packing::Convolution { kernel: PackedConv::Direct(kernel), .. } => kernel.weights,
+            Packing::RightFactor(kernel) => kernel.weights,
+            Packing::TransposedFactor { weights, .. } => *weights,
+            Packing::CompactConvolution(kernel) => Some(kernel.weights),
+            Packing::Table { weights, .. } => Some(*weights),
+            Packing::Convolution { .. }
+            | Packing::RowMajorConvolution(_)
+            | Packing::TransposedConvolution(_)
+            | Packing::Recurrent(_)
+            | Packing::Blocked { .. }
+            | Packing::Padded => None,
+        };
+        weights.map(WeightFormat::dtype)
+    }
+
     /// The packed bytes. Elements that are no `f32` are converted first.
     ///
     /// # Panics
@@ -86,7 +116,7 @@ impl Packing {
             Packing::RowMajorConvolution(kernel) => second(kernel.clone().into()),
             Packing::TransposedConvolution(kernel) => second(kernel.clone().into()),
             Packing::RightFactor(kernel) => second(kernel.clone().into()),
-            Packing::TransposedFactor { k, n } => second(right_factor(*k, *n).into()),
+            Packing::TransposedFactor { k, n, weights } => second(right_factor(*k, *n, *weights).into()),
             Packing::Recurrent(kernel) => second(kernel.clone().into()),
             Packing::Blocked { from, to } => {
                 let is_blocked = 3 <= to.rank() && from.rank() < to.rank();
@@ -95,6 +125,13 @@ impl Packing {
             }
             Packing::Padded => {
                 Ok(elements.checked_next_multiple_of(BLOCK).and_then(|elements| 4u64.checked_mul(elements as u64)))
+            }
+            Packing::CompactConvolution(kernel) => second(kernel.clone().into()),
+            Packing::Table { rows, weights } => {
+                let scales = if *weights == WeightFormat::Int8 { 4u64.checked_mul(*rows as u64) } else { Some(0) };
+                let bytes = (elements as u64).checked_mul(weights.size() as u64);
+                let is_table = 0 < *rows && elements.is_multiple_of(*rows);
+                Ok(bytes.zip(scales).and_then(|(bytes, scales)| bytes.checked_add(scales)).filter(|_| is_table))
             }
         }
     }
@@ -116,13 +153,13 @@ impl Packing {
             Packing::RowMajorConvolution(kernel) => floats(&kernel.pack(items)),
             Packing::TransposedConvolution(kernel) => floats(&kernel.pack(items)),
             Packing::RightFactor(kernel) => kernel.pack(items),
-            Packing::TransposedFactor { k, n } => {
+            Packing::TransposedFactor { k, n, weights } => {
                 let mut transposed = vec![0.0; items.len()];
                 for (column, row) in items.chunks_exact((*k).max(1)).enumerate() {
                     let to = transposed[column..].iter_mut().step_by((*n).max(1));
                     to.zip(row).for_each(|(to, item)| *to = *item);
                 }
-                right_factor(*k, *n).pack(&transposed)
+                right_factor(*k, *n, *weights).pack(&transposed)
             }
             Packing::Recurrent(kernel) => floats(&kernel.pack(items)),
             Packing::Blocked { from, to } => floats(&blocked(items, from, to)),
@@ -130,6 +167,12 @@ impl Packing {
                 let mut bytes = floats(items);
                 bytes.resize(4 * items.len().next_multiple_of(BLOCK), 0);
                 bytes
+            }
+            Packing::CompactConvolution(kernel) => kernel.pack(items),
+            Packing::Table { rows, weights } => {
+                let row = (items.len() / rows).max(1);
+                let (levels, scales) = weights::levels(Some(*weights), items, *rows, |at| at / row);
+                weights::stored(Some(*weights), &levels, scales, *rows)
             }
         }
     }
@@ -143,7 +186,7 @@ fn floats(items: &[f32]) -> Vec<u8> {
 }
 
 /// A product whose right factor has this form.
-fn right_factor(k: usize, n: usize) -> MatMul {
+fn right_factor(k: usize, n: usize, weights: Option<WeightFormat>) -> MatMul {
     MatMul {
         batch: Vec::new(),
         a_strides: Vec::new(),
@@ -153,6 +196,7 @@ fn right_factor(k: usize, n: usize) -> MatMul {
         n,
         b: MatMulB::Packed,
         operands: StorageType::F32,
+        weights,
         zero_point: 0,
         result: StorageType::F32,
         epilogue: Epilogue::default(),
@@ -193,8 +237,12 @@ mod tests {
         let blocks = Packing::Blocked { from: Shape::from([20, 1, 1]), to: Shape::from([1, 2, 1, 1, 16]) };
         let cases = [
             (Packing::Padded, 20),
-            (Packing::TransposedFactor { k, n }, k * n),
-            (Packing::RightFactor(right_factor(k, n)), k * n),
+            (Packing::TransposedFactor { k, n, weights: None }, k * n),
+            (Packing::TransposedFactor { k, n, weights: Some(WeightFormat::Bf16) }, k * n),
+            (Packing::RightFactor(right_factor(k, n, None)), k * n),
+            (Packing::RightFactor(right_factor(k, n, Some(WeightFormat::Int8))), k * n),
+            (Packing::Table { rows: n, weights: WeightFormat::Bf16 }, k * n),
+            (Packing::Table { rows: n, weights: WeightFormat::Int8 }, k * n),
             (blocks, 20),
         ];
         for (packing, elements) in cases {
@@ -212,7 +260,10 @@ mod tests {
             assert_eq!(Packing::Blocked { from: Shape::from([1]), to }.size(1), Ok(None));
         }
         assert_eq!(Packing::Padded.size(usize::MAX), Ok(None));
+        for (rows, elements) in [(0, 4), (3, 4), (usize::MAX, usize::MAX)] {
+            assert_eq!(Packing::Table { rows, weights: WeightFormat::Int8 }.size(elements), Ok(None));
+        }
         let most = usize::MAX / 2;
-        assert!(!matches!(Packing::TransposedFactor { k: most, n: most }.size(1), Ok(Some(_))));
+        assert!(!matches!(Packing::TransposedFactor { k: most, n: most, weights: None }.size(1), Ok(Some(_))));
     }
 }

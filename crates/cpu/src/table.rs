@@ -135,4 +135,5 @@ kernels! {
     CtcGradient,
     ConvUnbuffered,
     TopK,
+    CompactConv,
 }

@@ -41,6 +41,7 @@ mod target;
 pub mod text;
 mod trainable;
 mod verify;
+mod weight_operand;
 
 pub use axes::{Along, AxisChange, AxisMap, OperandAxes, Tile, Window, Work};
 pub use backward::{Backward, Gradients};
@@ -53,3 +54,4 @@ pub use rewrite::{Rewrite, reorder, rewrite};
 pub use target::{Call, CallInput, CallSizes, Candidate, Format, Formats, NoKernel, Pack, Query, Target, UNLIMITED};
 pub use trainable::{LossForm, LossMean, LossTerm, Moving, Multipliers, Trainable};
 pub use verify::{VerifyError, verify};
+pub use weight_operand::weight_operand;

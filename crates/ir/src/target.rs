@@ -10,7 +10,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
-use types::{Bytes, DType, Layout, Tensor};
+use types::{Bytes, DType, Layout, Tensor, WeightFormat};
 
 use crate::{Graph, NodeId, ValueId};
 
@@ -24,6 +24,12 @@ pub trait Target {
 
     /// The dtype of values between kernels that support it: `f32`, `f16` or `bf16`.
     fn precision(&self) -> DType;
+
+    /// The form in which constant weights of convolutions, products and embeddings of `f32` are stored
+    /// ([`weight_operand`](crate::weight_operand)), if it is not `f32`.
+    fn weight_format(&self) -> Option<WeightFormat> {
+        None
+    }
 
     /// The layout that some kernels are faster with than row-major, if there is one.
     fn layout(&self) -> Option<Layout>;
@@ -232,6 +238,7 @@ pub enum CallInput {
 pub struct Pack {
     function: Rc<PackFn>,
     code: Option<Rc<[u8]>>,
+    dtype: Option<DType>,
 }
 
 type PackFn = dyn Fn(&Tensor) -> Vec<u8>;
@@ -239,13 +246,24 @@ type PackFn = dyn Fn(&Tensor) -> Vec<u8>;
 impl Pack {
     /// By a function, which must give the same bytes each time.
     pub fn new(pack: impl Fn(&Tensor) -> Vec<u8> + 'static) -> Pack {
-        Pack { function: Rc::new(pack), code: None }
+        Pack { function: Rc::new(pack), code: None, dtype: None }
     }
 
     /// The same, with the target's encoding of the function: with it the constant can be packed elsewhere.
     #[must_use]
     pub fn with_code(self, code: &[u8]) -> Pack {
         Pack { code: Some(code.into()), ..self }
+    }
+
+    /// The same, to elements of another dtype than the constant's.
+    #[must_use]
+    pub fn to_dtype(self, dtype: Option<DType>) -> Pack {
+        Pack { dtype, ..self }
+    }
+
+    /// The dtype of the packed elements, if it is not that of the constant.
+    pub fn dtype(&self) -> Option<DType> {
+        self.dtype
     }
 
     /// The target's encoding of the function, if it has one.

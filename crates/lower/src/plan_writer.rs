@@ -9,7 +9,7 @@ use plan::{
     Arena, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, Initial, Operand, Persistence, Place, Plan, Port,
     RefusedReason, RefusedSharing, Sharing, StatePort, Step, ValueSpan,
 };
-use types::{Bytes, Role, Scope, Tag};
+use types::{Bytes, DType, Role, Scope, Tag};
 
 use crate::{LowerError, Selection, state};
 
@@ -202,7 +202,7 @@ impl<'a> PlanWriter<'a> {
         let bytes = if self.is_draft { Vec::new() } else { initial.to_le_bytes() };
         let initial = match bytes.iter().all(|&byte| byte == 0) {
             true => Initial::Zeros,
-            false => Initial::Constant(self.constant(value, None, || bytes).0),
+            false => Initial::Constant(self.constant(value, None, None, || bytes).0),
         };
         let port = self.port(&self.graph.value(value).name, value, 0);
         if let Place::Buffer(ix) = port.operand.place {
@@ -217,7 +217,7 @@ impl<'a> PlanWriter<'a> {
         match self.sets.location(value) {
             Location::Constant { value: known, offset } => {
                 let tensor = self.graph.value(known).tensor().expect("a known value holds a tensor");
-                let (ix, _) = self.constant(known, Some(&[]), || tensor.to_le_bytes());
+                let (ix, _) = self.constant(known, Some(&[]), None, || tensor.to_le_bytes());
                 Operand { place: Place::Constant(ix), offset: Bytes(offset), size: length }
             }
             Location::Buffer { root, offset } => {
@@ -313,13 +313,19 @@ impl<'a> PlanWriter<'a> {
 
     fn packed(&mut self, value: ValueId, pack: &Pack) -> Operand {
         let tensor = self.graph.value(value).tensor().expect("only known operands are packed");
-        let (ix, size) = self.constant(value, pack.code(), || pack.apply(tensor));
+        let (ix, size) = self.constant(value, pack.code(), pack.dtype(), || pack.apply(tensor));
         Operand { place: Place::Constant(ix), offset: Bytes::ZERO, size }
     }
 
     /// A constant that holds a packing of `value`, and its size. Equal packings of one value are stored once. `code` is the
-    /// target's encoding of the packing, if it has one.
-    fn constant(&mut self, value: ValueId, code: Option<&[u8]>, pack: impl FnOnce() -> Vec<u8>) -> (ConstantIx, Bytes) {
+    /// target's encoding of the packing, if it has one, and `dtype` that of the packed elements, if it is not the value's.
+    fn constant(
+        &mut self,
+        value: ValueId,
+        code: Option<&[u8]>,
+        dtype: Option<DType>,
+        pack: impl FnOnce() -> Vec<u8>,
+    ) -> (ConstantIx, Bytes) {
         if self.is_draft {
             return (ConstantIx(0), Bytes::ZERO);
         }
@@ -340,7 +346,7 @@ impl<'a> PlanWriter<'a> {
         // The role of a state is that of its buffer; its initial bytes are a constant.
         let role = if data.role() == Role::Weight { Role::Weight } else { Role::Constant };
         let tag = Tag { scope: Scope::new(&data.name), role };
-        let (dtype, shape) = (data.ty.dtype, data.ty.shape.clone());
+        let (dtype, shape) = (dtype.unwrap_or(data.ty.dtype), data.ty.shape.clone());
         let derivation = data.tensor().and_then(|tensor| tensor.derivation().cloned());
         let recipe = derivation.zip(code).map(|(tensor, code)| ConstantRecipe { tensor, packing: code.to_vec() });
         self.plan.constants.push(Constant { tag, dtype, shape, offset: start, size, recipe });
@@ -354,7 +360,7 @@ impl<'a> PlanWriter<'a> {
 mod tests {
     use ir::ops::{Binary, Unary};
     use ir::{Candidate, NoKernel, Op, Query};
-    use types::{DType, Layout, Shape, pointwise};
+    use types::{Layout, Shape, pointwise};
 
     use super::*;
     use crate::cpu::CpuTarget;

@@ -4,7 +4,7 @@
 //! of that pass. A pass keeps the outputs of a graph: tests compare them with the evaluator before and after.
 //!
 //! Passes of [`Stage::General`] are independent of the target. Later passes query its kernels through [`ir::Target`]: int8 and
-//! half precision, layouts as a minimum cut, fused convolutions. [`schedule`] orders nodes for the least peak of live bytes
+//! half precision, weights in fewer bits, layouts as a minimum cut, fused convolutions. [`schedule`] orders nodes for the least peak of live bytes
 //! ([`order`] finds the order and its lower bound, on tasks and blocks instead of a graph). [`stripes`] goes below that peak:
 //! it tiles regions of the graph under a memory budget. [`training`] runs before all of them.
 //!
@@ -34,6 +34,7 @@ mod quantize;
 mod recompute;
 mod schedule;
 mod simplify;
+mod store_weights;
 pub mod stripes;
 #[cfg(test)]
 mod test_target;
@@ -63,6 +64,7 @@ pub use simplify::dce::dce;
 pub use simplify::decompose_batch_norm::decompose_batch_norm;
 pub use simplify::fold_batch_norm::fold_batch_norm;
 pub use simplify::fold_constants::fold_constants;
+pub use store_weights::{WeightError, store_weights, weight_errors};
 pub use tie_weights::tie_weights;
 
 /// A pass with its name.
@@ -127,6 +129,7 @@ pub const PIPELINE: &[Pass] = &[
     for_target("lower_quantized", Stage::Precision, lower_quantized),
     for_target("convert_to_half", Stage::Precision, convert_to_half),
     for_target("tie_weights", Stage::Precision, tie_weights),
+    for_target("store_weights", Stage::Precision, store_weights),
     for_target("fuse_transposes", Stage::Layout, fuse_transposes),
     for_target("assign_layouts", Stage::Layout, assign_layouts),
     for_target("fuse_conv_chains", Stage::Layout, fuse_conv_chains),

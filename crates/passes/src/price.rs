@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use ir::{CallSizes, Candidate, Formats, Graph, NoKernel, NodeId, Query, Reuse, Target, ValueId};
-use types::{Bytes, DType, EntityId, Layout, Map, Scope};
+use types::{Bytes, DType, EntityId, Layout, Map, Scope, WeightFormat};
 
 /// The price of a byte while a node runs, in the unit of the target's costs. By scope, which passes keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,6 +112,10 @@ impl Target for Priced<'_> {
 
     fn precision(&self) -> DType {
         self.target.precision()
+    }
+
+    fn weight_format(&self) -> Option<WeightFormat> {
+        self.target.weight_format()
     }
 
     fn layout(&self) -> Option<Layout> {

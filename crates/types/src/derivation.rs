@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::{DType, Element, Shape, Tensor, each_data};
+use crate::{DType, Element, Shape, Tensor, WeightFormat, each_data};
 
 /// The steps from tensors of a file to one tensor. The last step is the result.
 ///
@@ -76,6 +76,13 @@ pub enum TensorFunction {
         count: usize,
         /// Whether the first operand is the bias from before.
         has_bias: bool,
+    },
+    /// Weights as the numbers that their stored form stands for.
+    StoredWeight {
+        /// The stored form.
+        format: WeightFormat,
+        /// The channel of a weight.
+        channels: ChannelAxis,
     },
 }
 
@@ -142,6 +149,19 @@ impl ChannelAxis {
             ChannelAxis::Last => weight.last().copied(),
             ChannelAxis::Groups(groups) => weight.get(1)?.checked_mul(groups),
         }
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// Weights without channels, for people.
+    fn checked_count(self, weight: &Shape) -> Result<usize, String> {
+        let is_grouped = match self {
+            ChannelAxis::Groups(groups) => 2 <= weight.rank() && 0 < groups && weight[0].is_multiple_of(groups),
+            ChannelAxis::First | ChannelAxis::Last => true,
+        };
+        let count = self.count(weight).filter(|_| is_grouped);
+        count.ok_or_else(|| format!("weights of shape {weight} have no channels"))
     }
 
     /// The channel of each weight, by its flat position.
@@ -214,15 +234,15 @@ impl TensorFunction {
             TensorFunction::ScaledWeight { changes, channels } => {
                 let (weight, items) = (operand(0)?, numbers(0)?);
                 let shape = weight.shape();
-                let is_grouped = match *channels {
-                    ChannelAxis::Groups(groups) => 2 <= shape.rank() && 0 < groups && shape[0].is_multiple_of(groups),
-                    _ => true,
-                };
-                let count = channels.count(shape).filter(|_| is_grouped);
-                let count = count.ok_or_else(|| format!("weights of shape {shape} have no channels"))?;
+                let count = channels.checked_count(shape)?;
                 let affine = affine(changes, count, operands.get(1..).unwrap_or_default())?;
                 let channel = channels.of(shape);
                 Ok(Tensor::from_fn(shape.clone(), |at| items[at] * affine.scale[channel(at)]))
+            }
+            TensorFunction::StoredWeight { format, channels } => {
+                let (shape, items) = (operand(0)?.shape(), numbers(0)?);
+                let decoded = format.decoded(items, channels.checked_count(shape)?, channels.of(shape));
+                Tensor::new(shape.clone(), decoded).map_err(|error| error.to_string())
             }
             TensorFunction::ShiftedBias { changes, count, has_bias } => {
                 let (old, rest) = match has_bias {

@@ -1,7 +1,7 @@
 //! The vocabulary of all crates: dtypes, shapes, byte counts, roles, tags, typed ids, certificates and host tensors.
 //!
 //! This crate does no I/O and has no graph, plan or device. Words defined here: [`DType`], [`Shape`], [`Bytes`],
-//! [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`Derivation`], [`Certificate`].
+//! [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`Derivation`], [`Certificate`], [`WeightFormat`].
 //!
 //! The definitions of some operators are here because both the graph (`ir`) and the CPU kernels (`cpu`), which do not
 //! depend on each other, use them: [`pointwise`] functions, [`recurrent`] cells, [`update`] rules, [`Philox`], [`HeadOrder`]. [`Preprocess`] is here
@@ -26,6 +26,7 @@ mod load_limit;
 mod shape;
 mod tag;
 mod tensor;
+mod weight_format;
 
 mod philox;
 pub mod pointwise;
@@ -49,3 +50,4 @@ pub use random::Random;
 pub use shape::{BroadcastError, Shape, broadcast, strides};
 pub use tag::{Role, Scope, Tag};
 pub use tensor::{Data, Element, Tensor, TensorError};
+pub use weight_format::{WeightFormat, int8_level, int8_scales};

@@ -24,6 +24,7 @@ mod sandbox;
 mod separate_weights;
 mod sources;
 mod state;
+mod stored_weights;
 mod stripes;
 mod support;
 mod tf32;

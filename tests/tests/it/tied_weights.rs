@@ -6,10 +6,10 @@ use types::{DType, Random, Scope, Shape, Tensor, pointwise};
 
 use crate::support::{compiled, difference, open};
 
-const TOKENS: usize = 7;
+pub(crate) const TOKENS: usize = 7;
 
 /// Words to scores of words. The projection is the table transposed, but for one element if it is `untied`.
-fn language_model(words: usize, width: usize, is_tied: bool) -> Graph {
+pub(crate) fn language_model(words: usize, width: usize, is_tied: bool) -> Graph {
     let mut random = Random::new(11);
     let items: Vec<f32> = (0..words * width).map(|_| random.uniform(-1.0, 1.0)).collect();
     let mut graph = Graph::new("tied");

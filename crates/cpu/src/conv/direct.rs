@@ -36,6 +36,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use types::WeightFormat;
 use types::pointwise::Unary;
 
 pub(crate) use self::fused_stage::Stage;
@@ -45,8 +46,9 @@ use crate::conv::{Window, check_groups};
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::finish;
 use crate::gemm::prefetch::Prefetch;
-use crate::gemm::tile::{self, Dequant, Init, KLoop, Loop, ROWS, Repeat, Row, STRIDED_ROWS_MAX, Tile, Word};
-use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::gemm::tile::{self, Compact, Dequant, Init, KLoop, Loop, ROWS, Repeat, Row, STRIDED_ROWS_MAX, Tile, Word};
+use crate::gemm::weights;
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
@@ -88,6 +90,8 @@ pub enum ConvAlgorithm {
 ///
 /// If `f32` channels are no multiple of the groups, each group has as many as fill whole blocks, and the last one the rest.
 ///
+/// Weights of `f32` operands may be stored in fewer bits; they are widened when they are loaded.
+///
 /// Refuses: groups whose channels do not fill their blocks; half precision and int8 whose channels do not fill words of
 /// four bytes, or that are row-major and not packed; int8 without a scale or with a residual.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,6 +112,8 @@ pub struct ConvBlocked {
     pub algorithm: ConvAlgorithm,
     /// Storage type of `x` and the weights; with `u8` the weights are `i8`.
     pub operands: StorageType,
+    /// The stored form of weights of `f32`, if it is not `f32`.
+    pub weights: Option<WeightFormat>,
     /// Subtracted from each byte of `x`. Padding counts as 0 all the same.
     pub zero_point: u8,
     /// Storage type of residual and results.
@@ -180,6 +186,18 @@ impl ConvBlocked {
     /// Words from the weights of a panel's first block to those of its second.
     fn weight_vector(&self, panel: Panel) -> usize {
         if self.operands == StorageType::F32 { panel.in_words * self.window.taps() * LANES } else { LANES }
+    }
+
+    /// Packed weights of `words` words of channels, and the scales behind them.
+    ///
+    /// # Panics
+    /// Another size.
+    fn split_weights<'a>(&self, weights: &'a [Word], words: usize) -> (&'a [Word], &'a [f32]) {
+        let lanes = self.lanes();
+        let size = weights::words(self.weights, Some(lanes * words * self.window.taps()), Some(lanes));
+        assert_eq!(Some(weights.len()), size, "weights must have their size");
+        let (weights, scales) = weights.split_at(weights.len() - weights::scale_words(self.weights, lanes));
+        (weights, elements(bytemuck::cast_slice(scales)))
     }
 
     /// Blocks of the input channels of a panel's group.
@@ -279,6 +297,9 @@ impl KernelFn for ConvBlocked {
                 "channels must fill words of four bytes; row-major f16, bf16 and u8 must be packed",
             ));
         }
+        if self.weights.is_some() && [self.operands, self.result] != [StorageType::F32; 2] {
+            return Err(InvalidKernel("`weights` must be of operands and results of f32"));
+        }
         let bytes = self.operands.is_byte();
         if self.operands == StorageType::I8 || (bytes && self.epilogue.residual) {
             return Err(InvalidKernel("int8 operands must be u8 and have no residual"));
@@ -294,7 +315,11 @@ impl KernelFn for ConvBlocked {
         let lanes_in = lanes_in.ok_or(InvalidKernel("sizes must not overflow"))?;
         let x = bytes_of(&[*batch, lanes_in, window.input[0], window.input[1]], self.operands);
         let ins = if self.is_packed() { self.depth() * self.operands.per_word() } else { ins };
-        let weights = bytes_of(&[lanes, ins, window.kernel[0], window.kernel[1]], self.operands);
+        let elements = product(&[lanes, ins, window.kernel[0], window.kernel[1]]);
+        let weights = match self.weights {
+            None => elements.and_then(|elements| elements.checked_mul(self.operands.size())),
+            format => weights::words(format, elements, Some(lanes)).and_then(|words| words.checked_mul(4)),
+        };
         let shifts = self.shift_words().and_then(|words| words.checked_mul(4));
         let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
         let mut inputs: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(&[x, weights]);
@@ -330,8 +355,8 @@ impl KernelFn for ConvBlocked {
         let lanes = self.out_blocks() * LANES;
         let shifts = self.shift_words().expect("`sizes` computed it");
         let words = if self.is_packed() { self.depth() } else { self.in_words() };
-        assert_eq!(weights.len(), lanes * words * self.window.taps() + shifts, "weights must have their size");
         let (weights, corners) = weights.split_at(weights.len() - shifts);
+        let (weights, scales) = self.split_weights(weights, words);
         assert_eq!(
             out.len(),
             self.batch * lanes * self.window.output_plane() * self.result.size(),
@@ -367,6 +392,7 @@ impl KernelFn for ConvBlocked {
             by_taps,
             x,
             weights,
+            scales,
             corners,
             scale,
             bias,
@@ -415,6 +441,8 @@ struct Job<'a> {
     by_taps: bool,
     x: &'a [Word],
     weights: &'a [Word],
+    /// The scales of int8 weights of `f32` operands.
+    scales: &'a [f32],
     /// The contribution of the zero point to sums, see `zero_point.rs`.
     corners: &'a [Word],
     scale: Option<&'a [f32]>,
@@ -493,7 +521,9 @@ impl Job<'_> {
             if conv.is_packed() { (conv.depth(), conv.depth()) } else { (conv.in_words(), conv.in_block()) };
         // An upper bound: taps that fall on padding are skipped.
         let steps = pixels.div_ceil(self.rows_max(block)) * Prefetch::steps(words.div_ceil(block.max(1)) * taps, block);
-        Prefetch::new(self.weights[panel.weights..].as_ptr(), panel.blocks * LANES * words * taps, steps)
+        let size = weights::weight_size(conv.weights);
+        let start = self.weights.as_ptr().wrapping_byte_add(panel.weights * size);
+        Prefetch::new(start, panel.blocks * LANES * words * taps * size / size_of::<Word>(), steps)
     }
 
     /// The most rows of a tile over `depth` words.
@@ -523,6 +553,7 @@ impl Job<'_> {
             operands: conv.operands,
             x: self.x.as_ptr(),
             weights: self.weights.as_ptr(),
+            compact: Compact::of(conv.weights, self.scales, panel.block * LANES),
             weight_stride: conv.weight_row(panel),
             weight_vector: conv.weight_vector(panel),
             result: conv.result,

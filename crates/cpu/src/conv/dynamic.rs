@@ -233,7 +233,9 @@ impl KernelFn for DynamicConv {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let is_f32 = match &self.conv {
             PackedConv::Direct(conv) => {
-                [conv.operands, conv.result] == [StorageType::F32; 2] && conv.algorithm == ConvAlgorithm::InPlace
+                [conv.operands, conv.result] == [StorageType::F32; 2]
+                    && conv.algorithm == ConvAlgorithm::InPlace
+                    && conv.weights.is_none()
             }
             PackedConv::Depthwise(conv) => [conv.stored, conv.result] == [StorageType::F32; 2],
             PackedConv::Winograd(_) => true,
@@ -352,6 +354,7 @@ impl ConvDataGradient {
             layout: ImageLayout::Blocked,
             algorithm: ConvAlgorithm::InPlace,
             operands: StorageType::F32,
+            weights: None,
             zero_point: 0,
             result: StorageType::F32,
             epilogue: self.epilogue.clone(),

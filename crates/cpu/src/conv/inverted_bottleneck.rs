@@ -15,12 +15,15 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use types::WeightFormat;
 
 use crate::conv::depthwise::Rows;
 use crate::conv::direct::{self, Stage};
 use crate::conv::{ConvAlgorithm, ImageLayout};
 use crate::conv::{ConvBlocked, DepthwiseBlocked, Window};
 use crate::gemm::epilogue::Epilogue;
+use crate::gemm::tile::Word;
+use crate::gemm::weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::movement::blocked_layout::{Pixel, padded};
 use crate::simd::vector::LANES;
@@ -68,6 +71,8 @@ pub struct InvertedBottleneck {
     pub project: Epilogue,
     /// Rows of the output in a stripe.
     pub band: usize,
+    /// The stored form of the weights of `front` and of the projection, if it is not `f32`.
+    pub weights: Option<WeightFormat>,
 }
 
 impl InvertedBottleneck {
@@ -123,6 +128,7 @@ impl InvertedBottleneck {
             layout: ImageLayout::Blocked,
             algorithm: ConvAlgorithm::InPlace,
             operands: StorageType::F32,
+            weights: self.weights,
             zero_point: 0,
             result: StorageType::F32,
             epilogue: Epilogue::default(),
@@ -193,14 +199,15 @@ impl KernelFn for InvertedBottleneck {
             if *layout == ImageLayout::RowMajor {
                 ins = self.in_channels;
             }
-            of_front.push(product(&[channels, self.in_channels, window.kernel[0], window.kernel[1]]));
+            let elements = product(&[channels, self.in_channels, window.kernel[0], window.kernel[1]]);
+            of_front.push(weights::words(self.weights, elements, Some(channels)));
             of_front.extend(epilogue.operands(channels, None));
         }
         let mut inputs = vec![product(&[self.batch, ins, input[0], input[1]])];
         inputs.append(&mut of_front);
         inputs.push(product(&[channels, kernel[0], kernel[1]]));
         inputs.extend(self.depthwise.operands(channels, None));
-        inputs.push(product(&[outs, self.channels]));
+        inputs.push(weights::words(self.weights, product(&[outs, self.channels]), Some(outs)));
         inputs.extend(self.project.operands(outs, out));
         let slots = product(&[self.batch, output[0].div_ceil(self.band)]).map(|bands| bands.min(Self::SLOTS));
         let slot = self.slot().and_then(|[results, expanded]| results.checked_add(expanded));
@@ -219,7 +226,7 @@ impl KernelFn for InvertedBottleneck {
     fn run(&self, args: Args, pool: &Pool) {
         let mut next = 1;
         let mut layer = |bias: bool| {
-            let weights: &[f32] = input(&args, next);
+            let weights: &[Word] = input(&args, next);
             let bias: Option<&[f32]> = bias.then(|| input(&args, next + 1));
             next += 1 + usize::from(bias.is_some());
             Layer { weights, bias }
@@ -254,7 +261,7 @@ impl KernelFn for InvertedBottleneck {
 /// The operands of one of the three.
 #[derive(Clone, Copy)]
 struct Layer<'a> {
-    weights: &'a [f32],
+    weights: &'a [Word],
     bias: Option<&'a [f32]>,
 }
 

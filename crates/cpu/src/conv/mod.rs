@@ -1,5 +1,6 @@
 //! Convolution kernels and the geometry of windows.
 
+mod compact;
 pub(crate) mod depthwise;
 pub(crate) mod depthwise_gradient;
 pub(crate) mod direct;
@@ -12,6 +13,7 @@ pub(crate) mod unbuffered;
 pub(crate) mod weight_gradient;
 pub(crate) mod winograd;
 
+pub use self::compact::{CompactConv, PlainConv};
 pub use self::depthwise::DepthwiseBlocked;
 pub use self::depthwise_gradient::{DepthwiseDataGradient, DepthwiseWeightGradient};
 pub use self::direct::{ConvAlgorithm, ConvBlocked, ImageLayout};

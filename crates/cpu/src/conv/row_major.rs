@@ -565,6 +565,7 @@ impl Job<'_> {
                     operands: StorageType::F32,
                     x: weights.as_ptr().cast(),
                     weights: source.as_ptr().wrapping_add(pixel).cast(),
+                    compact: None,
                     weight_stride,
                     weight_vector: LANES,
                     result: StorageType::F32,

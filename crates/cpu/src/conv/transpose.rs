@@ -179,6 +179,7 @@ fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'
                 operands: StorageType::F32,
                 x: a[row * k..].as_ptr().cast(),
                 weights: b[column..].as_ptr().cast(),
+                compact: None,
                 weight_stride: columns,
                 weight_vector: LANES,
                 result: StorageType::F32,

@@ -397,6 +397,7 @@ impl Job<'_> {
                 operands: StorageType::F32,
                 x: values[first * kernel.values()..].as_ptr().cast(),
                 weights: weights.as_ptr().cast(),
+                compact: None,
                 weight_stride: LANES,
                 weight_vector: channels * LANES,
                 result: StorageType::F32,

@@ -9,7 +9,7 @@ mod x86;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::amx;
 use crate::gemm::prefetch::Prefetch;
-use crate::gemm::tile::{Accumulators, Dequant, Init, ROWS, Row, STRIDED_ROWS_MAX, Tile};
+use crate::gemm::tile::{Accumulators, Compact, Dequant, Init, ROWS, Row, STRIDED_ROWS_MAX, Tile};
 use crate::simd::dot_method::DotMethod;
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
@@ -66,6 +66,8 @@ impl ByRows {
 /// The functions of an instruction set, by operands and results; results are `f32` or like the operands.
 struct MicrokernelTable {
     f32: ByRows,
+    /// By weights of `bf16`, and of int8.
+    compact: [ByRows; 2],
     /// For rows of one stride: that of a vector, and any other.
     f32_by_distance: Option<[ByRows; 2]>,
     bf16: ByRows,
@@ -85,6 +87,7 @@ impl MicrokernelTable {
     /// Functions for one vector, without instructions that multiply words.
     const fn narrow(
         f32: &'static [Microkernel],
+        compact: [&'static [Microkernel]; 2],
         bf16: &'static [Microkernel],
         bf16_to_f32: &'static [Microkernel],
         f16: &'static [Microkernel],
@@ -93,6 +96,7 @@ impl MicrokernelTable {
     ) -> MicrokernelTable {
         MicrokernelTable {
             f32: ByRows::narrow(f32),
+            compact: [ByRows::narrow(compact[0]), ByRows::narrow(compact[1])],
             f32_by_distance: None,
             bf16: ByRows::narrow(bf16),
             bf16_to_f32: ByRows::narrow(bf16_to_f32),
@@ -120,6 +124,11 @@ impl MicrokernelTable {
 
     fn select(&self, method: DotMethod, tile: &Tile) -> ByRows {
         let is_half = tile.result.is_half();
+        match tile.compact {
+            Some(Compact::Bf16) => return self.compact[0],
+            Some(Compact::Int8(_)) => return self.compact[1],
+            None => {}
+        }
         match (tile.operands, method) {
             (StorageType::F32, _) => match self.f32_by_distance {
                 None => self.f32,
@@ -177,6 +186,10 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
 pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
     assert!([StorageType::F32, tile.operands].contains(&tile.result), "results must be f32 or like the operands");
     assert!(!tile.result.is_half() || !matches!(tile.init, Init::Accumulate), "only f32 results accumulate");
+    assert!(
+        tile.compact.is_none() || [tile.operands, tile.result] == [StorageType::F32; 2],
+        "only f32 operands have compact weights"
+    );
     if tile.operands.is_byte() {
         assert_eq!(
             (tile.operands, tile.result),

@@ -5,7 +5,7 @@
 
 use crate::gemm::operands::Operands;
 use crate::gemm::prefetch::{LINE, Prefetch};
-use crate::gemm::tile::{Init, ROWS, Repeat, Row, Tile, Word};
+use crate::gemm::tile::{Compact, Init, ROWS, Repeat, Row, Tile, Word};
 use crate::simd::storage::Item;
 use crate::simd::vector::{LANES, Vector};
 
@@ -45,22 +45,28 @@ pub(crate) unsafe fn compute<
         Init::Zero | Init::Accumulate | Init::Dequant(_) => ZEROS.as_ptr(),
     };
     let accumulates = matches!(tile.init, Init::Accumulate);
+    let scale = match tile.compact {
+        Some(Compact::Int8(scale)) => scale,
+        Some(Compact::Bf16) | None => ZEROS.as_ptr(),
+    };
     let (mut tile_x, mut tile_weights, mut tile_out) = (tile.x, tile.weights, 0);
     let mut prefetch = tile.prefetch;
     for _ in 0..tile.repeat.iterations {
         // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
         // `vector` on.
         unsafe {
-            let weights = tile_weights.add(vector * next_vector);
+            let weights = tile_weights.wrapping_byte_add(vector * next_vector * F::WEIGHT_BYTES);
             // No closures: one that is not inlined is not compiled for the instruction set.
             let mut begin = [F::sum(V::zero()); N];
-            for v in 0..N {
-                begin[v] = F::sum(V::load(start.add((vector + v) * LANES)));
+            if !F::IS_SCALED {
+                for v in 0..N {
+                    begin[v] = F::sum(V::load(start.add((vector + v) * LANES)));
+                }
             }
             let mut sums = [begin; R];
             let mut partial = [[[F::sum(V::zero()); N]; R]; U];
             let mut common = [F::Common::default(); N];
-            if accumulates {
+            if accumulates && !F::IS_SCALED {
                 let out: *const f32 = tile.out.cast_const().cast::<f32>().add(tile_out + vector * tile.vector_stride);
                 for r in 0..R {
                     for v in 0..N {
@@ -102,7 +108,7 @@ pub(crate) unsafe fn compute<
                                     x,
                                     distance,
                                     shift,
-                                    weights: weights.add(place),
+                                    weights: weights.wrapping_byte_add(place * F::WEIGHT_BYTES),
                                     width,
                                     next_vector,
                                     depth: k_loop.depth,
@@ -131,10 +137,24 @@ pub(crate) unsafe fn compute<
                     results[r][v] = F::lanes(sums[r][v], common[v]);
                 }
             }
+            if F::IS_SCALED {
+                let out = tile.out.cast_const().cast::<f32>().wrapping_add(tile_out + vector * tile.vector_stride);
+                for v in 0..N {
+                    let scale = V::load(scale.add((vector + v) * LANES));
+                    let bias = V::load(start.add((vector + v) * LANES));
+                    for r in 0..R {
+                        let first = match accumulates {
+                            true => V::load(out.wrapping_add(rows[r].out + v * tile.vector_stride)),
+                            false => bias,
+                        };
+                        results[r][v] = results[r][v].mul_add(scale, first);
+                    }
+                }
+            }
             finish::<V, T, R, N>(tile, rows, tile_out + vector * tile.vector_stride, results);
         }
         let Repeat { x, weights, out, .. } = tile.repeat;
-        (tile_x, tile_weights) = (tile_x.wrapping_add(x), tile_weights.wrapping_add(weights));
+        (tile_x, tile_weights) = (tile_x.wrapping_add(x), tile_weights.wrapping_byte_add(weights * F::WEIGHT_BYTES));
         tile_out += out;
     }
 }
@@ -185,15 +205,16 @@ unsafe fn sum_terms<V: Vector, F: Operands<V>, const R: usize, const N: usize, c
                 for _ in 0..depth / U {
                     #[expect(clippy::needless_range_loop, reason = "a constant trip count keeps sums in registers")]
                     for u in 0..U {
-                        let weights = weights.add(u * width);
+                        let weights = weights.wrapping_byte_add(u * width * F::WEIGHT_BYTES);
                         partial[u] = term::<V, F, R, N>(partial[u], common, x, at + u, weights, next_vector);
                     }
-                    (at, weights) = (at + U, weights.wrapping_add(U * width));
+                    (at, weights) = (at + U, weights.wrapping_byte_add(U * width * F::WEIGHT_BYTES));
                 }
             }
             for _ in 0..if 1 < U { depth % U } else { depth } {
                 for v in 0..N {
-                    V::prefetch(weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * next_vector));
+                    let ahead = AHEAD.wrapping_mul(width).wrapping_add(v * next_vector);
+                    V::prefetch(weights.wrapping_byte_add(ahead * F::WEIGHT_BYTES));
                 }
                 if S == EVENLY && U == 1 {
                     let x: [*const Word; R] =
@@ -204,7 +225,7 @@ unsafe fn sum_terms<V: Vector, F: Operands<V>, const R: usize, const N: usize, c
                     sums = term::<V, F, R, N>(sums, common, x, at, weights, next_vector);
                     at = opaque(at + 1);
                 }
-                weights = weights.wrapping_add(width);
+                weights = weights.wrapping_byte_add(width * F::WEIGHT_BYTES);
             }
         }
     }
@@ -314,7 +335,8 @@ unsafe fn term<V: Vector, F: Operands<V>, const R: usize, const N: usize>(
 ) -> [[F::Sum; N]; R] {
     // SAFETY: the caller's promise.
     unsafe {
-        let weights: [F::Weights; N] = std::array::from_fn(|v| F::weights(weights.add(v * next_vector)));
+        let weights: [F::Weights; N] =
+            std::array::from_fn(|v| F::weights(weights.wrapping_byte_add(v * next_vector * F::WEIGHT_BYTES)));
         for v in 0..N {
             common[v] = F::add_common(common[v], weights[v]);
         }

@@ -11,7 +11,7 @@ pub(crate) mod dispatch;
 pub(crate) mod epilogue;
 pub(crate) mod finish;
 mod microkernel;
-mod operands;
+pub(crate) mod operands;
 pub(crate) mod prefetch;
 pub(crate) mod tile;
 pub(crate) mod weights;

@@ -23,12 +23,17 @@ pub(crate) trait Operands<V: Vector> {
     /// A part of the sums that all rows share; it is added up once.
     type Common: Copy + Default;
 
+    /// Bytes from one weight to the next.
+    const WEIGHT_BYTES: usize = size_of::<Word>();
+    /// Whether the sums of weights are multiplied by a scale for each channel in the end, before a bias is added.
+    const IS_SCALED: bool = false;
+
     /// # Safety
     /// It can be read.
     unsafe fn item(from: *const Word) -> Self::Item;
 
     /// # Safety
-    /// Sixteen words can be read.
+    /// Sixteen weights can be read.
     unsafe fn weights(from: *const Word) -> Self::Weights;
 
     fn mul_add(item: Self::Item, weights: Self::Weights, sum: Self::Sum) -> Self::Sum;
@@ -86,6 +91,62 @@ impl<V: Vector> Operands<V> for f32 {
         sum
     }
 }
+
+/// `f32` by `bf16` weights.
+pub(crate) struct ByBf16;
+
+/// `f32` by int8 weights.
+pub(crate) struct ByInt8;
+
+/// `f32` by weights that are widened when they are loaded.
+macro_rules! compact {
+    ($name:ident, $load:ident, $bytes:literal, $scaled:literal) => {
+        impl<V: Vector> Operands<V> for $name {
+            type Item = V;
+            type Weights = V;
+            type Sum = V;
+            type Common = ();
+
+            const WEIGHT_BYTES: usize = $bytes;
+            const IS_SCALED: bool = $scaled;
+
+            #[inline(always)]
+            unsafe fn item(from: *const Word) -> V {
+                // SAFETY: the caller's promise.
+                V::splat(unsafe { from.cast::<f32>().read_unaligned() })
+            }
+
+            #[inline(always)]
+            unsafe fn weights(from: *const Word) -> V {
+                // SAFETY: the caller's promise: sixteen weights.
+                unsafe { V::$load(from.cast()) }
+            }
+
+            #[inline(always)]
+            fn mul_add(item: V, weights: V, sum: V) -> V {
+                item.mul_add(weights, sum)
+            }
+
+            #[inline(always)]
+            fn sum(lanes: V) -> V {
+                lanes
+            }
+
+            #[inline(always)]
+            fn add(sum: V, other: V) -> V {
+                sum.add(other)
+            }
+
+            #[inline(always)]
+            fn lanes(sum: V, (): ()) -> V {
+                sum
+            }
+        }
+    };
+}
+
+compact!(ByBf16, load_bf16, 2, false);
+compact!(ByInt8, load_i8, 1, true);
 
 /// Half precision, widened: the two elements of a word alternate over lanes, as do the two weights of eight lanes each,
 /// so that a lane's sum is that of two neighbors in the end.

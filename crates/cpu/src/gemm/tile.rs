@@ -25,6 +25,8 @@
 
 use std::mem::MaybeUninit;
 
+use types::WeightFormat;
+
 pub(crate) use crate::gemm::operands::Word;
 use crate::gemm::prefetch::Prefetch;
 use crate::simd::dot_method::DotMethod;
@@ -150,6 +152,32 @@ pub(crate) struct Dequant {
     pub(crate) bias: Option<*const f32>,
 }
 
+/// Weights that are stored in fewer bits than the `f32` they are multiplied as: elements take the place of words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Compact {
+    Bf16,
+    /// Times a scale for each channel of the tile.
+    Int8(*const f32),
+}
+
+impl Compact {
+    /// The form of weights with these scales, from those of a channel on.
+    pub(crate) fn of(format: Option<WeightFormat>, scales: &[f32], channel: usize) -> Option<Compact> {
+        match format? {
+            WeightFormat::Bf16 => Some(Compact::Bf16),
+            WeightFormat::Int8 => Some(Compact::Int8(scales[channel..].as_ptr())),
+        }
+    }
+
+    /// Bytes of a weight.
+    fn size(self) -> usize {
+        match self {
+            Compact::Bf16 => 2,
+            Compact::Int8(_) => 1,
+        }
+    }
+}
+
 impl Prefetch {
     /// Takes the portion of `repeat` iterations of a tile with these terms; `self` keeps the rest.
     pub(crate) fn share(&mut self, k_loops: &[KLoop], repeat: usize) -> Prefetch {
@@ -169,6 +197,8 @@ pub(crate) struct Tile<'a> {
     pub(crate) x: *const Word,
     /// A row for each `k`.
     pub(crate) weights: *const Word,
+    /// The form of the weights of `f32` operands, if it is not `f32`. Results are `f32`.
+    pub(crate) compact: Option<Compact>,
     /// Words from one row of weights to the next.
     pub(crate) weight_stride: usize,
     /// Words from the first vector's weights to those of the second: 16 if they are neighbors. Packed `f32` has all
@@ -206,7 +236,9 @@ impl Tile<'_> {
             let shift = turn * out * tile.result.size();
             Tile {
                 x: tile.x.wrapping_add(turn * x),
-                weights: tile.weights.wrapping_add(turn * weights),
+                weights: tile
+                    .weights
+                    .wrapping_byte_add(turn * weights * tile.compact.map_or(size_of::<Word>(), Compact::size)),
                 out: tile.out.wrapping_add(shift),
                 residual: tile.residual.map(|residual| residual.wrapping_add(shift)),
                 prefetch: prefetch.share(tile.k_loops, 1),

@@ -1,11 +1,12 @@
 //! [`Gather`]: rows of a table selected by index.
 
 use serde::{Deserialize, Serialize};
-use types::Element;
+use types::{Element, WeightFormat, bf16};
 
-use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, product};
 use crate::movement::strips;
 use crate::simd::vector::LANES;
+use crate::simd::{Isa, StorageType, storage};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
@@ -25,6 +26,8 @@ pub struct Gather {
     pub wide: bool,
     /// The order of the table's elements.
     pub table: GatherTable,
+    /// The stored form of a table of `f32`, if it is not `f32`. Int8 has a scale of `f32` for each row behind the elements.
+    pub weights: Option<WeightFormat>,
 }
 
 /// The order of the elements of a table that rows are gathered from.
@@ -51,13 +54,30 @@ impl KernelFn for Gather {
             }
             GatherTable::Packed => return Err(InvalidKernel("a packed table must be one matrix of `f32`")),
         };
-        let table = rows.and_then(|rows| product(&[self.outer, rows, self.inner_bytes]));
+        let table = match self.weights {
+            None => rows.and_then(|rows| product(&[self.outer, rows, self.inner_bytes])),
+            Some(_) if self.outer != 1 || !self.inner_bytes.is_multiple_of(WORD) => {
+                return Err(InvalidKernel("a table with `weights` must be one matrix of `f32`"));
+            }
+            Some(weights) => {
+                let elements = rows.and_then(|rows| product(&[rows, self.inner_bytes / WORD, weights.size()]));
+                let scales = match weights {
+                    WeightFormat::Bf16 => Some(0),
+                    WeightFormat::Int8 => rows.and_then(|rows| rows.checked_mul(WORD)),
+                };
+                elements.zip(scales).and_then(|(elements, scales)| elements.checked_add(scales))
+            }
+        };
         let index = product(&[self.indices, if self.wide { 8 } else { 4 }]);
         Sizes::new(&[table, index], product(&[self.outer, self.indices, self.inner_bytes]), 1)
     }
 
-    fn alignment(&self, _: Option<usize>) -> usize {
-        1
+    fn alignment(&self, input: Option<usize>) -> usize {
+        match (self.weights, input) {
+            (Some(_), None) => WORD,
+            (Some(WeightFormat::Bf16), Some(0)) => 2,
+            _ => 1,
+        }
     }
 
     fn run(&self, args: Args, pool: &Pool) {
@@ -68,6 +88,9 @@ impl KernelFn for Gather {
         let rows = (TASK / self.inner_bytes).max(1);
         for_each_chunk(pool, args.outputs[0], rows * self.inner_bytes, &|number, cells| {
             let first = number * rows;
+            if let Some(weights) = self.weights {
+                return self.decode_rows(weights, table, index, first, elements_mut(cells), pool.isa());
+            }
             if self.table == GatherTable::Packed {
                 return self.copy_columns(table, index, first, cells);
             }
@@ -111,10 +134,58 @@ impl Gather {
         let (table, _) = table.as_chunks::<WORD>();
         for (ix, cells) in cells.chunks_exact_mut(self.inner_bytes).enumerate() {
             let column = self.row(index, first + ix);
-            let parts = strips::column(self.inner_bytes / WORD, self.axis, column);
-            let words = parts.flat_map(|(start, count)| table[start..].iter().step_by(LANES).take(count));
+            let words = self.column(table, column);
             cells.as_chunks_mut::<WORD>().0.iter_mut().zip(words).for_each(|(cell, word)| *cell = *word);
         }
+    }
+
+    /// Rows of a table that is stored in fewer bits.
+    fn decode_rows(
+        &self,
+        weights: WeightFormat,
+        table: &[u8],
+        index: &[u8],
+        first: usize,
+        cells: &mut [f32],
+        isa: Isa,
+    ) {
+        let row = self.inner_bytes / WORD;
+        let rows = match self.table {
+            GatherTable::Rows => self.axis,
+            GatherTable::Packed => self.axis.next_multiple_of(LANES),
+        };
+        let (elements, scales) = table.split_at(rows * row * weights.size());
+        let (scales, _) = scales.as_chunks::<WORD>();
+        for (ix, cells) in cells.chunks_exact_mut(row).enumerate() {
+            let number = self.row(index, first + ix);
+            match (self.table, weights) {
+                (GatherTable::Rows, WeightFormat::Bf16) => {
+                    storage::widen(isa, StorageType::Bf16, &elements[number * row * 2..][..row * 2], cells);
+                }
+                (GatherTable::Rows, WeightFormat::Int8) => {
+                    storage::widen(isa, StorageType::I8, &elements[number * row..][..row], cells);
+                }
+                (GatherTable::Packed, WeightFormat::Bf16) => {
+                    let (elements, _) = elements.as_chunks::<2>();
+                    let decoded = self.column(elements, number).map(|&bytes| bf16::from_ne_bytes(bytes).to_f32());
+                    cells.iter_mut().zip(decoded).for_each(|(cell, decoded)| *cell = decoded);
+                }
+                (GatherTable::Packed, WeightFormat::Int8) => {
+                    let decoded = self.column(elements, number).map(|&byte| f32::from(byte.cast_signed()));
+                    cells.iter_mut().zip(decoded).for_each(|(cell, decoded)| *cell = decoded);
+                }
+            }
+            if weights == WeightFormat::Int8 {
+                let scale = f32::from_ne_bytes(scales[number]);
+                cells.iter_mut().for_each(|cell| *cell *= scale);
+            }
+        }
+    }
+
+    /// The elements of a column of a packed table.
+    fn column<'a, T>(&self, table: &'a [T], column: usize) -> impl Iterator<Item = &'a T> {
+        let parts = strips::column(self.inner_bytes / WORD, self.axis, column);
+        parts.flat_map(|(start, count)| table[start..].iter().step_by(LANES).take(count))
     }
 
     fn copy_elements<const SIZE: usize>(&self, table: &[u8], index: &[u8], first: usize, cells: &mut [u8]) {

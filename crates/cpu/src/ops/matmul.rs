@@ -18,13 +18,16 @@ use std::array::from_fn;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use types::WeightFormat;
 use types::pointwise::Unary;
 
 use self::thin::Thin;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::finish;
+use crate::gemm::operands::{ByBf16, ByInt8, Operands};
 use crate::gemm::prefetch::Prefetch;
-use crate::gemm::tile::{self, Dequant, Init, KLoop, Loop, Repeat, Row, STRIDED_ROWS_MAX, Tile, Word};
+use crate::gemm::tile::{self, Compact, Dequant, Init, KLoop, Loop, Repeat, Row, STRIDED_ROWS_MAX, Tile, Word};
+use crate::gemm::weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, input, input_or_in_place, product};
 use crate::movement::strips::{self, STRIP};
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -65,6 +68,8 @@ pub enum MatMulB {
 /// For int8, `a` is `u8` and `b` is `i8`, and the `i32` sums are exact. With a scale they are converted to floating
 /// point; without one they are the result.
 ///
+/// A packed `b` of `f32` products may be stored in fewer bits; it is widened when it is loaded.
+///
 /// Refuses: half-precision and int8 operands whose columns of `a` do not fill 32-bit words; half-precision or int8
 /// operands or results with an unpacked `b`; int8 sums with a residual; int8 sums without a scale but with other
 /// epilogue steps.
@@ -86,6 +91,8 @@ pub struct MatMul {
     pub b: MatMulB,
     /// Storage type of both operands; if it is `u8`, the right one is `i8`.
     pub operands: StorageType,
+    /// The stored form of a packed `b` of `f32`, if it is not `f32`.
+    pub weights: Option<WeightFormat>,
     /// Zero point of `a`, which is subtracted from each of its elements.
     pub zero_point: u8,
     /// Storage type of the residual and the results.
@@ -98,14 +105,15 @@ impl MatMul {
     /// Packs `b: [k, n]` into strips of 32 columns, the last one of 16 or 32, padded with zeros. In `f32` a strip has,
     /// for each part of the inner dimension, its rows of the first 16 columns and then those of the others. Otherwise it
     /// has rows of all columns; two rows are interleaved in half precision and four in int8; an int8 matrix is followed
-    /// by the contribution of the zero point to each column's sum.
+    /// by the contribution of the zero point to each column's sum, and `f32` in the form of int8 by a scale for each column.
     ///
     /// # Panics
     /// If `b` has another number of elements.
     pub fn pack(&self, b: &[f32]) -> Vec<u8> {
         assert_eq!(b.len(), self.k * self.n, "the matrix has the kernel's shape");
         if self.operands == StorageType::F32 {
-            return self.operands.bytes(&self.pack_vectors(b));
+            let (items, scales) = weights::levels(self.weights, b, self.n, |at| at % self.n);
+            return weights::stored(self.weights, &self.pack_vectors(&items), scales, self.n.next_multiple_of(LANES));
         }
         let per_word = self.operands.per_word();
         let mut packed = vec![0.0; self.k * self.n.next_multiple_of(LANES)];
@@ -166,6 +174,11 @@ impl MatMul {
         self.k / self.operands.per_word()
     }
 
+    /// Bytes of a packed word of `b`.
+    fn weight_size(&self) -> usize {
+        weights::weight_size(self.weights)
+    }
+
     /// One past the highest matrix that strides reach.
     fn reach(&self, strides: &[usize]) -> Option<usize> {
         let steps =
@@ -201,6 +214,10 @@ impl KernelFn for MatMul {
         if self.b != MatMulB::Packed && [self.operands, self.result] != [StorageType::F32; 2] {
             return Err(InvalidKernel("`b` must be packed if operands or results are not f32"));
         }
+        let is_f32 = [self.operands, self.result] == [StorageType::F32; 2];
+        if self.weights.is_some() && !(is_f32 && self.b == MatMulB::Packed) {
+            return Err(InvalidKernel("`weights` must be of a packed `b`, with operands and results of f32"));
+        }
         let of_bytes = self.operands.is_byte();
         if self.operands == StorageType::I8 || (of_bytes && self.epilogue.residual) {
             return Err(InvalidKernel("int8 operands must be u8, without a residual"));
@@ -218,7 +235,10 @@ impl KernelFn for MatMul {
             _ => matrix.zip(self.reach(strides)).and_then(|(matrix, count)| matrix.checked_mul(count)),
         };
         let b = match self.b {
-            MatMulB::Packed => self.n.checked_next_multiple_of(LANES).and_then(|columns| product(&[self.k, columns])),
+            MatMulB::Packed => {
+                let columns = self.n.checked_next_multiple_of(LANES);
+                weights::words(self.weights, columns.and_then(|columns| product(&[self.k, columns])), columns)
+            }
             MatMulB::Dynamic | MatMulB::Transposed => several(product(&[self.k, self.n]), &self.b_strides),
         };
         let a = several(product(&[self.m, self.k]), &self.a_strides);
@@ -264,13 +284,15 @@ impl KernelFn for MatMul {
         let shifts = if self.operands.is_byte() { self.n.next_multiple_of(LANES) } else { 0 };
         let (b, shift) = b.split_at(b.len() - shifts);
         fits(shift.len(), shifts);
+        let (b, scales) = b.split_at(b.len() - weights::scale_words(self.weights, self.n.next_multiple_of(LANES)));
+        let (packed, scales): (&[u8], &[f32]) = (bytemuck::cast_slice(b), numbers(scales));
         residual.iter().flatten().for_each(|residual| fits(residual.len(), out.len()));
         let (limits, functions) = self.epilogue.limits_and_functions();
-        let work = Product { kernel: self, a, b, shift, scale, bias, residual, out, limits, functions };
+        let work = Product { kernel: self, a, b, packed, scales, shift, scale, bias, residual, out, limits, functions };
         let work = &work;
         if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.operands == StorageType::F32 {
             let strips = self.n.div_ceil(STRIP);
-            let strips_per_task = (FEW_ROWS_BYTES / STRIP / 4 / self.k.max(1)).clamp(1, strips);
+            let strips_per_task = (FEW_ROWS_BYTES / STRIP / self.weight_size() / self.k.max(1)).clamp(1, strips);
             let tasks = strips.div_ceil(strips_per_task);
             pool.run(matrices * tasks, &|task| {
                 let (matrix, first) = (task / tasks, task % tasks * strips_per_task);
@@ -360,6 +382,9 @@ struct Product<'a> {
     kernel: &'a MatMul,
     a: &'a [Word],
     b: &'a [Word],
+    /// The bytes of `b`, and the scales of its columns if it is stored as int8 for products of `f32`.
+    packed: &'a [u8],
+    scales: &'a [f32],
     /// Contribution of the zero point to each column's int8 sum.
     shift: &'a [Word],
     scale: Option<&'a [f32]>,
@@ -440,10 +465,12 @@ impl<'a> Product<'a> {
                 let block = self.block(isa, b, strip, terms.clone(), part.panels.len(), room);
                 let asks = form == MatMulB::Packed && PREFETCHING_PANELS <= part.panels.len();
                 let size = if asks { terms.len() * self.columns(strip).next_multiple_of(LANES) } else { 0 };
+                let bytes = size * self.kernel.weight_size();
                 // The next block follows this one in memory. If only its first panel prefetched, it would stall on
                 // every cache line, so each panel prefetches a part of it.
                 let steps = part.panels.len() * Prefetch::steps(1, terms.len());
-                let mut prefetch = Prefetch::new(block.start.wrapping_add(size), size, steps);
+                let mut prefetch =
+                    Prefetch::new(block.start.wrapping_byte_add(bytes), bytes / size_of::<Word>(), steps);
                 for panels in
                     [part.panels.start..part.panels.end.min(tall), part.panels.start.max(tall)..part.panels.end]
                 {
@@ -477,10 +504,12 @@ impl<'a> Product<'a> {
         match form {
             _ if terms.is_empty() => return Block { start: b.as_ptr(), stride, vector: LANES },
             MatMulB::Packed => {
-                let rows = &b[first * k + terms.start * stride..first * k + terms.end * stride];
+                let size = self.kernel.weight_size();
+                let rows = first * k + terms.start * stride..first * k + terms.end * stride;
+                let start = self.packed[rows.start * size..rows.end * size].as_ptr().cast();
                 return match self.kernel.operands {
-                    StorageType::F32 => Block { start: rows.as_ptr(), stride: LANES, vector: terms.len() * LANES },
-                    _ => Block { start: rows.as_ptr(), stride, vector: LANES },
+                    StorageType::F32 => Block { start, stride: LANES, vector: terms.len() * LANES },
+                    _ => Block { start, stride, vector: LANES },
                 };
             }
             MatMulB::Dynamic if columns % LANES == 0 && panels < COPY_PANELS => {
@@ -532,6 +561,7 @@ impl<'a> Product<'a> {
             operands,
             x: place.a.as_ptr(),
             weights: block.start,
+            compact: Compact::of(self.kernel.weights, self.scales, column),
             weight_stride: block.stride,
             weight_vector: block.vector,
             result,
@@ -689,28 +719,41 @@ pub(crate) fn transpose<V: Vector>(items: &[f32], stride: usize, columns: usize,
 /// Multiplies all rows, at most [`FEW_ROWS`], by one strip.
 #[inline(always)]
 fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
+    match work.kernel.weights {
+        None => few_rows_by::<V, f32>(work, matrix, strip),
+        Some(WeightFormat::Bf16) => few_rows_by::<V, ByBf16>(work, matrix, strip),
+        Some(WeightFormat::Int8) => few_rows_by::<V, ByInt8>(work, matrix, strip),
+    }
+}
+
+/// The same by weights in one form.
+#[inline(always)]
+fn few_rows_by<V: Vector, F: Operands<V, Weights = V>>(work: &Product<'_>, matrix: usize, strip: usize) {
     let MatMul { m, n, .. } = *work.kernel;
     let (column, columns) = (strip * STRIP, work.columns(strip));
     let mut sums = [[0.0; STRIP]; FEW_ROWS];
     // Independent accumulators, as many as fit in registers.
     match (V::ISA, m, columns <= LANES) {
-        (Isa::Avx512, 1, false) => sum_rows::<V, 1, 2, 4>(work, matrix, strip, 0, &mut sums),
-        (Isa::Avx512, 2, false) => sum_rows::<V, 2, 2, 2>(work, matrix, strip, 0, &mut sums),
-        (Isa::Avx512, 3, false) => sum_rows::<V, 3, 2, 2>(work, matrix, strip, 0, &mut sums),
-        (_, 1, false) => sum_rows::<V, 1, 2, 2>(work, matrix, strip, 0, &mut sums),
-        (Isa::Avx512, 4, false) => sum_rows::<V, 4, 2, 1>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 1, false) => sum_rows::<V, F, 1, 2, 4>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 2, false) => sum_rows::<V, F, 2, 2, 2>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 3, false) => sum_rows::<V, F, 3, 2, 2>(work, matrix, strip, 0, &mut sums),
+        (_, 1, false) => sum_rows::<V, F, 1, 2, 2>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 4, false) => sum_rows::<V, F, 4, 2, 1>(work, matrix, strip, 0, &mut sums),
         _ => {
             for vector in 0..columns.div_ceil(LANES) {
                 match m {
-                    1 => sum_rows::<V, 1, 1, 4>(work, matrix, strip, vector, &mut sums),
-                    2 => sum_rows::<V, 2, 1, 2>(work, matrix, strip, vector, &mut sums),
-                    3 => sum_rows::<V, 3, 1, 1>(work, matrix, strip, vector, &mut sums),
-                    _ => sum_rows::<V, 4, 1, 1>(work, matrix, strip, vector, &mut sums),
+                    1 => sum_rows::<V, F, 1, 1, 4>(work, matrix, strip, vector, &mut sums),
+                    2 => sum_rows::<V, F, 2, 1, 2>(work, matrix, strip, vector, &mut sums),
+                    3 => sum_rows::<V, F, 3, 1, 1>(work, matrix, strip, vector, &mut sums),
+                    _ => sum_rows::<V, F, 4, 1, 1>(work, matrix, strip, vector, &mut sums),
                 }
             }
         }
     }
     for (row, sums) in sums.iter_mut().enumerate().take(m) {
+        if F::IS_SCALED {
+            sums.iter_mut().zip(&work.scales[column..]).for_each(|(sum, scale)| *sum *= scale);
+        }
         // SAFETY: a strip of a matrix belongs to one task.
         unsafe { work.finish(V::ISA, (matrix * m + row) * n + column, column, &mut sums[..columns]) };
     }
@@ -720,7 +763,7 @@ fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
 /// `t % S`, the remainder to the first.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
-fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
+fn sum_rows<V: Vector, F: Operands<V, Weights = V>, const R: usize, const N: usize, const S: usize>(
     work: &Product<'_>,
     matrix: usize,
     strip: usize,
@@ -730,24 +773,26 @@ fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
     let k = work.kernel.k;
     let width = work.columns(strip).next_multiple_of(LANES);
     let a = work.a(matrix);
-    let strip = numbers(&work.b[strip * STRIP * k..][..width * k]);
+    let size = F::WEIGHT_BYTES;
+    let strip = &work.packed[strip * STRIP * k * size..][..width * k * size];
     assert!((vector + N) * LANES <= width, "the vectors lie in the strip");
     let mut parts = [[[V::zero(); N]; R]; S];
     for part in 0..work.kernel.packed_parts() {
         let terms = work.kernel.packed_terms(part);
         let depth = terms.len();
         let rows: [&[f32]; R] = from_fn(|row| &numbers(&a[row * k..][..k])[terms.clone()]);
-        let cells = &strip[terms.start * width..terms.end * width][vector * depth * LANES..][..N * depth * LANES];
+        let cells = &strip[terms.start * width * size..terms.end * width * size];
+        let cells = &cells[vector * depth * LANES * size..][..N * depth * LANES * size];
         for at in (0..depth / S * S).step_by(S) {
             for s in 0..S {
                 // SAFETY: terms are less than `depth`, the length of the rows, and each of the N vectors of `cells` has
                 // as many.
-                parts[s] = unsafe { term(parts[s], rows, cells, depth, at + s) };
+                parts[s] = unsafe { term::<V, F, R, N>(parts[s], rows, cells, depth, at + s) };
             }
         }
         for at in depth / S * S..depth {
             // SAFETY: as above.
-            parts[0] = unsafe { term(parts[0], rows, cells, depth, at) };
+            parts[0] = unsafe { term::<V, F, R, N>(parts[0], rows, cells, depth, at) };
         }
     }
     for r in 0..R {
@@ -767,17 +812,17 @@ fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
 /// `at` must be less than `depth` and within the rows, and `cells` must have N vectors of `depth` terms.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
-unsafe fn term<V: Vector, const R: usize, const N: usize>(
+unsafe fn term<V: Vector, F: Operands<V, Weights = V>, const R: usize, const N: usize>(
     mut sums: [[V; N]; R],
     rows: [&[f32]; R],
-    cells: &[f32],
+    cells: &[u8],
     depth: usize,
     at: usize,
 ) -> [[V; N]; R] {
     let mut operands = [V::zero(); N];
     for v in 0..N {
         // SAFETY: guaranteed by the caller.
-        operands[v] = unsafe { V::load(cells.as_ptr().add((v * depth + at) * LANES)) };
+        operands[v] = unsafe { F::weights(cells.as_ptr().add((v * depth + at) * LANES * F::WEIGHT_BYTES).cast()) };
     }
     for r in 0..R {
         // SAFETY: guaranteed by the caller.

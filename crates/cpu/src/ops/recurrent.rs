@@ -285,6 +285,7 @@ impl Walk<'_> {
                 operands: StorageType::F32,
                 x: x.as_ptr().cast(),
                 weights: weights.as_ptr().cast(),
+                compact: None,
                 weight_stride: vectors * LANES,
                 weight_vector: LANES,
                 result: StorageType::F32,

@@ -733,6 +733,7 @@ fn product_of([m, k, n]: [usize; 3], b: MatMulB, epilogue: Epilogue) -> MatMul {
         n,
         b,
         operands: StorageType::F32,
+        weights: None,
         zero_point: 0,
         result: StorageType::F32,
         epilogue,

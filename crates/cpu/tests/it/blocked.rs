@@ -5,8 +5,8 @@ use prestow_cpu::{
     Conv, DepthwiseBlocked, Epilogue, Front, ImageLayout, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder,
     StorageType, Weights, Window,
 };
-use types::Random;
 use types::pointwise::Unary;
+use types::{Random, WeightFormat};
 
 use crate::common::{bits, blocked, cases, numbers_of, pools, rounded, rounding, run_bytes, unblocked};
 
@@ -319,6 +319,12 @@ fn pooling_matches_its_definition() {
     }
 }
 
+/// The numbers that weights stand for, which are rows of output channels.
+fn decoded(format: Option<WeightFormat>, weights: Vec<f32>, channels: usize) -> Vec<f32> {
+    let row = weights.len() / channels;
+    format.map_or(weights.clone(), |format| format.decoded(&weights, channels, |at| at / row))
+}
+
 #[test]
 fn bottleneck_equals_its_three_convolutions() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(13));
@@ -351,6 +357,7 @@ fn bottleneck_equals_its_three_convolutions() {
             depthwise: epilogue(&mut random, false),
             project: epilogue(&mut random, true),
             band: pick(&mut random, &[1, 2, 3, 5, 8, 100]),
+            weights: pick(&mut random, &[None, Some(WeightFormat::Bf16), Some(WeightFormat::Int8)]),
         };
         let ([input_plane, plane], taps) = (planes(&window), window.kernel[0] * window.kernel[1]);
         let read_plane = front.as_ref().map_or(input_plane, |front| planes(&front.window)[0]);
@@ -362,7 +369,7 @@ fn bottleneck_equals_its_three_convolutions() {
         let mut want = wide(&x);
         if let (Some(Front { window, epilogue, .. }), Some(own)) = (&kernel.front, kernel.front_kernel()) {
             let taps = window.kernel[0] * window.kernel[1];
-            let weights = numbers(&mut random, channels * ins * taps, false);
+            let weights = decoded(kernel.weights, numbers(&mut random, channels * ins * taps, false), channels);
             let bias = numbers(&mut random, channels, false);
             want = convolve(&want, window, [ins, channels], &weights);
             finish(&mut want, input_plane, epilogue, &bias, &[]);
@@ -374,7 +381,8 @@ fn bottleneck_equals_its_three_convolutions() {
         finish(&mut want, plane, &kernel.depthwise, &bias, &[]);
         inputs.push(plain(&kernel.depthwise_kernel().pack(&weights)));
         inputs.extend(kernel.depthwise.bias.then(|| plain(&blocked(&bias, channels, 1, 0.0))));
-        let (weights, bias) = (numbers(&mut random, outs * channels, false), numbers(&mut random, outs, false));
+        let weights = decoded(kernel.weights, numbers(&mut random, outs * channels, false), outs);
+        let bias = numbers(&mut random, outs, false);
         let residual = numbers(&mut random, batch * outs * plane, false);
         want = convolve(&want, &pointwise(window.output), [channels, outs], &weights);
         finish(&mut want, plane, &kernel.project, &bias, &residual);

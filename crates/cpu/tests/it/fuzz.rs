@@ -1,20 +1,20 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
-    ArgExtreme, Args, Attention, AxisTaps, BatchNormGradient, BatchNormTraining, Chain, ChannelSum, Conv,
+    ArgExtreme, Args, Attention, AxisTaps, BatchNormGradient, BatchNormTraining, Chain, ChannelSum, CompactConv, Conv,
     ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvTranspose, ConvUnbuffered, ConvWeightGradient, Copy, Ctc,
     CtcGradient, DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv, Elementwise,
     ElementwiseFn, Epilogue, Fill, Front, Gather, GatherTable, HeadStrides, ImageLayout, Instruction,
     InvertedBottleneck, Kernel, KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides, MatMul,
-    MatMulB, Operand, PackedConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient, PoolWithPositions,
-    Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes, Softmax,
-    SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, TopK, Update, WeightGradientRows, WeightOrder,
-    Weights, Window, Winograd,
+    MatMulB, Operand, PackedConv, PlainConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient,
+    PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes,
+    Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, TopK, Update, WeightGradientRows,
+    WeightOrder, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
 use types::update::{Adam, Lamb, RmsProp, Sgd, UpdateRule};
-use types::{DType, HeadOrder, Random};
+use types::{DType, HeadOrder, Random, WeightFormat};
 
 use crate::guarded::{Guarded, Touch};
 
@@ -146,6 +146,11 @@ fn weights(random: &mut Random) -> Weights {
     pick(random, &[Weights::Packed, Weights::Dynamic])
 }
 
+/// The form of weights.
+fn format(random: &mut Random) -> Option<WeightFormat> {
+    pick(random, &[None, None, Some(WeightFormat::Bf16), Some(WeightFormat::Int8)])
+}
+
 fn conv_blocked(random: &mut Random, operands: StorageType) -> ConvBlocked {
     ConvBlocked {
         batch: random.below(5) as usize,
@@ -156,6 +161,7 @@ fn conv_blocked(random: &mut Random, operands: StorageType) -> ConvBlocked {
         layout: pick(random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
         algorithm: pick(random, &[ConvAlgorithm::InPlace, ConvAlgorithm::InPlace, ConvAlgorithm::Packed]),
         operands,
+        weights: format(random),
         zero_point: of_bytes(random, operands),
         result: pick(random, &StorageType::ALL),
         epilogue: products(random, operands),
@@ -264,6 +270,54 @@ fn kernel(random: &mut Random) -> Kernel {
             epilogue: epilogue(random),
         }
         .into(),
+        KernelKind::CompactConv => {
+            let (in_channels, out_channels, groups) = (number(random), number(random), pick(random, &[1, 1, 2, 0]));
+            let (batch, window, epilogue) = (small(random), window(random), epilogue(random));
+            let weights = if random.below(9) == 0 { Weights::Packed } else { Weights::Dynamic };
+            let conv = match random.below(3) {
+                0 => {
+                    let workspace_max = number(random);
+                    PlainConv::Conv(Conv {
+                        batch,
+                        in_channels,
+                        out_channels,
+                        groups,
+                        window,
+                        weights,
+                        epilogue,
+                        workspace_max,
+                    })
+                }
+                1 => PlainConv::Transpose(ConvTranspose {
+                    batch,
+                    in_channels,
+                    out_channels,
+                    groups,
+                    window,
+                    weights,
+                    epilogue,
+                }),
+                _ => {
+                    let transposed = random.below(2) == 0;
+                    PlainConv::Unbuffered(ConvUnbuffered {
+                        batch,
+                        in_channels,
+                        out_channels,
+                        groups,
+                        window,
+                        transposed,
+                        epilogue,
+                    })
+                }
+            };
+            let (ins, taps) = (in_channels / groups.max(1), window.kernel[0].saturating_mul(window.kernel[1]));
+            let extents = match random.below(4) {
+                0 => [number(random), small(random), number(random), taps],
+                1 => [groups, ins, out_channels / groups.max(1), taps],
+                _ => [1, 1, out_channels, ins.saturating_mul(taps)],
+            };
+            CompactConv { conv, weights: pick(random, &WeightFormat::ALL), extents }.into()
+        }
         KernelKind::MatMul => {
             let (batch, operands) = (list(random), pick(random, &StorageType::ALL));
             MatMul {
@@ -275,6 +329,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 n: number(random),
                 b: pick(random, &[MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed]),
                 operands,
+                weights: format(random),
                 zero_point: of_bytes(random, operands),
                 result: pick(random, &StorageType::ALL),
                 epilogue: products(random, operands),
@@ -334,6 +389,7 @@ fn kernel(random: &mut Random) -> Kernel {
             indices: number(random),
             wide: random.below(2) == 0,
             table: if random.below(4) == 0 { GatherTable::Packed } else { GatherTable::Rows },
+            weights: format(random),
         }
         .into(),
         KernelKind::Resize => {
@@ -398,6 +454,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 depthwise: Epilogue { residual: random.below(9) == 0, ..epilogue(random) },
                 project: epilogue(random),
                 band: number(random),
+                weights: format(random),
             }
             .into()
         }

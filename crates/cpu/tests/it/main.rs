@@ -5,6 +5,7 @@ mod attention;
 mod blocked;
 mod bytes;
 mod common;
+mod compact;
 mod fuzz;
 mod guarded;
 mod matmul;

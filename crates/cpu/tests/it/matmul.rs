@@ -1,7 +1,7 @@
 use prestow_cpu::{Epilogue, Kernel, MatMul, MatMulB, Operand, Pool, StorageType};
 use smallvec::SmallVec;
-use types::Random;
 use types::pointwise::Unary;
+use types::{Random, WeightFormat};
 
 use crate::common::{assert_close, bits, cases, numbers_of, pools, rounded, rounding, run_bytes};
 
@@ -29,6 +29,7 @@ fn plain(m: usize, k: usize, n: usize, b: MatMulB) -> MatMul {
         n,
         b,
         operands,
+        weights: None,
         zero_point: 0,
         result,
         epilogue,
@@ -79,14 +80,24 @@ fn case(random: &mut Random) -> Case {
         _ => StorageType::F32,
     };
     let result = if form == MatMulB::Packed { pick(random, &StorageType::FRACTIONS) } else { StorageType::F32 };
-    let kernel = MatMul { batch, a_strides, b_strides, m, k, n, b: form, operands, zero_point: 0, result, epilogue };
-    let plain = MatMul { b: MatMulB::Dynamic, operands: StorageType::F32, result: StorageType::F32, ..kernel.clone() };
+    let is_f32 = form == MatMulB::Packed && [operands, result] == [StorageType::F32; 2];
+    let weights = if is_f32 { pick(random, &[None, Some(WeightFormat::Bf16), Some(WeightFormat::Int8)]) } else { None };
+    let kernel =
+        MatMul { batch, a_strides, b_strides, m, k, n, b: form, operands, weights, zero_point: 0, result, epilogue };
+    let plain = MatMul {
+        b: MatMulB::Dynamic,
+        operands: StorageType::F32,
+        weights: None,
+        result: StorageType::F32,
+        ..kernel.clone()
+    };
     let sizes = Kernel::from(plain).sizes().unwrap();
     let [a, b] = [0, 1].map(|ix| sizes.inputs[ix] as usize / 4);
     let out = sizes.outputs[0] as usize / 4;
+    let items = rounded(operands, numbers(random, if form == MatMulB::Packed { k * n } else { b }));
     Case {
         a: rounded(operands, numbers(random, a)),
-        b: rounded(operands, numbers(random, if form == MatMulB::Packed { k * n } else { b })),
+        b: weights.map_or(items.clone(), |format| format.decoded(&items, n, |at| at % n)),
         bias: numbers(random, n),
         residual: rounded(result, numbers(random, out)),
         kernel,
@@ -171,10 +182,18 @@ fn matmul_matches_its_definition() {
 #[test]
 fn large_matmul_matches_its_definition() {
     let mut random = Random::new(12);
+    let forms = [
+        (MatMulB::Packed, None),
+        (MatMulB::Packed, Some(WeightFormat::Bf16)),
+        (MatMulB::Packed, Some(WeightFormat::Int8)),
+        (MatMulB::Dynamic, None),
+        (MatMulB::Transposed, None),
+    ];
     for (m, k, n) in [(129, 384, 1536), (49, 512, 2048), (3, 5000, 1000), (1, 4099, 1000), (700, 70, 33)] {
-        for b in [MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed] {
-            let kernel = plain(m, k, n, b);
+        for (b, weights) in forms {
+            let kernel = MatMul { weights, ..plain(m, k, n, b) };
             let (a, items) = (numbers(&mut random, m * k), numbers(&mut random, k * n));
+            let items = weights.map_or(items.clone(), |format| format.decoded(&items, n, |at| at % n));
             let case = Case { kernel, a, b: items, bias: vec![], residual: vec![] };
             let (want, scale): (Vec<f64>, Vec<f64>) = case.judge().into_iter().unzip();
             let got = case.run(&Pool::new(2));

@@ -62,7 +62,12 @@ pub(super) fn conv_kernels(
         }
         Err(reason) => return Err(reason),
     };
+    let weights = target.weights_of(graph, node);
     let direct = match exact {
+        // Winograd's forms have several times the weights.
+        ConvKernel::Direct(direct) if weights.is_some() => {
+            return Ok(vec![ConvKernel::Direct(cpu::ConvBlocked { weights, ..direct })]);
+        }
         ConvKernel::Direct(direct) if direct.operands != StorageType::F32 => {
             return Ok(vec![ConvKernel::Direct(gathered(direct, workspace))]);
         }
@@ -153,6 +158,7 @@ pub(super) fn data_gradient_kernels(
                         layout: ImageLayout::Blocked,
                         algorithm: ConvAlgorithm::InPlace,
                         operands: stored,
+                        weights: None,
                         zero_point: 0,
                         result: stored,
                         epilogue,
@@ -283,6 +289,7 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
         layout,
         algorithm: ConvAlgorithm::InPlace,
         operands,
+        weights: None,
         zero_point: conv.zero as u8,
         result,
         epilogue,
@@ -410,6 +417,7 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
         layout,
         algorithm: _,
         operands,
+        weights: _,
         zero_point: _,
         result,
         epilogue,

@@ -4,7 +4,7 @@ use cpu::{PackedConv, Packing, Window};
 use ir::ops::{Conv, ConvChain};
 use ir::{Call, CallInput, Graph, NodeId, Op, Operator, TensorType, UNLIMITED, ValueId};
 use smallvec::SmallVec;
-use types::{Bytes, DType, Shape};
+use types::{Bytes, DType, Shape, WeightFormat};
 
 use super::blocked::{BLOCK, LAYOUT};
 use super::select::{call, epilogue, packed, suffix};
@@ -25,7 +25,7 @@ const BAND_SCRATCH: u64 = 384 << 10;
 /// The workspace of a run of nodes as one step, if it is an inverted bottleneck, the last two of its three
 /// convolutions, or the beginning of a network, and is faster as one step: stripes fit the caches, threads share them,
 /// few rows are computed twice, and it needs no more memory than single steps.
-pub(super) fn fused_workspace(graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
+pub(super) fn fused_workspace(graph: &Graph, run: &[NodeId], weights: Option<WeightFormat>) -> Option<Bytes> {
     let first = graph.node(run[0]);
     let blocked = |value: ValueId| graph.value(value).layout == LAYOUT;
     let mut operands: SmallVec<[ValueId; 8]> = SmallVec::from_slice(&first.inputs[..1]);
@@ -49,7 +49,7 @@ pub(super) fn fused_workspace(graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
     if halves {
         return None;
     }
-    let kernel = kernel_of(&ConvChain { convs }, &types, blocked(first.inputs[0]), out, UNLIMITED).ok()?;
+    let kernel = kernel_of(&ConvChain { convs }, &types, blocked(first.inputs[0]), out, UNLIMITED, weights).ok()?;
     let Values { wide, saved } = Values::of(&kernel);
     let scratch = cpu::Kernel::from(kernel.clone()).sizes().ok()?.workspace;
     let slots = kernel.slots() as u64;
@@ -95,12 +95,13 @@ impl Values {
     }
 }
 
-pub(super) fn lower(node: &NodeView, chain: &ConvChain) -> Result<Call, String> {
+pub(super) fn lower(node: &NodeView, chain: &ConvChain, weights: Option<WeightFormat>) -> Result<Call, String> {
     if !node.is_blocked() {
         return Err("its channels are not in blocks".into());
     }
     let types: SmallVec<[&TensorType; 8]> = node.node.inputs.iter().map(|&input| node.graph.ty(input)).collect();
-    let kernel = kernel_of(chain, &types, node.input_layout(0) == LAYOUT, &node.output().shape, node.workspace)?;
+    let is_blocked = node.input_layout(0) == LAYOUT;
+    let kernel = kernel_of(chain, &types, is_blocked, &node.output().shape, node.workspace, weights)?;
     let mut inputs: Vec<CallInput> = (0..types.len()).map(CallInput::Value).collect();
     let first = 3 - chain.convs.len();
     for (ix, (conv, own)) in chain.parts().enumerate() {
@@ -134,11 +135,12 @@ fn kernel_of(
     input_blocked: bool,
     out: &Shape,
     scratch: Bytes,
+    weights: Option<WeightFormat>,
 ) -> Result<cpu::InvertedBottleneck, String> {
-    let weight: SmallVec<[&Shape; 3]> = chain.parts().map(|(_, own)| &inputs[own.start].shape).collect();
+    let shapes: SmallVec<[&Shape; 3]> = chain.parts().map(|(_, own)| &inputs[own.start].shape).collect();
     let is_product = |ix: usize| {
         let Conv { stride, pad, groups, .. } = &chain.convs[ix];
-        let ones = weight[ix][2..].iter().chain(stride).all(|&extent| extent == 1);
+        let ones = shapes[ix][2..].iter().chain(stride).all(|&extent| extent == 1);
         ones && *groups == 1 && pad.iter().all(|pad| *pad == [0, 0])
     };
     let (front, [depthwise, project]) = match &chain.convs[..] {
@@ -148,7 +150,7 @@ fn kernel_of(
         }
         _ => return Err("it is no inverted bottleneck".into()),
     };
-    let [kernel, behind] = [weight[weight.len() - 2], weight[weight.len() - 1]];
+    let [kernel, behind] = [shapes[shapes.len() - 2], shapes[shapes.len() - 1]];
     let channels = kernel[0];
     let is_depthwise = depthwise.groups == channels && kernel[1] == 1 && 1 < channels;
     if !is_depthwise || !is_product(chain.convs.len() - 1) {
@@ -161,7 +163,7 @@ fn kernel_of(
         let operands: SmallVec<[&TensorType; 4]> = inputs[..1].iter().chain(&inputs[own]).copied().collect();
         picture = conv.infer(&operands).map_err(|refusal| refusal.to_string())?.remove(0).shape;
         in_front = Some(cpu::Front {
-            window: window(x, &picture, &weight[0][2..], &conv.stride, &conv.dilation, &conv.pad)?,
+            window: window(x, &picture, &shapes[0][2..], &conv.stride, &conv.dilation, &conv.pad)?,
             layout: if input_blocked { cpu::ImageLayout::Blocked } else { cpu::ImageLayout::RowMajor },
             epilogue: epilogue(&conv.epilogue),
         });
@@ -177,6 +179,7 @@ fn kernel_of(
         depthwise: epilogue(&depthwise.epilogue),
         project: epilogue(&project.epilogue),
         band: 1,
+        weights,
     };
     Ok(in_bands(kernel, scratch))
 }
@@ -244,11 +247,14 @@ mod tests {
     #[test]
     fn tensors_larger_than_the_caches_are_fused() {
         let (graph, nodes) = bottleneck(96, 112, 2);
-        assert!(fused_workspace(&graph, &nodes).is_some());
-        assert!(fused_workspace(&graph, &nodes[1..]).is_none(), "what the depthwise convolution leaves is 1.15 MiB");
-        assert!(fused_workspace(&graph, &nodes[..2]).is_none(), "the last of the row is a product over channels");
+        assert!(fused_workspace(&graph, &nodes, None).is_some());
+        assert!(
+            fused_workspace(&graph, &nodes[1..], None).is_none(),
+            "what the depthwise convolution leaves is 1.15 MiB"
+        );
+        assert!(fused_workspace(&graph, &nodes[..2], None).is_none(), "the last of the row is a product over channels");
         let (graph, nodes) = bottleneck(192, 28, 1);
-        assert!(fused_workspace(&graph, &nodes).is_none(), "588 KiB stay in the caches");
+        assert!(fused_workspace(&graph, &nodes, None).is_none(), "588 KiB stay in the caches");
     }
 
     #[test]
@@ -266,10 +272,13 @@ mod tests {
         };
         for (batch, divided) in [(32, 1), (32, 4)] {
             let (graph, nodes) = begin(batch, divided, 1);
-            assert!(fused_workspace(&graph, &nodes).is_some(), "{batch} images, channels by {divided}");
+            assert!(fused_workspace(&graph, &nodes, None).is_some(), "{batch} images, channels by {divided}");
         }
         let (graph, nodes) = begin(4, 1, 1);
-        assert!(fused_workspace(&graph, &nodes).is_none(), "6.1 MiB are read back nearly as fast as they were written");
+        assert!(
+            fused_workspace(&graph, &nodes, None).is_none(),
+            "6.1 MiB are read back nearly as fast as they were written"
+        );
         let signal = chain(
             [1, 16, 1, 8000],
             [
@@ -285,7 +294,7 @@ mod tests {
         assert!(fused_workspace(&narrow, &nodes).is_none(), "in front of many channels the halo would be dear");
         let (graph, nodes) = begin(32, 1, 4);
         assert!(
-            fused_workspace(&graph, &nodes[1..]).is_none(),
+            fused_workspace(&graph, &nodes[1..], None).is_none(),
             "what the depthwise convolution leaves is narrower than both its neighbours"
         );
     }

@@ -4,7 +4,7 @@ use cpu::{Kernel, Packing, StorageType, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Call, CallInput, Op, Pack, Reuse, TensorType};
 use types::recurrent::Direction;
-use types::{Bytes, DType, Element, Shape, Tensor, each_data};
+use types::{Bytes, DType, Element, Shape, Tensor, WeightFormat, each_data};
 
 use super::{CpuTarget, blocked, bottleneck, pointwise, training, windows};
 use crate::NodeView;
@@ -76,7 +76,7 @@ pub(super) fn select(node: &NodeView, target: &CpuTarget) -> Result<Vec<Vec<Call
         let kernels = windows::conv_transpose_kernels(node, conv, target)?;
         return Ok(kernels.into_iter().map(|kernel| vec![windows::conv_call(node, kernel, &conv.epilogue)]).collect());
     }
-    select_only(node).map(|calls| vec![calls])
+    select_only(node, target).map(|calls| vec![calls])
 }
 
 /// Refuses extents that kernels of windows do not count, and tables of positions that would fill the memory.
@@ -100,16 +100,17 @@ fn check_extents(node: &NodeView) -> Result<(), String> {
 }
 
 /// The calls that do a node's work if there is one way to do it.
-fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
+fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String> {
+    let weights = target.weights_of(node.graph, node.node);
     match &*node.op {
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
             pointwise::lower(node).map(|call| vec![call])
         }
         Op::Pool(pool) if node.is_blocked() => blocked::pool(node, pool).map(|call| vec![call]),
         Op::Conv(_) | Op::ConvTranspose(_) => Err("its kernels are chosen before".into()),
-        Op::ConvChain(chain) => bottleneck::lower(node, chain).map(|call| vec![call]),
+        Op::ConvChain(chain) => bottleneck::lower(node, chain, target.weights).map(|call| vec![call]),
         Op::Pool(pool) => windows::pool(node, pool).map(|call| vec![call]),
-        Op::MatMul(product) => matmul(node, product).map(|call| vec![call]),
+        Op::MatMul(product) => matmul(node, product, weights).map(|call| vec![call]),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
         Op::Relayout(_) => blocked::relayout(node).map(|call| vec![call]),
         Op::Reshape(_) | Op::StopGradient(_) => Err("it is always an alias".into()),
@@ -138,15 +139,20 @@ fn select_only(node: &NodeView) -> Result<Vec<Call>, String> {
                 indices: index.shape.elements(),
                 wide: index.dtype == DType::I64,
                 table: cpu::GatherTable::Rows,
+                weights,
             };
             let label = format!("{} rows", index.shape.elements());
             if gather.axis == 0 && is_right_factor(node, 0) {
                 let (n, k) = (table.shape[0], table.shape[1]);
                 let kernel = cpu::Gather { table: cpu::GatherTable::Packed, ..kernel };
-                let inputs = vec![packed(0, Packing::TransposedFactor { k, n }), CallInput::Value(1)];
+                let inputs = vec![packed(0, Packing::TransposedFactor { k, n, weights }), CallInput::Value(1)];
                 return Ok(vec![call(kernel, label, inputs)]);
             }
-            Ok(vec![call(kernel, label, node.values())])
+            let mut inputs = node.values();
+            if let Some(weights) = weights {
+                inputs[0] = packed(0, Packing::Table { rows: kernel.axis, weights });
+            }
+            Ok(vec![call(kernel, label, inputs)])
         }
         Op::Recurrent(op) => Ok(vec![recurrent(node, op)]),
         Op::Resize(resize) => Ok(vec![resized(node, resize)]),
@@ -237,7 +243,9 @@ pub(super) fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInp
 /// A constant operand in the form that a kernel reads.
 pub(super) fn packed(input: usize, packing: Packing) -> CallInput {
     let code = postcard::to_stdvec(&packing).expect("packings are plain data");
-    CallInput::Packed { input, pack: Pack::new(move |tensor| packing.apply(tensor)).with_code(&code) }
+    let dtype = packing.dtype();
+    let pack = Pack::new(move |tensor| packing.apply(tensor)).with_code(&code).to_dtype(dtype);
+    CallInput::Packed { input, pack }
 }
 
 /// The storage type of a float or int8 value.
@@ -289,7 +297,7 @@ pub(super) fn suffix(epilogue: &ir::ops::Epilogue) -> String {
     text
 }
 
-fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Result<Call, String> {
+fn matmul(node: &NodeView, product: &ir::ops::MatMul, weights: Option<WeightFormat>) -> Result<Call, String> {
     let (a, b, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let rank = out.rank();
     let mut batch: Shape = out[..rank - 2].into();
@@ -311,6 +319,7 @@ fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Result<Call, String> {
         n,
         b: if product.transposed { cpu::MatMulB::Transposed } else { cpu::MatMulB::Dynamic },
         operands: node.stored(0),
+        weights: None,
         zero_point: product.zero as u8,
         // Integer sums have the size of `f32`.
         result: if node.output().dtype == DType::I32 { StorageType::F32 } else { float_of(node.output()) },
@@ -324,9 +333,10 @@ fn matmul(node: &NodeView, product: &ir::ops::MatMul) -> Result<Call, String> {
         // A vector is its own transpose, and packed it would be sixteen times as large.
         kernel.b = cpu::MatMulB::Transposed;
     } else if is_constant && product.transposed {
-        kernel.b = cpu::MatMulB::Packed;
-        inputs[1] = packed(1, Packing::TransposedFactor { k, n });
+        (kernel.b, kernel.weights) = (cpu::MatMulB::Packed, weights);
+        inputs[1] = packed(1, Packing::TransposedFactor { k, n, weights });
     } else if is_constant {
+        kernel.weights = weights;
         kernel.b = cpu::MatMulB::Packed;
         inputs[1] = packed(1, Packing::RightFactor(kernel.clone()));
     }

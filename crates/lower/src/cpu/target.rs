@@ -1,9 +1,9 @@
 //! [`CpuTarget`]: the candidates of CPU kernels.
 
 use cpu::{Isa, Kernel, Level, PackedConv, Sizes};
-use ir::{CallSizes, Candidate, Formats, Graph, NoKernel, Node, NodeId, Op, Query, Target, ValueId};
+use ir::{CallSizes, Candidate, Formats, Graph, NoKernel, Node, NodeId, Op, Query, Target, ValueId, weight_operand};
 use smallvec::SmallVec;
-use types::{Bytes, DType, Layout};
+use types::{Bytes, DType, Layout, WeightFormat};
 
 use super::select::select;
 use super::times::Times;
@@ -23,6 +23,8 @@ pub struct CpuTarget {
     pub tuned: Tuned,
     /// The dtype of values between kernels that support it: `f32`, `f16` or `bf16`.
     pub dtype: DType,
+    /// The form of constant weights of convolutions, products and embeddings of `f32`, if it is not `f32`.
+    pub weights: Option<WeightFormat>,
     /// The number of images that weights are read for at once, if it is not the graph's own batch: the smallest of
     /// several batches, so that all choose alike and share their packed weights.
     pub images: Option<usize>,
@@ -32,7 +34,7 @@ impl CpuTarget {
     /// Any processor of this machine's architecture, or of x86-64 if there are no kernels for it.
     pub fn new() -> CpuTarget {
         let level = Level::here().unwrap_or(Level::ALL[0]);
-        CpuTarget { level, exact: false, tuned: Tuned::default(), dtype: DType::F32, images: None }
+        CpuTarget { level, exact: false, tuned: Tuned::default(), dtype: DType::F32, weights: None, images: None }
     }
 }
 
@@ -59,13 +61,17 @@ impl Target for CpuTarget {
         self.dtype
     }
 
+    fn weight_format(&self) -> Option<WeightFormat> {
+        self.weights
+    }
+
     fn layout(&self) -> Option<Layout> {
         Some(blocked::LAYOUT)
     }
 
     fn candidates(&self, graph: &Graph, nodes: &[NodeId], query: &Query) -> Result<Vec<Candidate>, NoKernel> {
         let &[id] = nodes else {
-            let workspace = bottleneck::fused_workspace(graph, nodes);
+            let workspace = bottleneck::fused_workspace(graph, nodes, self.weights);
             let candidate = |workspace| Candidate { workspace, ..Candidate::given(graph, nodes[nodes.len() - 1]) };
             return Ok(workspace.map(candidate).into_iter().collect());
         };
@@ -141,6 +147,11 @@ impl CpuTarget {
         let mut timed: Vec<(u64, T)> = kernels.into_iter().filter_map(time).collect();
         timed.sort_by_key(|&(time, _)| time);
         timed.into_iter().map(|(_, item)| item).collect()
+    }
+
+    /// The stored form of a node's weights, if it is not theirs.
+    pub(super) fn weights_of(&self, graph: &Graph, node: &Node) -> Option<WeightFormat> {
+        self.weights.filter(|_| weight_operand(graph, node).is_some())
     }
 
     fn given_candidates(&self, graph: &Graph, id: NodeId, query: &Query) -> Result<Vec<Candidate>, String> {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use cpu::{ConvBlocked, ImageLayout, Isa, Kernel, PackedConv, Planes, Pool2dKind, Window};
+use cpu::{ConvBlocked, ImageLayout, Isa, Kernel, PackedConv, PlainConv, Planes, Pool2dKind, Window};
 
 use super::blocked::BLOCK;
 
@@ -150,6 +150,13 @@ impl Workload {
                 let family = if kernel.out_channels / kernel.groups < 3 { "rows of few channels" } else { "rows" };
                 (family, rows(kernel))
             }
+            Kernel::CompactConv(kernel) => {
+                return Workload::arithmetic(&match kernel.conv.clone() {
+                    PlainConv::Conv(conv) => conv.into(),
+                    PlainConv::Transpose(conv) => conv.into(),
+                    PlainConv::Unbuffered(conv) => conv.into(),
+                });
+            }
             Kernel::ConvUnbuffered(kernel) => {
                 let strided = kernel.window.stride[1] != 1;
                 let family = match (kernel.transposed, strided) {
@@ -255,6 +262,7 @@ fn has_weights(kernel: &Kernel) -> bool {
             | Kernel::Conv(_)
             | Kernel::ConvUnbuffered(_)
             | Kernel::ConvTranspose(_)
+            | Kernel::CompactConv(_)
             | Kernel::ConvDataGradient(_)
     )
 }

@@ -1,12 +1,12 @@
 //! Row-major kernels for windows: convolutions and pooling, over one or two spatial dimensions.
 
-use cpu::{Packing, Pool2dKind, Window};
-use ir::Call;
+use cpu::{Packing, PlainConv, Pool2dKind, Weights, Window};
 use ir::ops::{Conv, ConvTranspose, Epilogue, Pool, PoolKind};
-use types::{Bytes, DType, Shape};
+use ir::{Call, weight_operand};
+use types::{Bytes, DType, Shape, WeightFormat};
 
 use super::CpuTarget;
-use super::select::{call, epilogue, suffix};
+use super::select::{call, epilogue, packed, suffix};
 use crate::NodeView;
 
 /// The rows and columns of spatial numbers; one dimension is one row.
@@ -59,6 +59,7 @@ pub(super) enum RowMajorConv {
     Conv(cpu::Conv),
     Transpose(cpu::ConvTranspose),
     Unbuffered(cpu::ConvUnbuffered),
+    Compact(cpu::CompactConv),
 }
 
 impl RowMajorConv {
@@ -67,7 +68,21 @@ impl RowMajorConv {
             RowMajorConv::Conv(kernel) => kernel.into(),
             RowMajorConv::Transpose(kernel) => kernel.into(),
             RowMajorConv::Unbuffered(kernel) => kernel.into(),
+            RowMajorConv::Compact(kernel) => kernel.into(),
         }
+    }
+
+    /// By weights in a stored form.
+    fn compact(self, weights: WeightFormat, extents: [usize; 4]) -> RowMajorConv {
+        let conv = match self {
+            RowMajorConv::Conv(conv) => PlainConv::Conv(cpu::Conv { weights: Weights::Dynamic, ..conv }),
+            RowMajorConv::Transpose(conv) => {
+                PlainConv::Transpose(cpu::ConvTranspose { weights: Weights::Dynamic, ..conv })
+            }
+            RowMajorConv::Unbuffered(conv) => PlainConv::Unbuffered(conv),
+            RowMajorConv::Compact(_) => return self,
+        };
+        RowMajorConv::Compact(cpu::CompactConv { conv, weights, extents })
     }
 
     fn workspace(&self) -> Bytes {
@@ -87,7 +102,7 @@ pub(super) fn conv_kernels(node: &NodeView, conv: &Conv, target: &CpuTarget) -> 
     };
     let (stride, dilation, pad) = (&conv.stride, &conv.dilation, &conv.pad);
     let window = window(sides[0], sides[1], &node.input(1).shape[2..], stride, dilation, pad)?;
-    Ok(choices(ConvShape::of(sides, conv.groups, window, &conv.epilogue), false, with_buffer, target))
+    Ok(choices(node, ConvShape::of(sides, conv.groups, window, &conv.epilogue), false, with_buffer, target))
 }
 
 /// The kernels of a transposed convolution, the fastest first.
@@ -106,7 +121,7 @@ pub(super) fn conv_transpose_kernels(
     // From the output: it is the input of the convolution that this one transposes.
     let (stride, dilation, pad) = (&conv.stride, &conv.dilation, &conv.pad);
     let window = window(sides[1], sides[0], &node.input(1).shape[2..], stride, dilation, pad)?;
-    Ok(choices(ConvShape::of(sides, conv.groups, window, &conv.epilogue), true, with_buffer, target))
+    Ok(choices(node, ConvShape::of(sides, conv.groups, window, &conv.epilogue), true, with_buffer, target))
 }
 
 /// The parameters that the kernels of a convolution share.
@@ -129,6 +144,7 @@ impl ConvShape {
 
 /// The kernels with buffers and the one without, the fastest first.
 fn choices(
+    node: &NodeView,
     shape: ConvShape,
     transposed: bool,
     with_buffer: impl Fn(ConvShape) -> Vec<RowMajorConv>,
@@ -138,6 +154,13 @@ fn choices(
     let epilogue = epilogue.clone();
     let unbuffered = cpu::ConvUnbuffered { batch, in_channels, out_channels, groups, window, transposed, epilogue };
     let kernels = with_buffer(shape).into_iter().chain([RowMajorConv::Unbuffered(unbuffered)]);
+    let stored = target.weights.zip(weight_operand(node.graph, node.node));
+    let kernels = kernels.map(|kernel| match stored {
+        Some((weights, (ix, axis))) => {
+            kernel.compact(weights, cpu::CompactConv::extents_of(&node.input(ix).shape, axis))
+        }
+        None => kernel,
+    });
     target.fastest_first(falling(kernels), |kernel| kernel.clone().kernel())
 }
 
@@ -172,6 +195,17 @@ pub(super) fn conv_call(node: &NodeView, kernel: RowMajorConv, activation: &Epil
         RowMajorConv::Unbuffered(kernel) => {
             let label = label(&kernel.window, out, &more);
             call(kernel, label, node.values())
+        }
+        RowMajorConv::Compact(kernel) => {
+            let window = match &kernel.conv {
+                PlainConv::Conv(conv) => &conv.window,
+                PlainConv::Transpose(conv) => &conv.window,
+                PlainConv::Unbuffered(conv) => &conv.window,
+            };
+            let label = label(window, out, &more);
+            let mut inputs = node.values();
+            inputs[1] = packed(1, Packing::CompactConvolution(kernel.clone()));
+            call(kernel, label, inputs)
         }
     }
 }

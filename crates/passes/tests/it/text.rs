@@ -22,7 +22,7 @@ use ir::{
     verify,
 };
 use smallvec::SmallVec;
-use types::{Bytes, DType, Layout, Random, Tensor};
+use types::{Bytes, DType, Layout, Random, Tensor, WeightFormat};
 
 use crate::passes;
 
@@ -69,7 +69,7 @@ fn read(path: PathBuf) -> Case {
 }
 
 /// A target with kernels for every format: `f16` between kernels, convolutions that are faster with channels in blocks of
-/// four, and pairs of convolutions as one step.
+/// four, pairs of convolutions as one step, and weights of `bf16`.
 struct AnyKernel;
 
 impl Target for AnyKernel {
@@ -83,6 +83,10 @@ impl Target for AnyKernel {
 
     fn precision(&self) -> DType {
         DType::F16
+    }
+
+    fn weight_format(&self) -> Option<WeightFormat> {
+        Some(WeightFormat::Bf16)
     }
 
     fn layout(&self) -> Option<Layout> {

@@ -12,8 +12,9 @@ use lower::cpu::CpuTarget;
 use passes::training::Recipe;
 use plan::{Phase, Plan, Training};
 use serde_json::json;
-use types::Bytes;
+use types::{Bytes, WeightFormat};
 
+use super::stored_weights::{self, StoredWeights};
 use super::{load_message, message, models, separate};
 use crate::coverage::{Coverage, Fallbacks};
 use crate::device;
@@ -89,6 +90,8 @@ struct Job<'a> {
     tune: Option<Tune>,
     /// How the model is trained, if it is.
     recipe: Option<Recipe>,
+    /// The stored form of weights, if it is not `f32`.
+    weights: Option<WeightFormat>,
 }
 
 impl Job<'_> {
@@ -112,11 +115,15 @@ impl Job<'_> {
         if recipe.is_some() {
             check_training(&batches, &target, precision, tune.is_some())?;
         }
+        let weights = args.model.weight_format()?;
+        if let Some(format) = weights {
+            stored_weights::check(format, target.gpu.is_some(), recipe.is_some(), precision)?;
+        }
         let batches = match (&batches[..], args.train.default_batch(&request)) {
             ([None], Some(batch)) => vec![Some(batch)],
             _ => batches,
         };
-        Ok(Job { args, request, batches, target, precision, tune, recipe })
+        Ok(Job { args, request, batches, target, precision, tune, recipe, weights })
     }
 
     fn load(&self, batch: Option<usize>) -> Result<compiler::Model, String> {
@@ -199,7 +206,7 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     let mut gpu = job.target.gpu.as_ref().map(find).transpose()?;
     let mut dump = args.dump_ir.as_deref().map(Dump::new).transpose()?;
     let least_batch = job.batches.iter().copied().min().flatten();
-    let mut processor = CpuTarget { images: least_batch, ..job.target.cpu(job.precision) };
+    let mut processor = CpuTarget { images: least_batch, weights: job.weights, ..job.target.cpu(job.precision) };
     let tuning = match (&job.tune, &mut gpu) {
         (None, _) => None,
         (Some(options), None) => {
@@ -217,12 +224,16 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     let progress = Progress::spinner("loading the model");
     let mut compiled = Vec::with_capacity(job.batches.len());
     let mut fallbacks = Vec::new();
+    let mut stored = StoredWeights::default();
     for (ix, &batch) in job.batches.iter().enumerate() {
         let watch = |pass: &'static str, graph: &ir::Graph| {
             progress.message(format!("{}: {pass} is done", graph.name));
             // The graphs of other batches differ in extents only.
             if let (0, Some(dump)) = (ix, &mut dump) {
                 dump.show(pass, graph);
+            }
+            if let (0, Some(_)) = (ix, job.weights) {
+                stored.watch(pass, graph);
             }
             if let ("schedule", Some(gpu)) = (pass, &gpu) {
                 fallbacks.push(Fallbacks::of(&gpu.target, graph));
@@ -242,6 +253,7 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     if let Some(dump) = dump {
         dump.finish()?;
     }
+    job.weights.map_or(Ok(()), |format| stored.check(format))?;
     let fits: Vec<Option<BudgetChanges>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
     let program = match args.separate_weights {
         true => separate::program(compiled, &job.request)?,
@@ -265,6 +277,9 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
             if let Some((file, facts)) = facts {
                 report["device"] = device::as_json(file, facts, &program);
             }
+            if let Some(format) = job.weights {
+                report["stored_weights"] = stored.as_json(format);
+            }
             for library in &coverage {
                 report[library.key] = library.json();
             }
@@ -277,7 +292,8 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
                 (None, None) => String::new(),
             };
             let coverage: String = coverage.iter().map(|library| library.text(job.target.verbose)).collect();
-            as_text(&program, &fits, tuning.as_ref(), &(coverage + &device)) + &wrote(&output, seconds)
+            let stored = job.weights.map(|format| stored.as_text(format)).unwrap_or_default();
+            as_text(&program, &fits, tuning.as_ref(), &(stored + &coverage + &device)) + &wrote(&output, seconds)
         }
     })
 }

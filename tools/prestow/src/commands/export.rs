@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 /// Writes the file.
 pub(crate) fn run(args: &Args) -> Result<String, String> {
-    let request = args.model.request()?;
+    let request = args.model.request_in_f32()?;
     let batch = match args.model.batches()? {
         [] => None,
         [batch] => Some(*batch),

@@ -11,6 +11,7 @@ pub(crate) mod im2rec;
 pub(crate) mod models;
 pub(crate) mod profile;
 mod separate;
+mod stored_weights;
 pub(crate) mod target;
 pub(crate) mod what_if;
 

@@ -35,7 +35,7 @@ pub(crate) struct Args {
 /// no if a given batch does not fit.
 pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     let target = args.target.select()?;
-    let request = args.model.request()?;
+    let request = args.model.request_in_f32()?;
     let recipe = args.train.recipe(&request);
     let is_trained =
         |&precision: &Precision| precision == Precision::F32 || target.gpu.is_none() && precision.dtype().is_half();

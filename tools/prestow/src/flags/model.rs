@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use compiler::source::{Request, WeightSpec};
-use types::{Bytes, Shape};
+use types::{Bytes, Shape, WeightFormat};
 
 use super::repeated;
 
@@ -29,8 +29,10 @@ pub(crate) struct ModelFlags {
     #[arg(long = "fix", value_name = "NAME=NUMBER", value_parser = parse_fixed)]
     fixed: Vec<(String, f64)>,
     /// Weights of a network of the zoo: a safetensors, npz, pth, params or pickle file, or random ones (default seed:1).
-    #[arg(long, value_name = "FILE|seed:N", value_parser = parse_weights, conflicts_with = "pretrained")]
-    weights: Option<WeightSpec>,
+    /// Repeat with bf16 or int8 to store the weights of convolutions, products and embeddings of an executable in fewer
+    /// bits; kernels compute with f32.
+    #[arg(long, value_name = "FILE|seed:N|bf16|int8", value_parser = parse_weights)]
+    weights: Vec<WeightFlag>,
     /// Names of the tensors in the file of weights, one `THEIRS.* OURS.*` per line.
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
@@ -46,6 +48,13 @@ pub(crate) struct ModelFlags {
     /// The most memory that loading may take, as 8GiB (default: half of this machine's). A model beyond it is refused.
     #[arg(long, value_name = "BYTES")]
     load_limit: Option<Bytes>,
+}
+
+/// A value of `--weights`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WeightFlag {
+    Source(WeightSpec),
+    Stored(WeightFormat),
 }
 
 /// A shape whose first extent may be the batch.
@@ -76,11 +85,54 @@ impl ModelFlags {
         }
     }
 
+    /// The stored form of weights, if it is not `f32`.
+    ///
+    /// # Errors
+    /// Two forms.
+    pub(crate) fn weight_format(&self) -> Result<Option<WeightFormat>, String> {
+        let mut formats = self.weights.iter().filter_map(|flag| match flag {
+            WeightFlag::Stored(format) => Some(*format),
+            WeightFlag::Source(_) => None,
+        });
+        let first = formats.next();
+        match formats.next() {
+            Some(_) => Err("--weights takes one of bf16 and int8; leave out the other".into()),
+            None => Ok(first),
+        }
+    }
+
+    /// The request to load the model, without a batch, for a command that does not store weights.
+    ///
+    /// # Errors
+    /// As [`ModelFlags::request`], or a stored form of weights.
+    pub(crate) fn request_in_f32(&self) -> Result<Request, String> {
+        match self.weight_format()? {
+            Some(format) => {
+                let name = format.name();
+                Err(format!(
+                    "--weights {name} needs `prestow compile`, which stores weights; leave it out, or name a file ./{name}"
+                ))
+            }
+            None => self.request(),
+        }
+    }
+
     /// The request to load the model, without a batch.
     ///
     /// # Errors
-    /// An input with two shapes or two constant values.
+    /// An input with two shapes or two constant values, or two sources of weights.
     pub(crate) fn request(&self) -> Result<Request, String> {
+        let mut sources = self.weights.iter().filter_map(|flag| match flag {
+            WeightFlag::Source(source) => Some(source.clone()),
+            WeightFlag::Stored(_) => None,
+        });
+        let weights = sources.next();
+        if sources.next().is_some() {
+            return Err("--weights takes one FILE or seed:N; leave out the others".into());
+        }
+        if weights.is_some() && self.pretrained {
+            return Err("--weights FILE|seed:N and --pretrained exclude each other; leave out one of them".into());
+        }
         if let Some(name) = repeated(self.shapes.iter().map(|(name, _)| name)) {
             return Err(format!("--shape must be given once for an input, got it twice for `{name}`"));
         }
@@ -97,7 +149,7 @@ impl ModelFlags {
             batch: None,
             shapes: self.shapes.iter().map(|(name, shape)| (name.clone(), shape.shape())).collect(),
             fixed: self.fixed.iter().cloned().collect(),
-            weights: self.weights.clone().unwrap_or_default(),
+            weights: weights.unwrap_or_default(),
             names: self.names.clone(),
             pretrained: self.pretrained,
             data: self.data.clone(),
@@ -124,11 +176,15 @@ fn parse_fixed(given: &str) -> Result<(String, f64), String> {
     Ok((name.to_string(), value.parse().map_err(|_| error())?))
 }
 
-fn parse_weights(given: &str) -> Result<WeightSpec, String> {
-    match given.strip_prefix("seed:") {
+fn parse_weights(given: &str) -> Result<WeightFlag, String> {
+    if let Some(format) = WeightFormat::ALL.into_iter().find(|format| format.name() == given) {
+        return Ok(WeightFlag::Stored(format));
+    }
+    let source = match given.strip_prefix("seed:") {
         Some(seed) => seed.parse().map(WeightSpec::Seed).map_err(|_| "expected FILE or seed:N, as seed:1".into()),
         None => Ok(WeightSpec::File(given.into())),
-    }
+    };
+    source.map(WeightFlag::Source)
 }
 
 #[cfg(test)]
@@ -147,8 +203,10 @@ mod tests {
 
     #[test]
     fn weights_are_a_seed_or_a_file() {
-        assert_eq!(parse_weights("seed:7"), Ok(WeightSpec::Seed(7)));
-        assert_eq!(parse_weights("a.npz"), Ok(WeightSpec::File("a.npz".into())));
+        assert_eq!(parse_weights("seed:7"), Ok(WeightFlag::Source(WeightSpec::Seed(7))));
+        assert_eq!(parse_weights("a.npz"), Ok(WeightFlag::Source(WeightSpec::File("a.npz".into()))));
+        assert_eq!(parse_weights("int8"), Ok(WeightFlag::Stored(WeightFormat::Int8)));
+        assert_eq!(parse_weights("./int8"), Ok(WeightFlag::Source(WeightSpec::File("./int8".into()))));
         assert!(parse_weights("seed:x").is_err());
     }
 }

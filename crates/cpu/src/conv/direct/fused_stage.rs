@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{ConvBlocked, Job};
+use crate::gemm::tile::Word;
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
 use crate::threads::shared_slice::SharedMut;
@@ -11,7 +12,7 @@ use crate::threads::shared_slice::SharedMut;
 pub(crate) struct Stage<'a> {
     pub(crate) isa: Isa,
     pub(crate) x: &'a [f32],
-    pub(crate) weights: &'a [f32],
+    pub(crate) weights: &'a [Word],
     pub(crate) bias: Option<&'a [f32]>,
     /// `Some(None)`: the output holds the residual.
     pub(crate) residual: Option<Option<&'a [f32]>>,
@@ -35,7 +36,7 @@ impl ConvBlocked {
         let Stage { isa, x, weights, bias, residual, limits, out, out_plane } = *stage;
         assert_eq!([self.operands, self.result], [StorageType::F32; 2], "a fused stage must be f32");
         assert_eq!(x.len(), self.batch * self.input_image(), "x must have its size");
-        assert_eq!(weights.len(), self.lanes() * self.in_words() * self.window.taps(), "weights must have their size");
+        let (weights, scales) = self.split_weights(weights, self.in_words());
         assert!(bias.is_none_or(|bias| bias.len() == self.lanes()), "the bias must have an element for each lane");
         let (panel, window) = (self.panel(panel), self.geometry());
         // If `geometry` made the image one column, a row is as many of its rows as the image has columns.
@@ -48,7 +49,8 @@ impl ConvBlocked {
             isa,
             by_taps: false,
             x: bytemuck::cast_slice(x),
-            weights: bytemuck::cast_slice(weights),
+            weights,
+            scales,
             corners: &[],
             scale: None,
             bias,

@@ -36,6 +36,7 @@ impl ConvBlocked {
             by_taps: self.by_taps(),
             x: bytemuck::cast_slice(x),
             weights: bytemuck::cast_slice(weights),
+            scales: &[],
             corners: &[],
             scale: None,
             bias: None,

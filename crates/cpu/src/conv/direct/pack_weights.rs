@@ -2,6 +2,7 @@
 
 use super::ConvBlocked;
 use crate::conv::dynamic::WeightView;
+use crate::gemm::weights;
 use crate::simd::StorageType;
 use crate::simd::vector::LANES;
 use crate::threads::Pool;
@@ -13,7 +14,7 @@ impl ConvBlocked {
     /// has, for each block of 16 input channels, tap, and channel of that block, its 16 or 32 weights. A row-major input
     /// has blocks of one channel, a packed one a single block. In half precision the weights of two channels are
     /// neighbors, in int8 those of four. A last group of fewer channels has only its own, and zeros follow. With a zero
-    /// point, its contributions to sums follow.
+    /// point, its contributions to sums follow; in int8 for `f32` operands, a scale for each lane.
     ///
     /// # Panics
     /// Another number of weights.
@@ -22,6 +23,8 @@ impl ConvBlocked {
         let (taps, per_word) = (self.window.taps(), self.operands.per_word());
         let in_block = if self.is_packed() { self.depth().max(1) * per_word } else { self.in_block() * per_word };
         assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights must have the kernel's shape");
+        let (levels, scales) = weights::levels(self.weights, weights, self.out_channels, |at| at / (ins * taps));
+        let weights = &*levels;
         let mut packed = Vec::with_capacity(self.groups * outs.next_multiple_of(LANES) * ins * taps);
         for group in 0..self.groups {
             let of_group = ins.min(self.in_channels - group * ins);
@@ -55,6 +58,7 @@ impl ConvBlocked {
                 bytes.extend(self.shifts(weights).into_iter().flat_map(i32::to_le_bytes));
                 bytes
             }
+            StorageType::F32 => weights::stored(self.weights, &packed, scales, self.lanes()),
             operands => operands.bytes(&packed),
         }
     }

@@ -1,4 +1,4 @@
-use types::Random;
+use types::{Random, WeightFormat};
 
 use super::*;
 use crate::kernel::Operand;
@@ -57,6 +57,8 @@ fn check(conv: &ConvBlocked, random: &mut Random, strange: bool) {
     };
     let mut x = rounded(conv.operands, numbers(conv.batch * conv.in_channels * in_plane));
     let weights = rounded(conv.operands, numbers(conv.out_channels * ins * window.taps()));
+    let decoded = |format: WeightFormat| format.decoded(&weights, conv.out_channels, |at| at / (ins * window.taps()));
+    let weights = conv.weights.map_or(weights.clone(), decoded);
     let bias = numbers(conv.out_channels);
     let residual = rounded(conv.result, numbers(conv.batch * conv.out_channels * out_plane));
     if strange && !x.is_empty() {
@@ -155,10 +157,14 @@ fn random_shapes_agree_with_the_definition() {
             (1, _, true) => random.below(2) == 0,
             (groups, _, _) => groups == 1,
         };
+        let result = pick(random, &StorageType::FRACTIONS);
+        let is_f32 = [operands, result] == [StorageType::F32; 2];
+        let formats = [None, Some(WeightFormat::Bf16), Some(WeightFormat::Int8)];
         let conv = ConvBlocked {
             operands,
+            weights: if is_f32 { pick(random, &formats) } else { None },
             zero_point: 0,
-            result: pick(random, &StorageType::FRACTIONS),
+            result,
             batch: pick(random, &[1, 1, 2, 5]),
             in_channels,
             out_channels,
@@ -196,6 +202,7 @@ fn plain(channels: [usize; 2], input: [usize; 2], kernel: [usize; 2], stride: us
         layout: if LANES <= channels[0] { ImageLayout::Blocked } else { ImageLayout::RowMajor },
         algorithm: ConvAlgorithm::InPlace,
         operands: StorageType::F32,
+        weights: None,
         zero_point: 0,
         result: StorageType::F32,
         epilogue: Epilogue { bias: true, activation: [Unary::Relu].into_iter().collect(), ..Epilogue::default() },
@@ -208,6 +215,9 @@ fn shapes_of_networks_agree_with_the_definition() {
     for conv in [
         plain([64, 64], [56, 56], [1, 1], 1),
         plain([16, 40], [57, 57], [3, 3], 1),
+        ConvBlocked { weights: Some(WeightFormat::Bf16), ..plain([128, 64], [7, 7], [3, 3], 1) },
+        ConvBlocked { weights: Some(WeightFormat::Int8), ..plain([128, 64], [7, 7], [3, 3], 1) },
+        ConvBlocked { weights: Some(WeightFormat::Int8), ..plain([256, 72], [14, 14], [3, 3], 1) },
         plain([32, 32], [28, 28], [3, 3], 2),
         plain([256, 64], [14, 14], [1, 1], 1),
         plain([64, 64], [7, 7], [3, 3], 1),

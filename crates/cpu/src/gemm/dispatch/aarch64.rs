@@ -4,7 +4,7 @@ use types::{bf16, f16};
 
 use super::{ByRows, Microkernel, MicrokernelTable};
 use crate::gemm::microkernel::{ANYWHERE, compute};
-use crate::gemm::operands::{Bytes, DotBytes, Each, Operands};
+use crate::gemm::operands::{ByBf16, ByInt8, Bytes, DotBytes, Each, Operands};
 use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::Item;
 use crate::simd::vector::neon::Neon;
@@ -38,6 +38,11 @@ macro_rules! by_rows {
 // Few rows have several partial sums, to hide the latency of four cycles at two multiplications per cycle.
 const F32: &[Microkernel] = &by_rows!(neon Each<f32> => f32: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
 
+const COMPACT: [&[Microkernel]; 2] = [
+    &by_rows!(neon ByBf16 => f32: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1),
+    &by_rows!(neon ByInt8 => f32: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1),
+];
+
 macro_rules! halves {
     ($half:ty => $item:ty) => {
         by_rows!(neon Each<$half> => $item: 1 of 2 2 of 2 3 of 1 4 of 1)
@@ -54,5 +59,5 @@ const DOT_BYTES: &[Microkernel] = &by_rows!(dot DotBytes => f32: 1 of 4 2 of 2 3
 
 pub(super) const NEON_PARTS: MicrokernelTable = MicrokernelTable {
     bytes_dot: ByRows::narrow(DOT_BYTES),
-    ..MicrokernelTable::narrow(F32, BF16, BF16_TO_F32, F16, F16_TO_F32, BYTES)
+    ..MicrokernelTable::narrow(F32, COMPACT, BF16, BF16_TO_F32, F16, F16_TO_F32, BYTES)
 };

@@ -5,7 +5,7 @@ use types::{bf16, f16};
 use super::{ByRows, Microkernel, MicrokernelTable};
 use crate::gemm::bytes_avx2::{Dequantized, Sums, sum_bytes};
 use crate::gemm::microkernel::{ANYWHERE, EVENLY, compute};
-use crate::gemm::operands::{Bytes, Dot, Operands};
+use crate::gemm::operands::{ByBf16, ByInt8, Bytes, Dot, Operands};
 use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::{AtOnce, Item};
 use crate::simd::vector::LANES;
@@ -65,6 +65,15 @@ const AVX512_EVEN: &[Microkernel] = &wide!(avx512 f32 => f32, EVENLY);
 const AVX512_EVEN_NARROW: &[Microkernel] = &narrow!(avx512 f32 => f32, EVENLY);
 const AVX2: &[Microkernel] = &by_rows!(avx2 f32 => f32, ANYWHERE, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
 
+const AVX512_COMPACT: [ByRows; 2] = [
+    ByRows::wide(&narrow!(avx512 ByBf16 => f32, ANYWHERE), &wide!(avx512 ByBf16 => f32, ANYWHERE)),
+    ByRows::wide(&narrow!(avx512 ByInt8 => f32, ANYWHERE), &wide!(avx512 ByInt8 => f32, ANYWHERE)),
+];
+const AVX2_COMPACT: [&[Microkernel]; 2] = [
+    &by_rows!(avx2 ByBf16 => f32, ANYWHERE, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1),
+    &by_rows!(avx2 ByInt8 => f32, ANYWHERE, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1),
+];
+
 const DOT: &[Microkernel] = &wide!(dot Dot => AtOnce, ANYWHERE);
 const DOT_NARROW: &[Microkernel] = &narrow!(dot Dot => AtOnce, ANYWHERE);
 const DOT_TO_F32: &[Microkernel] = &wide!(dot Dot => f32, ANYWHERE);
@@ -109,6 +118,7 @@ const AVX2_F16_TO_F32: &[Microkernel] = &by_rows!(avx2 f16 => f32, ANYWHERE, 1: 
 
 pub(super) const AVX512_PARTS: MicrokernelTable = MicrokernelTable {
     f32: ByRows::wide(AVX512_NARROW, AVX512),
+    compact: AVX512_COMPACT,
     f32_by_distance: Some([
         ByRows::wide(AVX512_LINE_NARROW, AVX512_LINE),
         ByRows::wide(AVX512_EVEN_NARROW, AVX512_EVEN),
@@ -127,5 +137,13 @@ pub(super) const AVX512_PARTS: MicrokernelTable = MicrokernelTable {
 pub(super) const AVX2_PARTS: MicrokernelTable = MicrokernelTable {
     bytes: AVX2_BYTES,
     dequantized: Some(AVX2_DEQUANTIZED),
-    ..MicrokernelTable::narrow(AVX2, AVX2_BF16, AVX2_BF16_TO_F32, AVX2_F16, AVX2_F16_TO_F32, AVX2_BYTES.one)
+    ..MicrokernelTable::narrow(
+        AVX2,
+        AVX2_COMPACT,
+        AVX2_BF16,
+        AVX2_BF16_TO_F32,
+        AVX2_F16,
+        AVX2_F16_TO_F32,
+        AVX2_BYTES.one,
+    )
 };
