@@ -93,15 +93,23 @@ fn compile_separate(folder: &Path, words: &[&str]) -> (PathBuf, Json) {
 
 #[test]
 fn executable_without_weights_runs_by_a_daemon_that_packs_them_from_each_format() {
-    for (network, extension) in [("lenet", "npz"), ("squeezenet1_1", "params"), ("mobilenet_v2", "safetensors")] {
-        let folder = folder(&format!("separate-{network}"));
+    for (network, extension, stored) in [
+        ("lenet", "npz", None),
+        ("squeezenet1_1", "params", None),
+        ("mobilenet_v2", "safetensors", None),
+        ("squeezenet1_1", "npz", Some("int8")),
+        ("lenet", "params", Some("bf16")),
+    ] {
+        let folder = folder(&format!("separate-{network}-{extension}"));
         let base = folder.join("base");
         std::fs::create_dir(&base).expect("the folder is writable");
         let file = base.join(format!("{network}.{extension}"));
         write(&file, &parameters(network));
         let file = file.to_str().expect("it is text");
-        let whole = compile(&folder, &[network, "--weights", file]);
-        let (exe, account) = compile_separate(&folder, &[network, "--weights", file]);
+        let mut words = vec![network, "--weights", file];
+        words.extend(stored.iter().flat_map(|format| ["--weights", *format]));
+        let whole = compile(&folder, &words);
+        let (exe, account) = compile_separate(&folder, &words);
         let length = |path: &Path| std::fs::metadata(path).expect("it was written").len();
         let bytes = |name: &str| account[name].as_u64().expect("a number");
         assert!(bytes("kept_bytes") * 50 < bytes("bytes"), "{network}: {account}");

@@ -110,7 +110,7 @@ fn networks_of_the_zoo_match_kernels_of_f32() {
     ] {
         let shapes = shape.iter().map(|shape| ("input".to_string(), Shape::from(*shape))).collect();
         let options = zoo::NetworkOptions { shapes, ..Default::default() };
-        let graph = zoo::build(network, 1, &mut zoo::Seeded(3), &options).expect("the zoo has it");
+        let graph = zoo::build(network, 1, &mut zoo::Seeded(3), &options).expect("the zoo has it").graph;
         let inputs = inputs(&graph, 9);
         let plain = executable(graph.clone(), None);
         for format in WeightFormat::ALL {

@@ -287,11 +287,11 @@ mod tests {
                 (Conv::square(1, 0), [24, 96, 1, 1]),
             ],
         );
-        assert!(fused_workspace(&signal.0, &signal.1).is_none(), "one row is one band, for one thread");
+        assert!(fused_workspace(&signal.0, &signal.1, None).is_none(), "one row is one band, for one thread");
         let (graph, nodes) = begin(32, 1, 1);
         let mut narrow = graph.clone();
         narrow.value_mut(graph.inputs()[0]).layout = LAYOUT;
-        assert!(fused_workspace(&narrow, &nodes).is_none(), "in front of many channels the halo would be dear");
+        assert!(fused_workspace(&narrow, &nodes, None).is_none(), "in front of many channels the halo would be dear");
         let (graph, nodes) = begin(32, 1, 4);
         assert!(
             fused_workspace(&graph, &nodes[1..], None).is_none(),

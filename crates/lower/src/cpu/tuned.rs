@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use cpu::Kernel;
+use cpu::{Kernel, PlainConv};
 use ir::Graph;
 
 use super::{CpuTarget, costs};
@@ -51,6 +51,11 @@ pub(super) fn images(kernel: &Kernel) -> Option<usize> {
         Kernel::Conv(kernel) => Some(kernel.batch),
         Kernel::ConvTranspose(kernel) => Some(kernel.batch),
         Kernel::ConvUnbuffered(kernel) => Some(kernel.batch),
+        Kernel::CompactConv(kernel) => Some(match &kernel.conv {
+            PlainConv::Conv(conv) => conv.batch,
+            PlainConv::Transpose(conv) => conv.batch,
+            PlainConv::Unbuffered(conv) => conv.batch,
+        }),
         _ => None,
     }
 }
@@ -67,6 +72,11 @@ pub(super) fn of_images(kernel: &Kernel, images: usize) -> Kernel {
         Kernel::Conv(kernel) => kernel.batch = images,
         Kernel::ConvTranspose(kernel) => kernel.batch = images,
         Kernel::ConvUnbuffered(kernel) => kernel.batch = images,
+        Kernel::CompactConv(kernel) => match &mut kernel.conv {
+            PlainConv::Conv(conv) => conv.batch = images,
+            PlainConv::Transpose(conv) => conv.batch = images,
+            PlainConv::Unbuffered(conv) => conv.batch = images,
+        },
         _ => {}
     }
     kernel
