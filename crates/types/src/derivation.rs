@@ -77,7 +77,7 @@ pub enum TensorFunction {
         /// Whether the first operand is the bias from before.
         has_bias: bool,
     },
-    /// Weights as the numbers that their stored form stands for.
+    /// The numbers that are decoded from weights in a stored form.
     StoredWeight {
         /// The stored form.
         format: WeightFormat,

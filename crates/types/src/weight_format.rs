@@ -1,4 +1,4 @@
-//! [`WeightFormat`]: weights of `f32` that are stored in fewer bits, and the numbers that they stand for.
+//! [`WeightFormat`]: weights of `f32` that are stored in fewer bits, and the numbers that are decoded from them.
 //!
 //! Rounding is a projection: decoded weights, encoded again, give the same bits. A compiler can therefore round the weights of
 //! a graph, and a kernel's packing can encode them again without a second copy of codes and scales.
@@ -48,7 +48,7 @@ impl WeightFormat {
         self.dtype().size().0 as usize
     }
 
-    /// The numbers that weights stand for once they are stored. `channel` is the channel of a weight by its position.
+    /// The numbers that are decoded from stored weights. `channel` is the channel of a weight by its position.
     pub fn decoded(self, weights: &[f32], channels: usize, channel: impl Fn(usize) -> usize) -> Vec<f32> {
         match self {
             WeightFormat::Bf16 => weights.iter().map(|&weight| bf16::from_f32(weight).to_f32()).collect(),
