@@ -12,7 +12,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 const TRIPLE: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
-/// `[TARGET]... [--minutes N] [--seed N]`, or `TARGET FILE` for one input.
+/// `[TARGET]... [--minutes N] [--seed N] [--corpus DIR]`, or `TARGET FILE` for one input.
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if !cfg!(target_os = "linux") {
         return Err("fuzzing needs Linux".into());

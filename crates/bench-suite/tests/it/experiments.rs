@@ -316,6 +316,8 @@ fn reports_have_times_scaling_memory_and_verdicts() {
     let table = scaling(&runs, "exp.threads", false);
     assert_eq!(table.rows[1][2..], ["50.00", "160.00", "1.60", "80.00"]);
     assert_eq!(memory_table(&runs).rows[2], ["b", "8", "3.0", "", "does not fit"]);
+    let names: Vec<String> = memory_table(&runs).rows.into_iter().map(|row| row[0].clone()).collect();
+    assert_eq!(names, ["a, threads 1", "a, threads 2", "b"], "cells of one model and batch have names of their own");
     let after = vec![outcome("a", 1, Some(40.0)), outcome("a", 2, Some(50.0)), outcome("b", 10, Some(1.0))];
     let verdicts: Vec<String> = comparison(&runs, &after).rows.into_iter().map(|row| row[4].clone()).collect();
     assert!(verdicts[0].starts_with("faster 2.00x"), "{verdicts:?}");
