@@ -62,12 +62,7 @@ impl Prefetcher {
     ///
     /// # Errors
     /// A system that starts no more threads.
-    pub fn new(
-        batcher: &Arc<Batcher>,
-        start: Position,
-        threads: usize,
-        ahead: usize,
-    ) -> Result<Prefetcher, DataError> {
+    pub fn new(batcher: &Arc<Batcher>, start: Position, threads: usize, ahead: usize) -> Result<Prefetcher, DataError> {
         let threads = threads.max(1);
         let mut position = start;
         let lane = |_| -> Result<Lane, DataError> {

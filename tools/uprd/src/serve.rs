@@ -65,7 +65,8 @@ pub(crate) fn run(args: &ServeArgs, socket: Option<PathBuf>, settings: DaemonSet
     let metrics_listener = match metrics_listener {
         Some(listener) => listener,
         None => {
-            let failed = |error| format!("cannot bind `{}`: {error}; --metrics names another path", metrics_path.display());
+            let failed =
+                |error| format!("cannot bind `{}`: {error}; --metrics names another path", metrics_path.display());
             let listener = bind_metrics(&metrics_path).map_err(failed)?;
             binding.others.push(metrics_path.clone());
             listener
