@@ -131,6 +131,17 @@ fn names_of_outputs_become_distinct_files_and_plain_text() {
 }
 
 #[test]
+fn long_name_is_cut_off_in_a_message() {
+    let folder = folder("long-message");
+    let model = Model::new(17, vec![x(&[2])], vec![node(&"R".repeat(1 << 20), &["x"], &["y"], &[])], "y").write();
+    std::fs::write(folder.join("m.onnx"), model).expect("writable");
+    let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "none"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.len() < 10_000 && stderr.contains("more characters)"), "{} bytes", stderr.len());
+    assert!(stderr.starts_with("error: `m.onnx`: node "), "{}", &stderr[..100]);
+}
+
+#[test]
 fn sizes_beyond_any_memory_are_errors_of_their_node() {
     let folder = folder("sizes");
     let pads = ("pads", Attr::Ints(vec![1; 4]));
