@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::FileError;
 
-/// Device and inode of the regular files that must stay, with what each is; `None` until [`protect_inputs`] is called.
+/// Device and inode of the regular files that must stay, with the kind of each; `None` until [`protect_inputs`] is called.
 static INPUTS: Mutex<Option<BTreeMap<(u64, u64), &'static str>>> = Mutex::new(None);
 
 /// From now on, writing refuses to replace a regular file that this process has read through this crate, and the file of the
@@ -48,11 +48,11 @@ pub(crate) fn note_input(found: &Metadata) {
     note(found, "an input");
 }
 
-fn note(found: &Metadata, what: &'static str) {
+fn note(found: &Metadata, kind: &'static str) {
     if let (Some(inputs), Some(identity)) =
         (&mut *INPUTS.lock().unwrap_or_else(PoisonError::into_inner), identity(found))
     {
-        inputs.entry(identity).or_insert(what);
+        inputs.entry(identity).or_insert(kind);
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn refuse_input(path: &Path) -> io::Result<()> {
     let inputs = INPUTS.lock().unwrap_or_else(PoisonError::into_inner);
     let (Some(inputs), Ok(found)) = (&*inputs, fs::metadata(path)) else { return Ok(()) };
     match identity(&found).and_then(|identity| inputs.get(&identity)) {
-        Some(what) => Err(Error::new(ErrorKind::InvalidInput, format!("it is {what}; name another output"))),
+        Some(kind) => Err(Error::new(ErrorKind::InvalidInput, format!("it is {kind}; name another output"))),
         None => Ok(()),
     }
 }

@@ -172,7 +172,7 @@ fn two_outputs_at_one_path_are_refused() {
         assert!(error.ends_with("another output has this path; name two files"), "{first}, {second}: {error}");
         assert_eq!(folder.names(), ["d", "link"], "{first}, {second}");
     }
-    // What is written to the null device is not lost by being written there twice.
+    // The null device loses everything, so that two outputs there are no mistake.
     write_all(&[("/dev/null".into(), b"1".to_vec()), ("/dev/null".into(), b"2".to_vec())]).unwrap();
 }
 

@@ -137,7 +137,7 @@ fn take(inherited: &mut Vec<(String, OwnedFd)>, name: &str) -> Option<OwnedFd> {
     Some(inherited.remove(at).1)
 }
 
-/// Replaces a socket that nobody listens on. That of another daemon in this folder, or of this one, stays.
+/// Replaces a stale socket. That of another daemon in this folder, or of this one, stays.
 fn bind_metrics(path: &Path) -> io::Result<UnixListener> {
     let is_used = match UnixStream::connect(path) {
         Ok(_) => true,
