@@ -1,5 +1,5 @@
-//! Fuzzing: `prestow-fuzz [TARGET]... [--seconds N] [--seed N]` runs each target on mutated inputs and keeps those that reach
-//! new code.
+//! Fuzzing: `prestow-fuzz [TARGET]... [--seconds N] [--seed N] [--corpus DIR]` runs each target on mutated inputs and keeps
+//! those that reach new code. With `--corpus`, `DIR/TARGET` has the inputs that earlier runs kept, so that runs add up.
 //!
 //! `cargo xtask fuzz` builds this program with coverage counters ([`coverage`]). Without them, as in its own tests, inputs
 //! are mutated blindly. A failure is a panic, an input of more than ten seconds, or a signal; its input is written to
@@ -36,11 +36,12 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
-        Ok(Asked { targets, seconds, seed, file: None }) => {
+        Ok(Asked { targets, seconds, seed, corpus: folder, file: None }) => {
             println!("{:<20} {:>10} {:>8} {:>8} {:>8}", "target", "inputs", "seeds", "corpus", "edges");
             let mut failed = false;
             for target in targets {
-                let outcome = fuzz(target, Limit::Time(Duration::from_secs(seconds)), seed);
+                let folder = folder.as_ref().map(|folder| folder.join(target.name));
+                let outcome = fuzz(target, Limit::Time(Duration::from_secs(seconds)), seed, folder.as_deref());
                 let Outcome { executions, seeds, corpus, edges, failures } = &outcome;
                 println!("{:<20} {executions:>10} {seeds:>8} {corpus:>8} {edges:>8}", target.name);
                 failures.iter().for_each(|failure| println!("  {failure}"));
@@ -56,11 +57,13 @@ struct Asked {
     targets: Vec<&'static Target>,
     seconds: u64,
     seed: u64,
+    /// The folder of inputs that earlier runs kept.
+    corpus: Option<PathBuf>,
     file: Option<PathBuf>,
 }
 
 fn asked(words: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { targets: Vec::new(), seconds: 3, seed: 1, file: None };
+    let mut asked = Asked { targets: Vec::new(), seconds: 3, seed: 1, corpus: None, file: None };
     let mut words = words;
     while let Some(word) = words.next() {
         let mut number = |name: &str| -> Result<u64, String> {
@@ -70,6 +73,7 @@ fn asked(words: impl Iterator<Item = String>) -> Result<Asked, String> {
         match word.as_str() {
             "--seconds" => asked.seconds = number("--seconds")?,
             "--seed" => asked.seed = number("--seed")?,
+            "--corpus" => asked.corpus = Some(words.next().ok_or("--corpus must name a folder")?.into()),
             name => match TARGETS.iter().find(|target| target.name == name) {
                 Some(target) => asked.targets.push(target),
                 None if asked.targets.len() == 1 && asked.file.is_none() => asked.file = Some(name.into()),
@@ -94,10 +98,24 @@ mod tests {
     #[test]
     fn mutated_inputs_of_every_target_do_not_fail() {
         for target in &TARGETS {
-            let outcome = fuzz(target, Limit::Executions(target.executions), 1);
+            let outcome = fuzz(target, Limit::Executions(target.executions), 1, None);
             assert!(outcome.failures.is_empty(), "{}: {:?}", target.name, outcome.failures);
             assert!(0 < outcome.seeds, "{} has no seeds", target.name);
         }
+    }
+
+    /// Without coverage nothing reaches new code, so that nothing is added.
+    #[test]
+    fn inputs_of_an_earlier_run_are_seeds() {
+        let target = TARGETS.iter().find(|target| target.name == "npy").expect("it is a target");
+        let folder = std::env::temp_dir().join(format!("prestow-fuzz-corpus-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the folder for temporary files is writable");
+        std::fs::write(folder.join("0"), "an input of an earlier run").expect("the folder is ours");
+        let outcome = fuzz(target, Limit::Executions(50), 1, Some(&folder));
+        assert_eq!(outcome.seeds, (target.seeds)().len() + 1);
+        let files = std::fs::read_dir(&folder).expect("it is there").count();
+        assert_eq!(files, 1 + outcome.corpus - outcome.seeds);
+        std::fs::remove_dir_all(&folder).expect("the folder is ours");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) fn mutate(bytes: &[u8], other: &[u8], random: &mut Random) -> Vec<u8>
             3 | 4 => {
                 let number = match random.below(3) {
                     0 => NUMBERS[place(random, NUMBERS.len())],
-                    1 => out.len() as u64 + random.below(9) - 4,
+                    1 => (out.len() as u64 + random.below(9)).wrapping_sub(4),
                     _ => random.bits() >> random.below(64),
                 };
                 let width = (1usize << random.below(4)).min(out.len() - at);

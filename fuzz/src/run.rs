@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "fuzzing runs for a time")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,10 +43,12 @@ const HANG: Duration = Duration::from_secs(10);
 /// Different failures after which a target ends.
 const FAILURES_MAX: usize = 5;
 
-/// Runs a target on its seeds, then on mutations of them and of inputs that reached new code.
-pub(crate) fn fuzz(target: &Target, limit: Limit, seed: u64) -> Outcome {
+/// Runs a target on its seeds and the files of `folder`, then on mutations of them and of inputs that reached new code,
+/// which are added to `folder`.
+pub(crate) fn fuzz(target: &Target, limit: Limit, seed: u64, folder: Option<&Path>) -> Outcome {
     let mut random = Random::for_name(seed, target.name);
     let mut corpus = (target.seeds)();
+    corpus.extend(folder.into_iter().flat_map(|folder| stored(folder)));
     let mut outcome = Outcome { executions: 0, seeds: corpus.len(), corpus: 0, edges: 0, failures: Vec::new() };
     let mut seen = Seen::default();
     let mut messages: Vec<String> = Vec::new();
@@ -83,12 +85,17 @@ pub(crate) fn fuzz(target: &Target, limit: Limit, seed: u64) -> Outcome {
         match failure {
             Some(message) if !messages.contains(&message) => {
                 let input = smaller(target, input, &message, &mut random);
-                let path = save(target.name, &input);
+                let path = save(&failures().join(format!("{}-{:016x}", target.name, hash(&input))), &input);
                 outcome.failures.push(format!("{message}: {}", path.display()));
                 messages.push(message);
             }
             Some(_) => {}
-            None if is_new && !is_seed => corpus.push(input),
+            None if is_new && !is_seed => {
+                if let Some(folder) = folder {
+                    save(&folder.join(format!("{:016x}", hash(&input))), &input);
+                }
+                corpus.push(input);
+            }
             None => {}
         }
     }
@@ -119,24 +126,32 @@ fn smaller(target: &Target, mut input: Vec<u8>, message: &str, random: &mut Rand
     input
 }
 
-/// The folder of failures: beside the program, in the target folder.
-fn folder() -> PathBuf {
-    let own = std::env::current_exe().unwrap_or_default();
-    let target = own.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "target"));
-    let folder = target.map_or_else(|| PathBuf::from("target"), PathBuf::from).join("fuzz/failures");
-    let _ = std::fs::create_dir_all(&folder);
-    folder
+/// The inputs of an earlier run, in the order of their names.
+fn stored(folder: &Path) -> Vec<Vec<u8>> {
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths.iter().filter_map(|path| std::fs::read(path).ok()).collect()
 }
 
-fn save(name: &str, input: &[u8]) -> PathBuf {
-    let hash = input
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    let path = folder().join(format!("{name}-{hash:016x}"));
-    if let Err(error) = std::fs::write(&path, input) {
+/// The folder of failures: beside the program, in the target folder.
+fn failures() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    let target = own.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "target"));
+    target.map_or_else(|| PathBuf::from("target"), PathBuf::from).join("fuzz/failures")
+}
+
+fn hash(input: &[u8]) -> u64 {
+    input.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Writes a file and its folder. Returns its path.
+fn save(path: &Path, input: &[u8]) -> PathBuf {
+    let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    if let Err(error) = made.and_then(|()| std::fs::write(path, input)) {
         eprintln!("cannot write `{}`: {error}", path.display());
     }
-    path
+    path.to_path_buf()
 }
 
 /// Keeps the running input on disk, for inputs that end the process, and ends the process if one takes too long.
@@ -156,15 +171,16 @@ fn now_ms() -> u64 {
 impl Watch {
     fn start(name: &str) -> Watch {
         BEGUN_MS.store(0, Ordering::Relaxed);
-        let path = folder().join(format!("{name}-running"));
-        let file = std::fs::File::create(&path).ok();
+        let path = failures().join(format!("{name}-running"));
+        let made = std::fs::create_dir_all(failures());
+        let file = made.and_then(|()| std::fs::File::create(&path)).ok();
         if !IS_WATCHED.swap(true, Ordering::Relaxed) {
             std::thread::spawn(|| {
                 loop {
                     std::thread::sleep(Duration::from_millis(500));
                     let begun = BEGUN_MS.load(Ordering::Relaxed);
                     if begun != 0 && begun + (HANG.as_millis() as u64) < now_ms() {
-                        eprintln!("an input takes more than {HANG:?}: it is in `{}`", folder().display());
+                        eprintln!("an input takes more than {HANG:?}: it is in `{}`", failures().display());
                         std::process::exit(1);
                     }
                 }

@@ -12,7 +12,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 const TRIPLE: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
-/// `[TARGET]... [--minutes N] [--seed N]`, or `TARGET FILE` for one input.
+/// `[TARGET]... [--minutes N] [--seed N] [--corpus DIR]`, or `TARGET FILE` for one input.
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if !cfg!(target_os = "linux") {
         return Err("fuzzing needs Linux".into());
@@ -27,6 +27,8 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     build.args(["build", "--release", "-p", "prestow-fuzz", "--target", TRIPLE, "--target-dir"]).arg(&folder);
     // Kernels are compiled in a third of the time; their speed does not matter here.
     build.args(["--config", "profile.release.package.prestow-cpu.opt-level=1"]);
+    // A number that wraps is a failure here, even where its result would be refused later.
+    build.args(["--config", "profile.release.overflow-checks=true"]);
     check("the build of the fuzz targets", build.env("RUSTFLAGS", COVERAGE))?;
     let program = folder.join(TRIPLE).join("release/prestow-fuzz");
     let status = Command::new(&program).args(&words).status();

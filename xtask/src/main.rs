@@ -51,8 +51,9 @@ Development:
   test --tsan                  tests of the thread pool under ThreadSanitizer
   test --miri                  tests of types, plans, placements and the thread pool under Miri; needs nightly with miri and rust-src
   test --aarch64               tests of the kernels and some networks for aarch64, in QEMU
-  fuzz [TARGET]... [--minutes N] [--seed N]
-                               fuzz readers and random models, guided by coverage, N minutes each (default 3 seconds)
+  fuzz [TARGET]... [--minutes N] [--seed N] [--corpus DIR]
+                               fuzz readers and random models, guided by coverage, N minutes each (default 3 seconds);
+                               DIR keeps inputs from run to run
   fuzz TARGET FILE             run one input again
   ci                           formatting, lints, dependencies, tidy, documentation, then every test
   tidy [--bless]               rules that no compiler checks; --bless lowers budgets in xtask/ratchet.txt

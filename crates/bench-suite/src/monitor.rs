@@ -32,7 +32,8 @@ pub struct ResourceUsage {
 /// A thread that samples until it is stopped.
 pub struct Monitor {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<ResourceUsage>,
+    /// `None` if the system started no thread: then there are no samples.
+    thread: Option<JoinHandle<ResourceUsage>>,
 }
 
 impl Monitor {
@@ -40,15 +41,16 @@ impl Monitor {
     pub fn start(pid: u32, hertz: f64) -> Monitor {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let thread = std::thread::spawn(move || sample(pid, hertz.clamp(0.01, 100.0), &stopped));
-        Monitor { stop, thread }
+        let thread = std::thread::Builder::new().spawn(move || sample(pid, hertz.clamp(0.01, 100.0), &stopped));
+        Monitor { stop, thread: thread.ok() }
     }
 
     /// Stops, and returns the samples.
     pub fn finish(self) -> ResourceUsage {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.thread().unpark();
-        self.thread.join().unwrap_or_default()
+        let Some(thread) = self.thread else { return ResourceUsage::default() };
+        thread.thread().unpark();
+        thread.join().unwrap_or_default()
     }
 }
 

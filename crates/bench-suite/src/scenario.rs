@@ -237,10 +237,14 @@ fn in_threads<T: Send>(
     std::thread::scope(|scope| {
         for subject in subjects {
             let results = &results;
-            scope.spawn(move || {
+            let started = std::thread::Builder::new().spawn_scoped(scope, move || {
                 let result = work(&mut **subject);
                 results.lock().expect("no holder of this lock panics").push(result);
             });
+            if let Err(error) = started {
+                let reason = format!("cannot start a thread: {error}");
+                results.lock().expect("no holder of this lock panics").push(Err(reason));
+            }
         }
     });
     results.into_inner().expect("no holder of this lock panics").into_iter().collect()

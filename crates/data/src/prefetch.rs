@@ -59,10 +59,13 @@ impl Prefetcher {
     }
 
     /// Starts `threads` threads (at least one) that are together about `ahead` batches ahead, at least one each.
-    pub fn new(batcher: &Arc<Batcher>, start: Position, threads: usize, ahead: usize) -> Prefetcher {
+    ///
+    /// # Errors
+    /// A system that starts no more threads.
+    pub fn new(batcher: &Arc<Batcher>, start: Position, threads: usize, ahead: usize) -> Result<Prefetcher, DataError> {
         let threads = threads.max(1);
         let mut position = start;
-        let lane = |_| {
+        let lane = |_| -> Result<Lane, DataError> {
             let first = position;
             position = batcher.after(position);
             let ((free, buffer), (made, receiver)) = (channel(), sync_channel(buffers(threads, ahead)));
@@ -71,10 +74,12 @@ impl Prefetcher {
                 free.send(inputs).expect("the receiver is alive");
             }
             let batcher = batcher.clone();
-            std::thread::spawn(move || work(&batcher, first, threads, &buffer, &made));
-            Lane { made: receiver, free }
+            let name = std::thread::Builder::new().name("prestow-data".into());
+            let started = name.spawn(move || work(&batcher, first, threads, &buffer, &made));
+            started.map_err(|error| DataError::Mismatch(format!("cannot start a thread that reads data: {error}")))?;
+            Ok(Lane { made: receiver, free })
         };
-        Prefetcher { lanes: (0..threads).map(lane).collect(), next: 0 }
+        Ok(Prefetcher { lanes: (0..threads).map(lane).collect::<Result<_, _>>()?, next: 0 })
     }
 
     /// The next batch; waits until it is made.

@@ -1,5 +1,6 @@
 //! Writing: complete files or none.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -44,11 +45,17 @@ pub fn write_with(path: &Path, kind: Kind, write: impl FnOnce(&mut File) -> io::
 /// leave some of them.
 ///
 /// # Errors
-/// Those of the file system, for the first file that fails.
+/// Those of the file system, for the first file that fails; two paths that name one file.
 pub fn write_all(files: &[(PathBuf, Vec<u8>)]) -> Result<(), FileError> {
     let mut outputs = Vec::with_capacity(files.len());
+    let mut places = BTreeSet::new();
     for (path, bytes) in files {
         let begun = begin(path, Kind::Data).and_then(|mut output| {
+            if let Output::Replace(temporary) = &output
+                && !places.insert(temporary.place()?)
+            {
+                return Err(Error::new(ErrorKind::InvalidInput, "another output has this path; name two files"));
+            }
             output.file().write_all(bytes)?;
             output.flush()?;
             Ok(output)
@@ -167,6 +174,12 @@ impl Temporary {
                 return Ok(Temporary { file, path, destination, renamed: false });
             }
         }
+    }
+
+    /// The destination, the same for every path to it.
+    fn place(&self) -> io::Result<PathBuf> {
+        let name = self.destination.file_name().unwrap_or_default();
+        Ok(fs::canonicalize(folder_of(&self.destination))?.join(name))
     }
 
     fn rename(mut self) -> io::Result<()> {

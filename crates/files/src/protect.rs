@@ -1,6 +1,7 @@
 //! Inputs that a program must not overwrite.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::env;
 use std::fs::{self, Metadata};
 use std::io::{self, Error, ErrorKind};
 use std::path::Path;
@@ -8,11 +9,12 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::FileError;
 
-/// Device and inode of the regular files that were read; `None` until [`protect_inputs`] is called.
-static INPUTS: Mutex<Option<BTreeSet<(u64, u64)>>> = Mutex::new(None);
+/// Device and inode of the regular files that must stay, with the kind of each; `None` until [`protect_inputs`] is called.
+static INPUTS: Mutex<Option<BTreeMap<(u64, u64), &'static str>>> = Mutex::new(None);
 
-/// From now on, writing refuses to replace a regular file that this process has read through this crate: a model, weights
-/// or a table cannot be lost by naming it as the output. For programs; a library leaves the choice to its caller.
+/// From now on, writing refuses to replace a regular file that this process has read through this crate, and the file of the
+/// running program: a model, weights, a table or an executable cannot be lost by naming it as the output. For programs; a
+/// library leaves the choice to its caller.
 ///
 /// ```standalone_crate
 /// use prestow_files::{check_output, protect_inputs, read, write};
@@ -28,6 +30,9 @@ static INPUTS: Mutex<Option<BTreeSet<(u64, u64)>>> = Mutex::new(None);
 /// ```
 pub fn protect_inputs() {
     INPUTS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+    if let Ok(own) = env::current_exe().and_then(fs::metadata) {
+        note(&own, "the running program");
+    }
 }
 
 /// Refuses an output that is one of the inputs so far, before work begins whose result cannot be written.
@@ -40,20 +45,24 @@ pub fn check_output(path: &Path) -> Result<(), FileError> {
 
 /// Notes a file that is being read.
 pub(crate) fn note_input(found: &Metadata) {
+    note(found, "an input");
+}
+
+fn note(found: &Metadata, kind: &'static str) {
     if let (Some(inputs), Some(identity)) =
         (&mut *INPUTS.lock().unwrap_or_else(PoisonError::into_inner), identity(found))
     {
-        inputs.insert(identity);
+        inputs.entry(identity).or_insert(kind);
     }
 }
 
-/// Refuses to write to a file that was read.
+/// Refuses to write to a file that was read, and to the running program.
 pub(crate) fn refuse_input(path: &Path) -> io::Result<()> {
     let inputs = INPUTS.lock().unwrap_or_else(PoisonError::into_inner);
     let (Some(inputs), Ok(found)) = (&*inputs, fs::metadata(path)) else { return Ok(()) };
-    match identity(&found).is_some_and(|identity| inputs.contains(&identity)) {
-        true => Err(Error::new(ErrorKind::InvalidInput, "it is an input; name another output")),
-        false => Ok(()),
+    match identity(&found).and_then(|identity| inputs.get(&identity)) {
+        Some(kind) => Err(Error::new(ErrorKind::InvalidInput, format!("it is {kind}; name another output"))),
+        None => Ok(()),
     }
 }
 

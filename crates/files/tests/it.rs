@@ -162,6 +162,21 @@ fn many_files_are_written_together_or_not_at_all() {
 }
 
 #[test]
+fn two_outputs_at_one_path_are_refused() {
+    let folder = Folder::new("twice");
+    fs::create_dir(folder.path("d")).unwrap();
+    symlink("new", folder.path("link")).unwrap();
+    for (first, second) in [("new", "new"), ("new", "d/../new"), ("new", "link"), ("link", "./new")] {
+        let files = [(folder.path(first), b"1".to_vec()), (folder.path(second), b"2".to_vec())];
+        let error = write_all(&files).unwrap_err().to_string();
+        assert!(error.ends_with("another output has this path; name two files"), "{first}, {second}: {error}");
+        assert_eq!(folder.names(), ["d", "link"], "{first}, {second}");
+    }
+    // The null device loses everything, so that two outputs there are no mistake.
+    write_all(&[("/dev/null".into(), b"1".to_vec()), ("/dev/null".into(), b"2".to_vec())]).unwrap();
+}
+
+#[test]
 fn name_of_the_longest_length_is_written() {
     let folder = Folder::new("long");
     write_text(&folder.path(&"n".repeat(255)), "text").unwrap();

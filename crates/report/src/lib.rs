@@ -43,7 +43,7 @@ pub use model::{
     WhyKind, placement_csv, read,
 };
 pub use page::Page;
-pub use printable::printable;
+pub use printable::{printable, printable_message};
 pub use request::{Flag, Form, GROUPS_MAX, PROFILE_MAX, ReportRequest};
 pub use run::{BenchReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
 pub use view::{

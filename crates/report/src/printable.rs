@@ -26,6 +26,24 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(printed)
 }
 
+/// Most characters of a message.
+const MESSAGE_MAX: usize = 4000;
+
+/// A message as [`printable()`] text, cut off after 4,000 characters: a name that it quotes may have megabytes.
+///
+/// ```
+/// assert_eq!(prestow_report::printable_message("no node `a`"), "no node `a`");
+/// ```
+pub fn printable_message(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MESSAGE_MAX) {
+        None => printable(text),
+        Some((end, _)) => {
+            let rest = text[end..].chars().count();
+            format!("{} .. ({rest} more characters)", printable(&text[..end])).into()
+        }
+    }
+}
+
 /// Whether a character changes the state of a terminal or the order of text (Unicode's explicit directional formatting).
 fn is_unsafe(c: char) -> bool {
     let is_direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -35,6 +53,13 @@ fn is_unsafe(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_messages_are_cut_off_between_characters() {
+        let (short, long) = ("é".repeat(MESSAGE_MAX), "é".repeat(MESSAGE_MAX + 7));
+        assert_eq!(printable_message(&short), short);
+        assert_eq!(printable_message(&long), format!("{short} .. (7 more characters)"));
+    }
 
     #[test]
     fn control_characters_and_directions_are_escaped() {

@@ -578,14 +578,14 @@ fn copy(file: &File, from: u64, to: &Filling, size: u64, pace: LoadPace) -> io::
     std::thread::scope(|scope| {
         let (full, to_write) = sync_channel::<(u64, Vec<u8>)>(CHUNKS_AHEAD);
         let (empty, to_fill) = channel::<Vec<u8>>();
-        let writer = scope.spawn(move || -> io::Result<()> {
+        let writer = std::thread::Builder::new().spawn_scoped(scope, move || -> io::Result<()> {
             for (at, bytes) in to_write {
                 to.write(&bytes, at)?;
                 // The reader may have ended.
                 let _ = empty.send(bytes);
             }
             Ok(())
-        });
+        })?;
         let read = (0..size).step_by(CHUNK).try_for_each(|at| -> io::Result<()> {
             if at % (AHEAD / 2) == 0 {
                 read_ahead(at + AHEAD / 2);

@@ -1,8 +1,10 @@
 //! Packets with descriptors over a `SOCK_SEQPACKET` unix socket.
 
+use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::net::{
@@ -42,6 +44,22 @@ pub fn new(flags: SocketFlags) -> io::Result<OwnedFd> {
 /// A path of more than 107 bytes.
 pub fn address(path: &Path) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new(path)?)
+}
+
+/// Removes the socket that an ended process left behind. A path without a file is no error.
+///
+/// # Errors
+/// Those of the system; anything that is not a socket: it stays.
+pub fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
+        Ok(_) => {
+            let reason = "it exists and is not a socket; remove it or name another path";
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends one packet. Never raises SIGPIPE.

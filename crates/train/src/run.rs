@@ -174,7 +174,7 @@ pub fn train(job: &mut Job<'_>, watch: &mut dyn FnMut(&Event<'_>)) -> Result<Out
     }
     let length = Length { steps: job.settings.steps, steps_per_epoch: per_epoch };
     let start = data::Position { epoch: position.epoch, batch: position.batch };
-    let mut batches = Prefetcher::new(&job.data, start, job.readers, AHEAD);
+    let mut batches = Prefetcher::new(&job.data, start, job.readers, AHEAD)?;
     let mut runner =
         StepRunner { session: &mut *job.step, plan: &plan, ports: &ports, settings: &job.settings, length };
     let mut outcome = Outcome { position, metric, training: None, validation: None };

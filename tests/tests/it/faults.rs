@@ -213,6 +213,38 @@ fn failed_system_call_of_compile_leaves_a_whole_file_or_none() {
     }
 }
 
+/// A system that starts no more threads: less speed where the caller's own thread can do the work, else an error.
+#[test]
+fn thread_that_does_not_start_is_no_panic() {
+    let test = "thread_that_does_not_start_is_no_panic";
+    let folder = folder("faults-threads");
+    let exe = compile(&folder, &["mnist_cnn", "--train"]).display().to_string();
+    let images = folder.join("images");
+    std::fs::create_dir(&images).expect("writable");
+    for name in ["a.png", "b.png"] {
+        std::fs::write(images.join(name), "its bytes are kept as they are").expect("writable");
+    }
+    std::fs::write(folder.join("set.lst"), "0\t1\ta.png\n1\t0\tb.png\n").expect("writable");
+    let (prestow, images) = (program("prestow").display().to_string(), images.display().to_string());
+    let commands: [(&[&str], i32); 4] = [
+        (&[&exe, "bench", "--iters", "2", "--threads", "2"], 0),
+        (&[&exe, "profile", "--iters", "2", "--threads", "2"], 0),
+        (&[&prestow, "im2rec", "set", &images, "--num-thread", "2", "--pass-through"], 0),
+        (&[&exe, "train", "--data", "synthetic:1", "--steps", "1"], 2),
+    ];
+    for (command, code) in commands {
+        let inject = ["-f", "-qq", "-o", "/dev/null", "-e", "trace=clone3", "-e", "inject=clone3:error=EAGAIN"];
+        let mut traced = Command::new("strace");
+        traced.args(inject).args(command).current_dir(&folder).stdin(Stdio::null());
+        let Ok(done) = started(&mut traced) else { return skip(test, "strace is missing") };
+        if text(&done.stderr).contains("PTRACE") {
+            return skip(test, "this system does not permit ptrace");
+        }
+        assert_eq!(done.status.code(), Some(code), "{command:?}: {}", text(&done.stderr));
+        assert!(code == 0 || text(&done.stderr).contains("error: cannot start a thread"), "{}", text(&done.stderr));
+    }
+}
+
 /// Writes a small model.
 fn onnx(folder: &Path) -> PathBuf {
     let x = info("x", DType::F32, &[Dim::Is(1), Dim::Is(3)]);

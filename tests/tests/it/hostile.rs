@@ -46,6 +46,67 @@ fn output_never_replaces_an_input() {
     assert_eq!(code, Some(0), "{stderr}");
 }
 
+/// An executable is the input of its own reports; a program is read by the system.
+#[test]
+fn output_never_replaces_the_running_program() {
+    let folder = folder("own-program");
+    let exe = compile(&folder, &["lenet"]);
+    std::fs::hard_link(&exe, folder.join("hard")).expect("the folder takes links");
+    std::os::unix::fs::symlink("model", folder.join("soft")).expect("the folder takes links");
+    let before = std::fs::read(&exe).expect("it was written");
+    for words in [
+        &["memory", "--html", "model"][..],
+        &["memory", "--csv", "hard"],
+        &["memory", "--placement", "soft"],
+        &["profile", "--iters", "1", "--trace", "./model"],
+    ] {
+        let done = output_of(Command::new(&exe).args(words).current_dir(&folder));
+        assert_eq!(done.status.code(), Some(2), "{words:?}: {}", text(&done.stderr));
+        assert!(text(&done.stderr).contains("; name another output"), "{words:?}: {}", text(&done.stderr));
+    }
+    assert!(before == std::fs::read(&exe).expect("it is there"), "the executable is another");
+    let own = folder.join("prestow");
+    for name in ["prestow", "prestow-runner"] {
+        std::fs::copy(program(name), folder.join(name)).expect("writable");
+    }
+    let done = output_of(Command::new(&own).args(["compile", "lenet", "-o", "prestow"]).current_dir(&folder));
+    assert_eq!(done.status.code(), Some(2), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("it is the running program; name another output"), "{}", text(&done.stderr));
+}
+
+#[test]
+fn dump_of_a_graph_never_replaces_an_input() {
+    let folder = folder("dump");
+    let model = Model::new(17, vec![x(&[2])], vec![node("Relu", &["x"], &["y"], &[])], "y").write();
+    std::fs::write(folder.join("m.onnx"), &model).expect("writable");
+    std::fs::create_dir(folder.join("ir")).expect("writable");
+    std::os::unix::fs::symlink("../m.onnx", folder.join("ir/00-load.txt")).expect("the folder takes links");
+    let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "exe", "--dump-ir", "ir"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("00-load.txt") && stderr.contains("it is an input"), "{stderr}");
+    assert_eq!(std::fs::read(folder.join("m.onnx")).expect("it is there"), model);
+}
+
+#[test]
+fn outputs_of_one_command_are_distinct_files() {
+    let folder = folder("same-output");
+    let exe = compile(&folder, &["lenet"]).display().to_string();
+    let prestow = program("prestow").display().to_string();
+    std::fs::create_dir(folder.join("sub")).expect("writable");
+    for command in [
+        format!("'{exe}' memory --html out --csv ./out"),
+        format!("'{exe}' memory --html out --placement sub/../out"),
+        format!("'{prestow}' profile import '{exe}' --pprof out --tbd out"),
+        format!("'{prestow}' what-if lenet --batch 1 --html out --csv out"),
+        format!("'{prestow}' benchmark lenet --num_batches 2 --json out --raw out"),
+    ] {
+        let done = output_of(Command::new("sh").args(["-c", &command]).current_dir(&folder));
+        assert_eq!(done.status.code(), Some(2), "{command}: {}", text(&done.stderr));
+        assert!(text(&done.stderr).contains("two files"), "{command}: {}", text(&done.stderr));
+        assert!(!folder.join("out").exists(), "{command}");
+    }
+}
+
 #[test]
 fn names_of_outputs_become_distinct_files_and_plain_text() {
     let folder = folder("names");
@@ -67,6 +128,17 @@ fn names_of_outputs_become_distinct_files_and_plain_text() {
     let entries = std::fs::read_dir(folder.join("out")).expect("it was made").map(|entry| entry.expect("readable"));
     assert_eq!(entries.count(), outputs.len());
     assert!(!folder.join("up.npy").exists(), "a name left the folder");
+}
+
+#[test]
+fn long_name_is_cut_off_in_a_message() {
+    let folder = folder("long-message");
+    let model = Model::new(17, vec![x(&[2])], vec![node(&"R".repeat(1 << 20), &["x"], &["y"], &[])], "y").write();
+    std::fs::write(folder.join("m.onnx"), model).expect("writable");
+    let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "none"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.len() < 10_000 && stderr.contains("more characters)"), "{} bytes", stderr.len());
+    assert!(stderr.starts_with("error: `m.onnx`: node "), "{}", &stderr[..100]);
 }
 
 #[test]

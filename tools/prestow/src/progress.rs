@@ -34,7 +34,8 @@ impl Progress {
         bar.set_message(printable(message).into_owned());
         if std::io::stderr().is_terminal() {
             let late = bar.clone();
-            std::thread::spawn(move || {
+            // Work goes on without a bar if the system starts no more threads.
+            let _ = std::thread::Builder::new().spawn(move || {
                 std::thread::sleep(DELAY);
                 if !late.is_finished() {
                     late.set_draw_target(ProgressDrawTarget::stderr());

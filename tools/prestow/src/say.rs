@@ -32,7 +32,7 @@ pub(crate) fn line(text: &str) {
 
 /// Prints an error.
 pub(crate) fn error(message: &str) {
-    line(&format!("error: {message}"));
+    line(&format!("error: {}", report::printable_message(message)));
 }
 
 /// Prints a note.

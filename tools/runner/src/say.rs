@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use report::printable;
+use report::{printable, printable_message};
 
 /// Prints to standard output. If that fails, for instance on a full disk, the process ends with exit code 2.
 pub(crate) fn out(text: &str) {
@@ -14,7 +14,7 @@ pub(crate) fn out(text: &str) {
 
 /// Prints an error to standard error.
 pub(crate) fn error(message: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "error: {}", printable(message));
+    let _ = writeln!(std::io::stderr().lock(), "error: {}", printable_message(message));
 }
 
 /// Prints a line about work that goes on to standard error.

@@ -79,12 +79,13 @@ impl Attachment {
         let (image, early) = match is_early {
             false => (open()?, None),
             true => std::thread::scope(|scope| {
-                let early = scope.spawn(|| {
+                let early = std::thread::Builder::new().spawn_scoped(scope, || {
                     let file = File::open(&path).map_err(|error| Reason::Failed(error.to_string()))?;
                     attach(&settings, &path, &file, 0, None, is_patient)
                 });
                 let image = open()?;
-                Ok::<_, String>((image, early.join().ok()))
+                // Without a thread, the weights are requested later.
+                Ok::<_, String>((image, early.ok().and_then(|early| early.join().ok())))
             })?,
         };
         match settings.eager || settings.eager_async {

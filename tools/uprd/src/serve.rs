@@ -5,11 +5,12 @@ use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use serde_json::json;
 use share::Server;
 use share::metrics::Metrics;
@@ -64,8 +65,11 @@ pub(crate) fn run(args: &ServeArgs, socket: Option<PathBuf>, settings: DaemonSet
     let metrics_listener = match metrics_listener {
         Some(listener) => listener,
         None => {
+            let failed =
+                |error| format!("cannot bind `{}`: {error}; --metrics names another path", metrics_path.display());
+            let listener = bind_metrics(&metrics_path).map_err(failed)?;
             binding.others.push(metrics_path.clone());
-            bind_metrics(&metrics_path).map_err(|error| format!("cannot bind `{}`: {error}", metrics_path.display()))?
+            listener
         }
     };
     let tcp = args.metrics_tcp.map(|address| match address.ip().is_loopback() {
@@ -133,9 +137,17 @@ fn take(inherited: &mut Vec<(String, OwnedFd)>, name: &str) -> Option<OwnedFd> {
     Some(inherited.remove(at).1)
 }
 
-/// The daemon holds its lock by now, so a socket at this path is stale.
+/// Replaces a stale socket. That of another daemon in this folder, or of this one, stays.
 fn bind_metrics(path: &Path) -> io::Result<UnixListener> {
-    let _ = fs::remove_file(path);
+    let is_used = match UnixStream::connect(path) {
+        Ok(_) => true,
+        // A daemon's own socket has another type.
+        Err(error) => Errno::from_io_error(&error) == Some(Errno::PROTOTYPE),
+    };
+    if is_used {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another socket is in use there"));
+    }
+    share::socket::remove_stale(path)?;
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)

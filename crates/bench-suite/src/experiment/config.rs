@@ -95,6 +95,9 @@ impl Config {
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         let value: Value = match text.trim_start().starts_with('{') {
             true => serde_json::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?,
+            false if is_deep(text) => {
+                return Err(ConfigError::Form(format!("tables and lists must be nested at most {DEPTH_MAX} times")));
+            }
             false => basic_toml::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?,
         };
         let Value::Object(mut file) = value else {
@@ -169,10 +172,12 @@ impl Config {
     /// The cells in their order: the last variable by name varies fastest. Equal cells occur once.
     ///
     /// # Errors
-    /// A substitution that fails; a value of another type after it; a cell without a model or command.
+    /// A substitution that fails; a value of another type after it; a cell without a model or command; more than 10,000
+    /// cells.
     pub fn plan(&self) -> Result<Vec<GridCell>, ConfigError> {
         let mut combinations = vec![self.parameters.clone()];
         for (name, values) in &self.variables {
+            check_count(combinations.len().saturating_mul(values.len()))?;
             let with = |base: &Values| {
                 let with = |value: &Value| {
                     let mut own = base.clone();
@@ -185,7 +190,7 @@ impl Config {
         }
         let (mut cells, mut seen) = (Vec::new(), BTreeSet::new());
         for combination in combinations {
-            for mut values in self.extended(combination) {
+            for mut values in self.extended(combination)? {
                 for (name, value) in defaults() {
                     values.entry(name).or_insert(value);
                 }
@@ -197,6 +202,7 @@ impl Config {
                 }
                 if seen.insert(cell.id.clone()) {
                     cells.push(cell);
+                    check_count(cells.len())?;
                 }
             }
         }
@@ -204,7 +210,7 @@ impl Config {
     }
 
     /// The cells that extensions make of one combination, in the order of the file.
-    fn extended(&self, combination: Values) -> Vec<Values> {
+    fn extended(&self, combination: Values) -> Result<Vec<Values>, ConfigError> {
         let mut cells = vec![combination];
         for extension in &self.extensions {
             let mut next = Vec::new();
@@ -224,10 +230,11 @@ impl Config {
                         own
                     })),
                 }
+                check_count(next.len())?;
             }
             cells = next;
         }
-        cells
+        Ok(cells)
     }
 }
 
@@ -245,6 +252,31 @@ impl GridCell {
     /// A number; 0 if absent.
     pub fn number(&self, name: &str) -> f64 {
         self.values.get(name).and_then(Value::as_f64).unwrap_or_default()
+    }
+}
+
+/// The deepest nesting of an experiment, as in JSON. The TOML reader recurses, and takes quadratic time for names of many parts.
+const DEPTH_MAX: usize = 127;
+
+fn is_deep(text: &str) -> bool {
+    let mut depth = 0i64;
+    let mut brackets = text.bytes().map(|byte| {
+        depth += i64::from(matches!(byte, b'[' | b'{')) - i64::from(matches!(byte, b']' | b'}'));
+        depth
+    });
+    let parts = |line: &str| line.split(['=', ',']).next().unwrap_or_default().split('.').count();
+    brackets.any(|depth| (DEPTH_MAX as i64) < depth) || text.lines().any(|line| DEPTH_MAX < parts(line))
+}
+
+/// The most cells of an experiment; each is a process.
+const CELLS_MAX: usize = 10_000;
+
+fn check_count(cells: usize) -> Result<(), ConfigError> {
+    match cells <= CELLS_MAX {
+        true => Ok(()),
+        false => Err(ConfigError::Form(format!(
+            "an experiment must have at most {CELLS_MAX} cells, got {cells} or more; divide its variables among several"
+        ))),
     }
 }
 
@@ -346,23 +378,37 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
+/// The longest text after substitution, in bytes.
+const TEXT_MAX: usize = 64 << 10;
+
 /// The values with every `${NAME}` replaced.
 fn substituted(values: &Values) -> Result<Values, ConfigError> {
     let mut done = Values::new();
     for name in values.keys() {
-        let value = resolve(name, values, &mut vec![])?;
+        let value = resolve(name, values, &mut done, &mut vec![])?;
         check(name, &value)?;
-        done.insert(name.clone(), value);
     }
     Ok(done)
 }
 
-fn resolve<'a>(name: &'a str, values: &'a Values, stack: &mut Vec<&'a str>) -> Result<Value, ConfigError> {
+/// The value of a parameter, which is added to `done`: a parameter that many texts name is resolved once.
+fn resolve<'a>(
+    name: &'a str,
+    values: &'a Values,
+    done: &mut Values,
+    stack: &mut Vec<&'a str>,
+) -> Result<Value, ConfigError> {
+    if let Some(value) = done.get(name) {
+        return Ok(value.clone());
+    }
     let refused = |reason: String| Err(ConfigError::Substitution { name: name.to_string(), reason });
     let Some(value) = values.get(name) else {
         return refused("there is no parameter of this name to substitute".into());
     };
-    let Some(text) = value.as_str().filter(|text| text.contains("${")) else { return Ok(value.clone()) };
+    let Some(text) = value.as_str().filter(|text| text.contains("${")) else {
+        done.insert(name.to_string(), value.clone());
+        return Ok(value.clone());
+    };
     if stack.contains(&name) {
         return refused(format!("substitutions form a cycle: {}", stack.join(", ")));
     }
@@ -373,10 +419,11 @@ fn resolve<'a>(name: &'a str, values: &'a Values, stack: &mut Vec<&'a str>) -> R
         let Some((other, rest)) = part.split_once('}') else {
             return refused(format!("`${{` without `}}` in `{text}`"));
         };
-        let value = resolve(other, values, stack)?;
+        let value = resolve(other, values, done, stack)?;
         if text.len() == other.len() + 3 {
             // The whole text: the value keeps its type.
             stack.pop();
+            done.insert(name.to_string(), value.clone());
             return Ok(value);
         }
         match value {
@@ -384,7 +431,11 @@ fn resolve<'a>(name: &'a str, values: &'a Values, stack: &mut Vec<&'a str>) -> R
             value => result.push_str(&value.to_string()),
         }
         result.push_str(rest);
+        if TEXT_MAX < result.len() {
+            return refused(format!("a text must have at most {TEXT_MAX} bytes after substitution"));
+        }
     }
     stack.pop();
+    done.insert(name.to_string(), Value::String(result.clone()));
     Ok(Value::String(result))
 }

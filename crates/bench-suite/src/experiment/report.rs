@@ -91,6 +91,29 @@ fn latest(outcomes: &[CellOutcome]) -> Vec<&CellOutcome> {
     order.into_iter().map(|id| &outcomes[last[id]]).collect()
 }
 
+/// The model of each cell, with the parameters in which it differs from cells of the same model and batch: two rows of a
+/// table must not have one name.
+fn models(outcomes: &[&CellOutcome]) -> Vec<String> {
+    let value = |outcome: &CellOutcome, key: &str| cell(outcome.values.get(key));
+    let batch = "exp.replica_batch";
+    let mut groups: BTreeMap<(String, String), Vec<&CellOutcome>> = BTreeMap::new();
+    for outcome in outcomes {
+        groups.entry((value(outcome, "exp.model"), value(outcome, batch))).or_default().push(outcome);
+    }
+    let name = |outcome: &&CellOutcome| {
+        let mut name = value(outcome, "exp.model");
+        let same = &groups[&(name.clone(), value(outcome, batch))];
+        let parameters = outcome.values.iter().filter(|(key, _)| key.starts_with("exp."));
+        for (key, own) in parameters {
+            if same.iter().any(|other| other.values.get(key).is_some_and(|other| other != own)) {
+                name.push_str(&format!(", {} {}", key.trim_start_matches("exp."), cell(Some(own))));
+            }
+        }
+        name
+    };
+    outcomes.iter().map(name).collect()
+}
+
 /// Speed-up and efficiency over a parameter (`exp.threads`, the number of GPUs): strong scaling keeps the effective batch,
 /// weak scaling keeps the batch of a device. The base is the smallest value of the parameter.
 pub fn scaling(outcomes: &[CellOutcome], over: &str, weak: bool) -> ResultTable {
@@ -124,7 +147,9 @@ pub fn scaling(outcomes: &[CellOutcome], over: &str, weak: bool) -> ResultTable 
 /// Planned and measured memory of each cell.
 pub fn memory_table(outcomes: &[CellOutcome]) -> ResultTable {
     let mut table = ResultTable::new("memory", &["model", "batch", "planned MiB", "largest resident MiB", "status"]);
-    for outcome in latest(outcomes) {
+    let outcomes = latest(outcomes);
+    let models = models(&outcomes);
+    for (outcome, model) in outcomes.into_iter().zip(models) {
         let mib = |bytes: f64| format!("{:.1}", bytes / f64::from(1 << 20));
         let planned = outcome.values.get("results.planned_bytes").and_then(Value::as_f64).map(mib);
         let resident = outcome.values.get("results.use.rss_bytes").and_then(Value::as_array);
@@ -133,8 +158,7 @@ pub fn memory_table(outcomes: &[CellOutcome]) -> ResultTable {
             true => "done".to_string(),
             false => cell(outcome.values.get("results.status_msg")),
         };
-        let value = |key: &str| cell(outcome.values.get(key));
-        let (model, batch) = (value("exp.model"), value("exp.replica_batch"));
+        let batch = cell(outcome.values.get("exp.replica_batch"));
         table.rows.push(vec![model, batch, planned.unwrap_or_default(), most.unwrap_or_default(), status]);
     }
     table
@@ -143,16 +167,14 @@ pub fn memory_table(outcomes: &[CellOutcome]) -> ResultTable {
 /// The samples of resources of each cell that was monitored.
 pub fn timelines(outcomes: &[CellOutcome]) -> ResultTable {
     let mut table = ResultTable::new("resources over time", &["cell", "second", "cpu %", "resident MiB", "watts"]);
-    for outcome in latest(outcomes) {
+    let outcomes = latest(outcomes);
+    let models = models(&outcomes);
+    for (outcome, model) in outcomes.into_iter().zip(models) {
         let series = |key: &str| -> Vec<f64> {
             let list = outcome.values.get(key).and_then(Value::as_array);
             list.into_iter().flatten().filter_map(Value::as_f64).collect()
         };
-        let name = format!(
-            "{}, batch {}",
-            cell(outcome.values.get("exp.model")),
-            cell(outcome.values.get("exp.replica_batch"))
-        );
+        let name = format!("{model}, batch {}", cell(outcome.values.get("exp.replica_batch")));
         let (cpu, rss, watts) =
             (series("results.use.cpu_percent"), series("results.use.rss_bytes"), series("results.use.watts"));
         for (ix, second) in series("results.use.seconds").into_iter().enumerate() {
@@ -171,7 +193,9 @@ pub fn comparison(before: &[CellOutcome], after: &[CellOutcome]) -> ResultTable 
     let columns = ["model", "batch", "before ms", "after ms", "verdict"];
     let mut table = ResultTable::new("comparison of two runs", &columns);
     let before: BTreeMap<&str, &CellOutcome> = latest(before).into_iter().map(|own| (&own.id[..], own)).collect();
-    for outcome in latest(after) {
+    let after = latest(after);
+    let models = models(&after);
+    for (outcome, model) in after.into_iter().zip(models) {
         let Some(earlier) = before.get(&outcome.id[..]) else { continue };
         let times = |outcome: &CellOutcome| -> Vec<u64> {
             let list = outcome.values.get("results.time_data").and_then(Value::as_array);
@@ -186,7 +210,7 @@ pub fn comparison(before: &[CellOutcome], after: &[CellOutcome]) -> ResultTable 
         };
         let value = |outcome: &CellOutcome, key: &str| cell(outcome.values.get(key));
         table.rows.push(vec![
-            value(outcome, "exp.model"),
+            model,
             value(outcome, "exp.replica_batch"),
             value(earlier, "results.time"),
             value(outcome, "results.time"),

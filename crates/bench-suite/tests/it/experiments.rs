@@ -301,6 +301,31 @@ fn outcome(model: &str, threads: u64, ms: Option<f64>) -> CellOutcome {
     CellOutcome { id: format!("{model}{threads}"), succeeded: ms.is_some(), values }
 }
 
+/// A file of a few lines must not ask for unlimited memory or time.
+#[test]
+fn experiments_that_grow_without_bound_are_refused() {
+    let refused = |text: &str| Config::parse(text).and_then(|config| config.plan()).unwrap_err().to_string();
+    let doubled = |last: &str| {
+        let links = (0..60).map(|ix| format!("\"user.a{ix}\" = \"${{user.a{}}}${{user.a{}}}\"\n", ix + 1, ix + 1));
+        format!("[parameters]\n\"exp.model\" = \"a\"\n{}\"user.a60\" = \"{last}\"\n", links.collect::<String>())
+    };
+    assert!(refused(&doubled("x")).contains("at most 65536 bytes after substitution"));
+    // No text, but 2^60 substitutions.
+    assert_eq!(Config::parse(&doubled("")).unwrap().plan().unwrap()[0].text("user.a0"), "");
+    for text in [format!("a = {}", "[".repeat(50_000)), format!("[{}a]\nx = 1", "a.".repeat(20_000))] {
+        assert!(refused(&text).contains("must be nested at most 127 times"));
+    }
+    let list = (0..100).map(|ix| ix.to_string()).collect::<Vec<_>>().join(", ");
+    let grid: String = (0..8).map(|ix| format!("\"user.v{ix}\" = [{list}]\n")).collect();
+    assert!(refused(&format!("[variables]\n{grid}")).contains("at most 10000 cells"));
+    let cases: String = (0..40)
+        .map(|ix| {
+            format!("[[extensions]]\ncondition = {{}}\ncases = [{{ \"user.x{ix}\" = 1 }}, {{ \"user.x{ix}\" = 2 }}]\n")
+        })
+        .collect();
+    assert!(refused(&format!("[parameters]\n\"exp.model\" = \"a\"\n{cases}")).contains("at most 10000 cells"));
+}
+
 #[test]
 fn reports_have_times_scaling_memory_and_verdicts() {
     let runs = vec![outcome("a", 1, Some(80.0)), outcome("a", 2, Some(50.0)), outcome("b", 10, None)];
@@ -316,6 +341,8 @@ fn reports_have_times_scaling_memory_and_verdicts() {
     let table = scaling(&runs, "exp.threads", false);
     assert_eq!(table.rows[1][2..], ["50.00", "160.00", "1.60", "80.00"]);
     assert_eq!(memory_table(&runs).rows[2], ["b", "8", "3.0", "", "does not fit"]);
+    let names: Vec<String> = memory_table(&runs).rows.into_iter().map(|row| row[0].clone()).collect();
+    assert_eq!(names, ["a, threads 1", "a, threads 2", "b"], "cells of one model and batch have names of their own");
     let after = vec![outcome("a", 1, Some(40.0)), outcome("a", 2, Some(50.0)), outcome("b", 10, Some(1.0))];
     let verdicts: Vec<String> = comparison(&runs, &after).rows.into_iter().map(|row| row[4].clone()).collect();
     assert!(verdicts[0].starts_with("faster 2.00x"), "{verdicts:?}");

@@ -65,13 +65,17 @@ impl Store {
         }
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let own = waiting.clone();
-        std::thread::spawn(move || {
+        let started = std::thread::Builder::new().spawn(move || {
             let reason = deliver(&mut output, &own);
             let mut waiting = own.lock().expect("no holder of this lock panics");
             waiting.ended = Some(reason);
             // Every sender that is dropped is an error of its receiver.
             waiting.senders.clear();
         });
+        if let Err(error) = started {
+            let _ = (child.kill(), child.wait());
+            return Err(format!("cannot start a thread that reads from `{}`: {error}", program.display()));
+        }
         Ok(Store { url: url.into(), child, input: Mutex::new(Some(input)), waiting, list: OnceLock::new() })
     }
 

@@ -142,7 +142,7 @@ fn any_number_of_threads_yields_the_same_batches_from_any_position() {
     let batcher = Arc::new(batcher(30, &[7, 8], options).unwrap());
     let start = Position { epoch: 1, batch: 5 };
     for threads in [1, 2, 3, 5] {
-        let mut prefetcher = Prefetcher::new(&batcher, start, threads, 4);
+        let mut prefetcher = Prefetcher::new(&batcher, start, threads, 4).unwrap();
         let mut position = start;
         for _ in 0..20 {
             let batch = prefetcher.next_batch().unwrap();
@@ -158,7 +158,7 @@ fn any_number_of_threads_yields_the_same_batches_from_any_position() {
 #[test]
 fn error_in_a_thread_belongs_to_its_batch() {
     let batcher = Arc::new(batcher(6, &[2], BatchOptions { batch: 2, ..BatchOptions::default() }).unwrap());
-    let mut prefetcher = Prefetcher::new(&batcher, Position::default(), 2, 4);
+    let mut prefetcher = Prefetcher::new(&batcher, Position::default(), 2, 4).unwrap();
     for _ in 0..3 {
         assert!(prefetcher.next_batch().is_ok());
         assert!(prefetcher.next_batch().is_err(), "record 2");

@@ -193,7 +193,8 @@ fn contents(dataset: &Arc<dyn Dataset>, shuffle: Shuffle, threads: usize) -> Res
     let inputs = (0..2).map(|ix| BatchInput::new(ix, fields[ix].dtype, fields[ix].shape.clone())).collect();
     let options = BatchOptions { batch: 4, shuffle, ..BatchOptions::default() };
     let batcher = Arc::new(Batcher::new(dataset.clone(), inputs, options).map_err(|error| error.to_string())?);
-    let mut prefetcher = Prefetcher::new(&batcher, Position::default(), threads, 4);
+    let mut prefetcher =
+        Prefetcher::new(&batcher, Position::default(), threads, 4).map_err(|error| error.to_string())?;
     let batch = |_| prefetcher.next_batch().map(|batch| batch.inputs.clone()).map_err(|error| error.to_string());
     (0..batcher.batches()).map(batch).collect()
 }

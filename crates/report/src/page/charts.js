@@ -77,7 +77,7 @@ const LIVE = Array.from({ length: STEPS }, (_, step) => liveAt(step));
 function drawTimeline() {
   const canvas = byId("timeline");
   const { context, width, height } = surface(canvas);
-  const left = 76,
+  const left = 86,
     top = 18,
     wide = width - left - 12,
     high = height - top - 24;

@@ -5,7 +5,7 @@ const view = { ...ALL };
 const map = byId("map");
 
 function mapScale(width, height) {
-  const left = 76,
+  const left = 86,
     top = 20,
     wide = width - left - 10,
     high = height - top - 24;

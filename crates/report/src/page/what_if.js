@@ -42,14 +42,22 @@ function curve(whatIf) {
     );
   // A line for each dtype, named at its end if there are several.
   const dtypes = [...new Set(rows.map(row => row.dtype))];
+  const lines = dtypes.map(dtype =>
+    rows.filter(row => row.dtype === dtype).map(row => [x(row.batch), y(row.total_bytes)]),
+  );
   dtypes.forEach((dtype, ix) => {
-    const own = rows.filter(row => row.dtype === dtype);
-    const points = own.map(row => [x(row.batch), y(row.total_bytes)]);
+    const points = lines[ix];
     svg.append(
       make("polyline", { class: "total", "stroke-dasharray": ["none", "7 4", "2 3"][ix % 3], points: points.join(" ") }),
     );
     const end = points[points.length - 1];
-    if (1 < dtypes.length) svg.append(make("text", { x: end[0] - 8, y: end[1] - 8, "text-anchor": "end" }, dtype));
+    // Below its line if another one ends close above.
+    const isBelow = lines.some((other, at) => {
+      const apart = end[1] - other[other.length - 1][1];
+      return at !== ix && 0 <= apart && apart < 26 && (0 < apart || at < ix);
+    });
+    if (1 < dtypes.length)
+      svg.append(make("text", { x: end[0] - 8, y: end[1] + (isBelow ? 18 : -8), "text-anchor": "end" }, dtype));
   });
   let labelled = -99;
   for (const row of rows) {
@@ -96,7 +104,7 @@ function whatIf() {
       ["arena", "n", row => bytes(row.arena_bytes), row => row.arena_bytes],
       ["weights", "n", row => bytes(row.weights_bytes), row => row.weights_bytes],
       ["total", "n", row => bytes(row.total_bytes), row => row.total_bytes],
-      ["state", "", row => row.state.replaceAll("_", " "), null],
+      ["state", "role", row => row.state.replaceAll("_", " "), null],
       // Without a limit there is no answer.
       ...(what.capacity_bytes === null ? [] : [["fits", "", row => (row.fits ? "yes" : "no"), null]]),
     ],

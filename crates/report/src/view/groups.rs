@@ -51,12 +51,26 @@ pub(crate) const OTHERS: &str = "Others";
 /// Category of expected bytes without a tag.
 pub(crate) const UNTRACKABLE: &str = "Untrackable";
 
+/// The deepest nesting of a file, and the most points in one of its lines.
+const DEPTH_MAX: i64 = 127;
+
 impl Groups {
     /// Parses the text of a file.
     ///
     /// # Errors
     /// The line that is invalid, and the reason.
     pub fn parse(text: &str) -> Result<Groups, GroupsError> {
+        // The reader recurses, and takes quadratic time for names of many parts.
+        let mut depth = 0;
+        let is_deep = text.lines().any(|line| {
+            let count = |brackets: [char; 2]| line.matches(brackets).count() as i64;
+            let deepest = depth + count(['[', '{']);
+            depth = deepest - count([']', '}']);
+            DEPTH_MAX < deepest || DEPTH_MAX < line.matches('.').count() as i64
+        });
+        if is_deep {
+            return Err(GroupsError(format!("tables and lists must be nested at most {DEPTH_MAX} times")));
+        }
         let file: File = basic_toml::from_str(text).map_err(|error| GroupsError(error.to_string()))?;
         let groups = Groups { layer: file.layer.0, data_structure: file.data_structure.0 };
         let all = || groups.layer.iter().chain(&groups.data_structure);
@@ -131,5 +145,15 @@ mod tests {
             let error = Groups::parse(text).expect_err(text).to_string();
             assert!(error.contains("[layer]"), "{error}");
         }
+    }
+
+    #[test]
+    fn deep_group_file_is_refused() {
+        for text in [format!("a = {}", "[".repeat(50_000)), format!("[{}a]\nx = 1", "a.".repeat(20_000))] {
+            let error = Groups::parse(&text).expect_err("it is deep").to_string();
+            assert!(error.starts_with("tables and lists must be nested at most 127 times"), "{error}");
+        }
+        let many: String = (0..500).map(|ix| format!("A{ix} = [\n  \"x\",\n]\n")).collect();
+        assert!(Groups::parse(&format!("[layer]\n{many}")).is_ok(), "many lists are not deep");
     }
 }

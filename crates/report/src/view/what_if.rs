@@ -157,12 +157,22 @@ impl WhatIf {
         let widest = self.variants.iter().map(|variant| variant.batch).max().unwrap_or(1).max(1);
         let x = |batch: u64| left + width * batch as f64 / widest as f64;
         let y = |bytes: u64| top + height * (1.0 - bytes as f64 / most.max(1) as f64);
-        for Largest { dtype, .. } in &self.largest {
+        let points = |Largest { dtype, .. }: &Largest| -> Vec<(f64, f64)> {
             let own = self.variants.iter().filter(|variant| variant.dtype == *dtype);
-            let points: Vec<(f64, f64)> = own.map(|variant| (x(variant.batch), y(variant.total_bytes))).collect();
-            svg.line("actual", &points);
+            own.map(|variant| (x(variant.batch), y(variant.total_bytes))).collect()
+        };
+        let lines: Vec<Vec<(f64, f64)>> = self.largest.iter().map(points).collect();
+        let ends: Vec<f64> = lines.iter().filter_map(|points| points.last()).map(|end| end.1).collect();
+        for (ix, (points, Largest { dtype, .. })) in lines.iter().zip(&self.largest).enumerate() {
+            svg.line("actual", points);
             if let (Some((x, y)), 1..) = (points.last(), self.largest.len() - 1) {
-                svg.text(x - 8.0, y - 8.0, "small end", dtype);
+                // Below its line if another one ends close above.
+                let is_close = |(at, end): (usize, &f64)| {
+                    let apart = y - end;
+                    at != ix && (0.0..26.0).contains(&apart) && (0.0 < apart || at < ix)
+                };
+                let is_below = ends.iter().enumerate().any(is_close);
+                svg.text(x - 8.0, y + if is_below { 18.0 } else { -8.0 }, "small end", dtype);
             }
         }
         for variant in &self.variants {

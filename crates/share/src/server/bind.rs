@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use rustix::net::{SocketFlags, bind, listen};
 
 use crate::socket;
@@ -42,10 +43,11 @@ pub struct Binding {
 
 impl Binding {
     /// Makes the folder (mode 0700) and the socket (mode 0600). With `is_open`, other users may reach the socket: 0711 and
-    /// 0666, and the server decides by `SO_PEERCRED`. A socket that a killed daemon left behind is replaced.
+    /// 0666, and the server decides by `SO_PEERCRED`. A socket that a killed daemon left behind is replaced; any other file
+    /// stays.
     ///
     /// # Errors
-    /// Another daemon runs, the folder belongs to someone else, those of the system.
+    /// Another daemon runs, the folder belongs to someone else, the path is that of another file, those of the system.
     pub fn new(path: &Path, is_open: bool) -> Result<Binding, ServeError> {
         let failed = |operation: &'static str, path: &Path| {
             let path = path.display().to_string();
@@ -60,16 +62,20 @@ impl Binding {
             return Err(ServeError::Folder { path: folder.display().to_string(), want, user, mode });
         }
         let lock_path = path.with_extension("lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
-        let lock = lock.map_err(failed("open", &lock_path))?;
+        if lock_path == path {
+            let reason = "its extension must not be `lock`, which the daemon's lock has";
+            return Err(failed("bind", path)(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        }
+        let mut options = OpenOptions::new();
+        // To open a FIFO would wait for its reader.
+        let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        options.create(true).truncate(false).write(true).mode(0o600).custom_flags(flags.bits() as i32);
+        let lock = options.open(&lock_path).map_err(failed("open", &lock_path))?;
         if lock.try_lock().is_err() {
             return Err(ServeError::Running { path: path.display().to_string() });
         }
         // The lock is ours, so a socket at this path is of a daemon that is gone.
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", path)(error)),
-            _ => {}
-        }
+        socket::remove_stale(path).map_err(failed("bind", path))?;
         let listener = socket::new(SocketFlags::NONBLOCK).map_err(failed("make", path))?;
         let address = socket::address(path).map_err(failed("name", path))?;
         bind(&listener, &address).map_err(|error| failed("bind", path)(error.into()))?;

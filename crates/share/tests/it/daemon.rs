@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::sync::Barrier;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use prestow_share::load::identify;
 use prestow_share::server::{Binding, ServeError, ServerOptions};
 use prestow_share::socket;
 use prestow_share::wire::{Ask, Code, LoadMode, Tier};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::SocketFlags;
 use types::Random;
 
@@ -468,6 +469,34 @@ fn second_daemon_refuses_and_stale_sockets_are_replaced() {
     std::fs::create_dir(&open_folder).expect("it is fresh");
     std::fs::set_permissions(&open_folder, PermissionsExt::from_mode(0o777)).expect("it is ours");
     assert!(matches!(Binding::new(&open_folder.join("s"), false), Err(ServeError::Folder { .. })));
+}
+
+/// A file, a link to one, a folder: whatever is not a socket is not removed for one.
+#[test]
+fn path_of_another_file_is_refused_and_the_file_stays() {
+    let folder = Folder::new();
+    let run = folder.file("run");
+    std::fs::DirBuilder::new().mode(0o700).create(&run).expect("it is fresh");
+    std::fs::write(run.join("file"), "weights").expect("the folder is writable");
+    std::os::unix::fs::symlink("file", run.join("link")).expect("the folder takes links");
+    std::fs::create_dir(run.join("folder")).expect("the folder is writable");
+    for name in ["file", "link", "folder"] {
+        let error = Binding::new(&run.join(name), false).err().unwrap_or_else(|| panic!("{name} was replaced"));
+        assert!(error.to_string().contains("it exists and is not a socket"), "{name}: {error}");
+        assert!(std::fs::symlink_metadata(run.join(name)).is_ok(), "{name} is gone");
+    }
+    assert_eq!(std::fs::read(run.join("file")).expect("it is there"), b"weights");
+}
+
+/// The lock would be the socket, or wait for the reader of a FIFO.
+#[test]
+fn lock_that_is_no_file_is_refused() {
+    let folder = Folder::new();
+    let error = Binding::new(&folder.file("run/uprd.lock"), false).err().expect("it is the lock's path");
+    assert!(error.to_string().contains("its extension must not be `lock`"), "{error}");
+    mknodat(CWD, folder.file("run/fifo.lock"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("it is fresh");
+    let error = Binding::new(&folder.file("run/fifo.sock"), false).err().expect("nobody reads the FIFO");
+    assert!(error.to_string().contains("cannot open"), "{error}");
 }
 
 #[test]

@@ -251,16 +251,19 @@ fn read_list(path: &Path, several: bool) -> Result<Vec<Row>, String> {
 fn encode_all(args: &Args, rows: &[Row]) -> Vec<Result<Vec<u8>, String>> {
     let next = AtomicUsize::new(0);
     let slots: Vec<OnceLock<Result<Vec<u8>, String>>> = rows.iter().map(|_| OnceLock::new()).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..args.num_thread.min(rows.len()) {
-            scope.spawn(|| {
-                loop {
-                    let ix = next.fetch_add(1, Ordering::Relaxed);
-                    let (Some(row), Some(slot)) = (rows.get(ix), slots.get(ix)) else { return };
-                    slot.set(encode(args, row)).expect("each row is taken once");
-                }
-            });
+    let work = || {
+        loop {
+            let ix = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(row), Some(slot)) = (rows.get(ix), slots.get(ix)) else { return };
+            slot.set(encode(args, row)).expect("each row is taken once");
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..args.num_thread.min(rows.len()) {
+            // If the system starts no more threads, those that run do all the work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
     });
     slots.into_iter().map(|slot| slot.into_inner().expect("every row is encoded")).collect()
 }

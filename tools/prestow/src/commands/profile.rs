@@ -128,7 +128,7 @@ pub(crate) fn read(path: &Path, batch: Option<u64>) -> Result<Report, String> {
     report::import(&title, &bytes).map_err(|error| format!("`{name}`: {error}"))
 }
 
-/// Writes files, each whole or not at all.
+/// Writes all files or none.
 pub(crate) fn write(files: &[(PathBuf, Vec<u8>)]) -> Result<(), String> {
-    files.iter().try_for_each(|(path, bytes)| files::write(path, bytes).map_err(message))
+    files::write_all(files).map_err(message)
 }

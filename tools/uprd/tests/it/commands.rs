@@ -99,6 +99,46 @@ fn figures_are_served_at_a_socket_of_their_own() {
     open(&mut daemon.client(), &folder.file("m"), Granularity::Model).expect("leases do not wait");
 }
 
+/// Neither a file nor a socket in use gives way to the socket of the figures.
+#[test]
+fn path_of_the_figures_replaces_stale_sockets_only() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, "", &[]);
+    std::fs::write(folder.file("table"), "weights").expect("the folder is writable");
+    let refused = |socket: &str, metrics: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uprd"));
+        command.arg("--socket").arg(folder.file(socket)).args(["serve", "--metrics"]).arg(folder.file(metrics));
+        let done = command.stdin(Stdio::null()).output().expect("it starts");
+        assert_eq!(done.status.code(), Some(2), "{metrics}");
+        text(&done.stderr)
+    };
+    assert!(refused("run/other.sock", "table").contains("it exists and is not a socket"));
+    assert_eq!(std::fs::read(folder.file("table")).expect("it is there"), b"weights");
+    assert!(refused("run/other.sock", "run/metrics.sock").contains("another socket is in use there"));
+    assert!(refused("run/other.sock", "run/uprd.sock").contains("another socket is in use there"));
+    assert!(refused("run/same.sock", "run/same.sock").contains("another socket is in use there"));
+    daemon.client();
+    UnixStream::connect(folder.file("run/metrics.sock")).expect("the first daemon's figures stay");
+}
+
+#[test]
+fn joined_trace_replaces_no_input() {
+    let folder = Folder::new();
+    let trace = folder.file("trace.json");
+    let content = r#"{"traceEvents": [], "otherData": {"monotonic_start_us": 1}}"#;
+    std::fs::write(&trace, content).expect("the folder is writable");
+    let join = |output: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uprd"));
+        command.arg("trace").arg(&trace).arg("-o").arg(folder.file(output)).output().expect("it starts")
+    };
+    let done = join("joined.json");
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let done = join("trace.json");
+    assert_eq!(done.status.code(), Some(2));
+    assert!(text(&done.stderr).contains("it is an input; name another output"), "{}", text(&done.stderr));
+    assert_eq!(std::fs::read_to_string(&trace).expect("it is there"), content);
+}
+
 #[test]
 fn sigterm_drains_notifies_and_writes_the_trace() {
     let folder = Folder::new();

@@ -66,7 +66,8 @@ impl Inputs {
         let (threads, ahead) = (args.preprocess_threads, args.prefetch_buffer);
         let memory = Prefetcher::memory(&batcher, threads, ahead);
         say::line(&format!("reading {text} with {threads} threads and up to {memory}"));
-        Ok(Inputs { prefetcher: Prefetcher::new(&batcher, Position::default(), threads, ahead), ports, damaged: 0 })
+        let prefetcher = Prefetcher::new(&batcher, Position::default(), threads, ahead).map_err(failed)?;
+        Ok(Inputs { prefetcher, ports, damaged: 0 })
     }
 
     /// Waits for the next batch and writes it to the session.

@@ -577,6 +577,11 @@ impl<'a> Job<'a> {
 
 /// Compiles and runs all rows. The answer is no if one of them failed.
 pub(crate) fn run(args: &Args) -> Result<Answer, String> {
+    if let (Some(json), Some(raw)) = (&args.json, &args.raw)
+        && (json == raw || files::is_same(json, raw))
+    {
+        return Err(format!("--json and --raw must be two files, got `{}` for both", raw.display()));
+    }
     let job = Job::new(args)?;
     let version = json!(env!("CARGO_PKG_VERSION"));
     say::out(&lines::line("prestow.version", &version))?;
