@@ -2,8 +2,8 @@
 //! lanes of operands hold NaN.
 
 use prestow_cpu::{
-    Conv, DepthwiseBlocked, Epilogue, Front, ImageLayout, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder,
-    StorageType, Weights, Window,
+    Conv, DepthwiseBlocked, Epilogue, Front, ImageLayout, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked,
+    Reorder, StorageType, Weights, Window,
 };
 use types::pointwise::Unary;
 use types::{Random, WeightFormat};
