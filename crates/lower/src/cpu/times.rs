@@ -17,9 +17,10 @@ const TILE_ROWS: usize = 6;
 const TILE_PIXELS: usize = 32;
 const PART_PIXELS: usize = 256;
 
-/// Bytes of a page, and pages of which a core knows the places at once.
+/// Bytes of a page.
 const PAGE: usize = 4096;
-const PAGES: usize = 64;
+/// Channels that meet in a set of the caches beyond which no more vectors are missed.
+const CONFLICTS_MAX: usize = 1024;
 
 /// Bytes of the caches of a core.
 const CACHES: [usize; 2] = [1 << 15, 1 << 19];
@@ -348,17 +349,15 @@ fn rows(kernel: &cpu::Conv) -> Vec<(&'static str, f64)> {
     let part_bytes = 4 * terms * PART_PIXELS.min(pixels);
     let beyond = |bytes: usize, cache: usize| 1.0 - cache as f64 / bytes.max(cache) as f64;
     let all_vectors = vectors * tile_rows as f64;
-    // Channels of an input that is not copied are on pages of their own, and meet in the same sets of a cache if their distance
-    // is a multiple of a page.
-    let are_pages = is_plain && PAGES <= ins;
-    let are_aligned = are_pages && (window.input[0] * window.input[1]).is_multiple_of(PAGE / 4);
-    let if_so = |so: bool| if so { all_vectors } else { 0.0 };
+    // Channels of an input that is not copied meet in the same sets of the caches if their distance is a multiple of a page, the
+    // more of them the more often.
+    let is_aligned = is_plain && (window.input[0] * window.input[1]).is_multiple_of(PAGE / 4);
+    let conflicts = if is_aligned { all_vectors * ins.min(CONFLICTS_MAX) as f64 } else { 0.0 };
     let products = if window.stride == [1, 1] { "products" } else { "products strided" };
     vec![
         (products, vectors * outs as f64),
         ("vectors", all_vectors),
-        ("vectors of pages", if_so(are_pages)),
-        ("vectors of aligned pages", if_so(are_aligned)),
+        ("conflicts", conflicts),
         ("vectors beyond 32 KiB", all_vectors * beyond(tile_bytes, CACHES[0])),
         ("vectors beyond 512 KiB", all_vectors * beyond(part_bytes, CACHES[1])),
         (copies, (copied_rows * pitch) as f64),
