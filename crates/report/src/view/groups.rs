@@ -51,7 +51,7 @@ pub(crate) const OTHERS: &str = "Others";
 /// Category of expected bytes without a tag.
 pub(crate) const UNTRACKABLE: &str = "Untrackable";
 
-/// The deepest nesting of a file, and the most points in one of its lines.
+/// The deepest nesting of a file, and the most points in one name.
 const DEPTH_MAX: i64 = 127;
 
 impl Groups {
@@ -66,7 +66,8 @@ impl Groups {
             let count = |brackets: [char; 2]| line.matches(brackets).count() as i64;
             let deepest = depth + count(['[', '{']);
             depth = deepest - count([']', '}']);
-            DEPTH_MAX < deepest || DEPTH_MAX < line.matches('.').count() as i64
+            let is_long = |name: &str| DEPTH_MAX < name.matches('.').count() as i64;
+            DEPTH_MAX < deepest || line.split(['=', ',', '{']).any(is_long)
         });
         if is_deep {
             return Err(GroupsError(format!("tables and lists must be nested at most {DEPTH_MAX} times")));
@@ -155,5 +156,7 @@ mod tests {
         }
         let many: String = (0..500).map(|ix| format!("A{ix} = [\n  \"x\",\n]\n")).collect();
         assert!(Groups::parse(&format!("[layer]\n{many}")).is_ok(), "many lists are not deep");
+        let names: String = (0..500).map(|ix| format!("\"stage.{ix}.conv\", ")).collect();
+        assert!(Groups::parse(&format!("[layer]\nA = [{names}]\n")).is_ok(), "many names are not deep");
     }
 }
