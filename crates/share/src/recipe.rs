@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(plain[4..8], 1.0f32.to_le_bytes());
         let padded = apply_to("w", &code(&Packing::Padded), 64).expect("a block has 16 elements");
         assert_eq!((&padded[..48], &padded[48..]), (&plain[..], &[0; 16][..]));
-        let factor = code(&Packing::TransposedFactor { k: 4, n: 3 });
+        let factor = code(&Packing::TransposedFactor { k: 4, n: 3, weights: None });
         let packed = apply_to("w", &factor, 4 * 4 * 16).expect("its strip has 16 columns");
         assert_eq!(packed[..12], [0.0f32, 4.0, 8.0].map(f32::to_le_bytes).concat());
     }
@@ -74,9 +74,9 @@ mod tests {
         assert!(error("w", &[200], 48).starts_with("its packing: "));
         let most = usize::MAX / 64;
         for (k, n) in [(most, most), (1 << 40, 3), (0, usize::MAX)] {
-            let _ = error("w", &code(&Packing::TransposedFactor { k, n }), 48);
+            let _ = error("w", &code(&Packing::TransposedFactor { k, n, weights: None }), 48);
         }
-        let other = code(&Packing::TransposedFactor { k: 8, n: 16 });
+        let other = code(&Packing::TransposedFactor { k: 8, n: 16, weights: None });
         assert_eq!(error("w", &other, 4 * 8 * 16), "its packing is not for f32[3,4]");
         let to = Shape::from([1, 1, 16]);
         for from in [Shape::from([1 << 40, 1 << 40]), Shape::from([0]), Shape::from([64, 9, 9])] {
