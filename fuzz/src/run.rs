@@ -48,7 +48,7 @@ const FAILURES_MAX: usize = 5;
 pub(crate) fn fuzz(target: &Target, limit: Limit, seed: u64, folder: Option<&Path>) -> Outcome {
     let mut random = Random::for_name(seed, target.name);
     let mut corpus = (target.seeds)();
-    corpus.extend(folder.into_iter().flat_map(|folder| stored(folder)));
+    corpus.extend(folder.into_iter().flat_map(stored));
     let mut outcome = Outcome { executions: 0, seeds: corpus.len(), corpus: 0, edges: 0, failures: Vec::new() };
     let mut seen = Seen::default();
     let mut messages: Vec<String> = Vec::new();

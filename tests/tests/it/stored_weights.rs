@@ -171,8 +171,8 @@ fn unsupported_requests_are_refused() {
 fn compiling_states_errors_of_weights() {
     let folder = folder("stored-weights-errors");
     let exe = executables::compile(&folder, &["lenet", "--weights", "seed:3", "--weights", "int8"]);
-    let constants = executables::json(&exe, &["describe"]);
-    assert!(constants.to_string().contains("i8"), "{constants}");
+    let memory = executables::json(&exe, &["memory"]).to_string();
+    assert!(memory.contains("\"i8\""), "{memory}");
     let out = prestow(&folder, &["compile", "lenet", "--weights", "int8", "-o", "a"]);
     let said = text(&out.stdout);
     assert!(said.contains("weights as int8") && said.contains("conv") && said.contains("mat_mul"), "{said}");
