@@ -53,53 +53,14 @@ pub(crate) trait Operands<V: Vector> {
     fn lanes(sum: Self::Sum, common: Self::Common) -> V;
 }
 
-impl<V: Vector> Operands<V> for f32 {
-    type Item = V;
-    type Weights = V;
-    type Sum = V;
-    type Common = ();
-
-    #[inline(always)]
-    unsafe fn item(from: *const Word) -> V {
-        // SAFETY: the caller's promise.
-        V::splat(unsafe { from.cast::<f32>().read_unaligned() })
-    }
-
-    #[inline(always)]
-    unsafe fn weights(from: *const Word) -> V {
-        // SAFETY: the caller's promise.
-        unsafe { V::load(from.cast()) }
-    }
-
-    #[inline(always)]
-    fn mul_add(item: V, weights: V, sum: V) -> V {
-        item.mul_add(weights, sum)
-    }
-
-    #[inline(always)]
-    fn sum(lanes: V) -> V {
-        lanes
-    }
-
-    #[inline(always)]
-    fn add(sum: V, other: V) -> V {
-        sum.add(other)
-    }
-
-    #[inline(always)]
-    fn lanes(sum: V, (): ()) -> V {
-        sum
-    }
-}
-
 /// `f32` by `bf16` weights.
 pub(crate) struct ByBf16;
 
 /// `f32` by int8 weights.
 pub(crate) struct ByInt8;
 
-/// `f32` by weights that are widened when they are loaded.
-macro_rules! compact {
+/// `f32` by weights of `f32`, or of fewer bits that are widened when they are loaded.
+macro_rules! by_weights {
     ($name:ident, $load:ident, $bytes:literal, $scaled:literal) => {
         impl<V: Vector> Operands<V> for $name {
             type Item = V;
@@ -145,8 +106,9 @@ macro_rules! compact {
     };
 }
 
-compact!(ByBf16, load_bf16, 2, false);
-compact!(ByInt8, load_i8, 1, true);
+by_weights!(f32, load, 4, false);
+by_weights!(ByBf16, load_bf16, 2, false);
+by_weights!(ByInt8, load_i8, 1, true);
 
 /// Half precision, widened: the two elements of a word alternate over lanes, as do the two weights of eight lanes each,
 /// so that a lane's sum is that of two neighbors in the end.

@@ -236,8 +236,12 @@ fn winograd(random: &mut Random) -> Winograd {
 
 /// A kernel with parameters of all kinds; the table of kernels has an arm each.
 fn kernel(random: &mut Random) -> Kernel {
-    let small = |random: &mut Random| random.below(5) as usize;
     let kind = pick(random, KernelKind::ALL);
+    kernel_of(kind, random)
+}
+
+fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
+    let small = |random: &mut Random| random.below(5) as usize;
     match kind {
         KernelKind::Conv => Conv {
             batch: small(random),
@@ -271,50 +275,27 @@ fn kernel(random: &mut Random) -> Kernel {
         }
         .into(),
         KernelKind::CompactConv => {
-            let (in_channels, out_channels, groups) = (number(random), number(random), pick(random, &[1, 1, 2, 0]));
-            let (batch, window, epilogue) = (small(random), window(random), epilogue(random));
-            let weights = if random.below(9) == 0 { Weights::Packed } else { Weights::Dynamic };
-            let conv = match random.below(3) {
-                0 => {
-                    let workspace_max = number(random);
-                    PlainConv::Conv(Conv {
-                        batch,
-                        in_channels,
-                        out_channels,
-                        groups,
-                        window,
-                        weights,
-                        epilogue,
-                        workspace_max,
-                    })
+            let kinds = [KernelKind::Conv, KernelKind::ConvTranspose, KernelKind::ConvUnbuffered];
+            let (conv, [groups, ins, outs], window) = match kernel_of(pick(random, &kinds), random) {
+                Kernel::Conv(own) => {
+                    let channels = [own.groups, own.in_channels, own.out_channels];
+                    (PlainConv::Conv(own.clone()), channels, own.window)
                 }
-                1 => PlainConv::Transpose(ConvTranspose {
-                    batch,
-                    in_channels,
-                    out_channels,
-                    groups,
-                    window,
-                    weights,
-                    epilogue,
-                }),
-                _ => {
-                    let transposed = random.below(2) == 0;
-                    PlainConv::Unbuffered(ConvUnbuffered {
-                        batch,
-                        in_channels,
-                        out_channels,
-                        groups,
-                        window,
-                        transposed,
-                        epilogue,
-                    })
+                Kernel::ConvTranspose(own) => {
+                    let channels = [own.groups, own.in_channels, own.out_channels];
+                    (PlainConv::Transpose(own.clone()), channels, own.window)
                 }
+                Kernel::ConvUnbuffered(own) => {
+                    let channels = [own.groups, own.in_channels, own.out_channels];
+                    (PlainConv::Unbuffered(own.clone()), channels, own.window)
+                }
+                other => unreachable!("{other:?} is no such convolution"),
             };
-            let (ins, taps) = (in_channels / groups.max(1), window.kernel[0].saturating_mul(window.kernel[1]));
+            let (ins, taps) = (ins / groups.max(1), window.kernel[0].saturating_mul(window.kernel[1]));
             let extents = match random.below(4) {
                 0 => [number(random), small(random), number(random), taps],
-                1 => [groups, ins, out_channels / groups.max(1), taps],
-                _ => [1, 1, out_channels, ins.saturating_mul(taps)],
+                1 => [groups, ins, outs / groups.max(1), taps],
+                _ => [1, 1, outs, ins.saturating_mul(taps)],
             };
             CompactConv { conv, weights: pick(random, &WeightFormat::ALL), extents }.into()
         }
