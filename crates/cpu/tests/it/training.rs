@@ -198,14 +198,17 @@ fn winograd_weights_are_packed_in_parts() {
 #[test]
 fn data_gradient_matches_its_definition() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(22));
-    let mut ran = 0;
-    for round in 0..cases(200) {
+    let (mut drawn, mut ran) = (0, 0);
+    // Some parameters are refused; a fifth of the cases may have too many of them.
+    while drawn < cases(200) || ran <= cases(100) {
+        assert!(drawn < cases(400), "{ran} kernels ran");
         let batch = pick(&mut random, &[1, 1, 2, 5]);
         let (groups, ins, outs) = match random.below(4) {
             0 => pick(&mut random, &[(2, 32, 64), (8, 16, 32), (4, 48, 16), (3, 9, 12)]),
             _ => (1, pick(&mut random, &[1, 3, 16, 19, 40]), pick(&mut random, &[1, 16, 20, 33, 70])),
         };
-        let strided = round % 2 == 0;
+        let strided = drawn % 2 == 0;
+        drawn += 1;
         let stride = if strided { pick(&mut random, &[2, 2, 3, 4]) } else { 1 };
         let plain = strided || random.below(2) == 0;
         let window = fitting(&mut random, plain.then_some(stride));
@@ -255,7 +258,6 @@ fn data_gradient_matches_its_definition() {
             check(&kernel, &unblocked(&got, batch, ins, input_plane), &want, 1e-4);
         }
     }
-    assert!(cases(100) < ran, "{ran} kernels ran");
 }
 
 #[test]
