@@ -132,7 +132,8 @@ fn turn(pipeline: &mut Pipeline) -> Result<Turn, String> {
     match pipeline {
         Pipeline::Own(batcher, threads) => {
             let start = Instant::now();
-            let mut prefetcher = Prefetcher::new(batcher, Position::default(), *threads, 2 * *threads);
+            let mut prefetcher = Prefetcher::new(batcher, Position::default(), *threads, 2 * *threads)
+                .map_err(|error| error.to_string())?;
             let batches = batcher.batches();
             for _ in 1..batches {
                 prefetcher.next_batch().map_err(|error| error.to_string())?;
