@@ -71,7 +71,7 @@ pub(crate) fn gpu_check(arguments: &[String]) -> Result<u8, String> {
 pub(crate) fn build(packages: &[&str]) -> Result<(), String> {
     let is_first = !target().join("release/prestow").exists();
     if is_first {
-        eprintln!("building {} (about four minutes the first time)", packages.join(" and "));
+        eprintln!("building {} (four to six minutes the first time)", packages.join(" and "));
     }
     let mut build = cargo();
     build.args(["build", "--release"]);

@@ -46,7 +46,7 @@ pub use conv::row_major::Conv;
 pub use conv::transpose::ConvTranspose;
 pub use conv::winograd::Winograd;
 pub use conv::{
-    CompactConv, ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient, DepthwiseBlocked,
+    BlockTerms, CompactConv, ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient, DepthwiseBlocked,
     DepthwiseDataGradient, DepthwiseWeightGradient, DynamicConv, ImageLayout, PackedConv, PlainConv,
     WeightGradientRows, WeightOrder, Window, groups_of_blocks, joined_groups,
 };

@@ -52,6 +52,7 @@ pub use fuse::transposes::fuse_transposes;
 pub use layout::assign_layouts;
 pub use patterns::activations::match_activations;
 pub use patterns::attention::match_attention;
+pub use patterns::channel_products::match_channel_products;
 pub use patterns::layer_norm::match_layer_norm;
 pub use price::{Priced, Prices};
 pub use quantize::{lower_quantized, match_qdq};
@@ -121,6 +122,7 @@ pub const PIPELINE: &[Pass] = &[
     general("dce", dce),
     general("decompose_batch_norm", decompose_batch_norm),
     general("fold_batch_norm", fold_batch_norm),
+    general("match_channel_products", match_channel_products),
     general("conv3d_to_conv2d", conv3d_to_conv2d),
     general("save_positions", training::save_positions),
     general("recompute", recompute),

@@ -40,6 +40,7 @@ use types::WeightFormat;
 use types::pointwise::Unary;
 
 pub(crate) use self::fused_stage::Stage;
+pub use self::partition::BlockTerms;
 use self::partition::{PLANE_LARGE, Panel};
 use self::regions::{Region, Run, Walk, cells_by_cover};
 use crate::conv::{Window, check_groups};
@@ -88,11 +89,9 @@ pub enum ConvAlgorithm {
 ///
 /// Int8: `x` is `u8`, weights are `i8`, sums are exact, and a scale dequantizes them.
 ///
-/// If `f32` channels are no multiple of the groups, each group has as many as fill whole blocks, and the last one the rest.
-///
 /// Weights of `f32` operands may be stored in fewer bits; they are widened when they are loaded.
 ///
-/// Refuses: groups whose channels do not fill their blocks; half precision and int8 whose channels do not fill words of
+/// Refuses: joined groups whose channels do not fill their blocks; half precision and int8 whose channels do not fill words of
 /// four bytes, or that are row-major and not packed; int8 without a scale or with a residual.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvBlocked {
@@ -104,6 +103,9 @@ pub struct ConvBlocked {
     pub out_channels: usize,
     /// Groups of channels that are convolved independently.
     pub groups: usize,
+    /// Neighboring groups that are computed as one so that their channels fill blocks; 1: none. The last ones may be
+    /// fewer. A block of output channels reads only the blocks of input channels that its groups have.
+    pub joined: usize,
     /// Rows and columns.
     pub window: Window,
     /// The layout of `x`.
@@ -160,17 +162,24 @@ impl ConvBlocked {
         }
     }
 
-    /// Input and output channels of a group. If they do not divide, the last group has fewer.
-    pub fn group_channels(&self) -> [usize; 2] {
-        [self.in_channels, self.out_channels].map(|channels| match channels.is_multiple_of(self.groups) {
-            true => channels / self.groups,
-            false => channels.div_ceil(self.groups).next_multiple_of(LANES),
-        })
+    /// Input and output channels of a group.
+    pub fn part_channels(&self) -> [usize; 2] {
+        [self.in_channels, self.out_channels].map(|channels| channels / self.groups)
     }
 
-    /// Words of a group's input channels.
+    /// Input and output channels of joined groups.
+    fn unit_channels(&self) -> [usize; 2] {
+        self.part_channels().map(|channels| channels * self.joined)
+    }
+
+    /// The number of joined groups.
+    fn units(&self) -> usize {
+        self.groups.div_ceil(self.joined)
+    }
+
+    /// Words of the input channels of joined groups.
     fn in_words(&self) -> usize {
-        self.group_channels()[0].div_ceil(self.operands.per_word())
+        self.unit_channels()[0].div_ceil(self.operands.per_word())
     }
 
     /// Output channels whose weights of one term are neighbors, see [`Tile::weight_vector`].
@@ -188,13 +197,13 @@ impl ConvBlocked {
         if self.operands == StorageType::F32 { panel.in_words * self.window.taps() * LANES } else { LANES }
     }
 
-    /// Packed weights of `words` words of channels, and the scales behind them.
+    /// Packed weights and the scales behind them.
     ///
     /// # Panics
     /// Another size.
-    fn split_weights<'a>(&self, weights: &'a [Word], words: usize) -> (&'a [Word], &'a [f32]) {
-        let lanes = self.lanes();
-        let size = weights::words(self.weights, Some(lanes * words * self.window.taps()), Some(lanes));
+    fn split_weights<'a>(&self, weights: &'a [Word]) -> (&'a [Word], &'a [f32]) {
+        let (lanes, count) = (self.lanes(), self.weight_words().expect("`sizes` computed it"));
+        let size = weights::words(self.weights, Some(count), Some(lanes));
         assert_eq!(Some(weights.len()), size, "weights must have their size");
         let (weights, scales) = weights.split_at(weights.len() - weights::scale_words(self.weights, lanes));
         (weights, elements(bytemuck::cast_slice(scales)))
@@ -278,17 +287,15 @@ impl KernelFn for ConvBlocked {
         if self.is_packed() && PACKED_CHANNELS_MAX < *in_channels {
             return Err(InvalidKernel("sizes must not overflow"));
         }
-        if *groups == 0 || self.operands != StorageType::F32 {
-            check_groups(*groups, *in_channels, *out_channels)?;
+        check_groups(*groups, *in_channels, *out_channels)?;
+        let joins = (1..=LANES).contains(&self.joined) && (self.joined == 1 || self.operands == StorageType::F32);
+        if !joins {
+            return Err(InvalidKernel("`joined` must be from 1 to 16, and 1 unless operands are f32"));
         }
-        let [ins, outs] = self.group_channels();
-        for (channels, of_group) in [(in_channels, ins), (out_channels, outs)] {
-            let before_last = product(&[groups - 1, of_group]).ok_or(InvalidKernel("sizes must not overflow"))?;
-            if !channels.is_multiple_of(*groups) && *channels <= before_last {
-                return Err(InvalidKernel("each group must have channels"));
-            }
-        }
-        if 1 < *groups && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
+        let [ins, outs] = self.part_channels().map(|channels| channels.checked_mul(self.joined));
+        let [ins, outs] = [ins, outs].map(|channels| channels.ok_or(InvalidKernel("sizes must not overflow")));
+        let (ins, outs) = (ins?, outs?);
+        if 1 < self.units() && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
             return Err(InvalidKernel("channels of each group must fill blocks of 16"));
         }
         let fills = if self.reads_blocks() { ins % self.operands.per_word() == 0 } else { self.is_packed() };
@@ -314,12 +321,8 @@ impl KernelFn for ConvBlocked {
             if self.reads_blocks() { in_channels.checked_next_multiple_of(LANES) } else { Some(*in_channels) };
         let lanes_in = lanes_in.ok_or(InvalidKernel("sizes must not overflow"))?;
         let x = bytes_of(&[*batch, lanes_in, window.input[0], window.input[1]], self.operands);
-        let ins = if self.is_packed() { self.depth() * self.operands.per_word() } else { ins };
-        let elements = product(&[lanes, ins, window.kernel[0], window.kernel[1]]);
-        let weights = match self.weights {
-            None => elements.and_then(|elements| elements.checked_mul(self.operands.size())),
-            format => weights::words(format, elements, Some(lanes)).and_then(|words| words.checked_mul(4)),
-        };
+        let weights = weights::words(self.weights, self.weight_words(), Some(lanes));
+        let weights = weights.and_then(|words| words.checked_mul(4));
         let shifts = self.shift_words().and_then(|words| words.checked_mul(4));
         let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
         let mut inputs: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(&[x, weights]);
@@ -354,9 +357,8 @@ impl KernelFn for ConvBlocked {
         }
         let lanes = self.out_blocks() * LANES;
         let shifts = self.shift_words().expect("`sizes` computed it");
-        let words = if self.is_packed() { self.depth() } else { self.in_words() };
         let (weights, corners) = weights.split_at(weights.len() - shifts);
-        let (weights, scales) = self.split_weights(weights, words);
+        let (weights, scales) = self.split_weights(weights);
         assert_eq!(
             out.len(),
             self.batch * lanes * self.window.output_plane() * self.result.size(),
@@ -518,7 +520,7 @@ impl Job<'_> {
         let Some(panel) = panel else { return Prefetch::NONE };
         let (conv, taps) = (self.conv, self.window.taps());
         let (words, block) =
-            if conv.is_packed() { (conv.depth(), conv.depth()) } else { (conv.in_words(), conv.in_block()) };
+            if conv.is_packed() { (conv.depth(), conv.depth()) } else { (panel.in_words, conv.in_block()) };
         // An upper bound: taps that fall on padding are skipped.
         let steps = pixels.div_ceil(self.rows_max(block)) * Prefetch::steps(words.div_ceil(block.max(1)) * taps, block);
         let size = weights::weight_size(conv.weights);

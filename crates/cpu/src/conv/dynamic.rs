@@ -245,6 +245,9 @@ impl KernelFn for DynamicConv {
         }
         if let PackedConv::Direct(conv) = &self.conv {
             check_groups(conv.groups, conv.in_channels, conv.out_channels)?;
+            if conv.joined != 1 {
+                return Err(InvalidKernel("`joined` must be 1 for run-time weights"));
+            }
         }
         let mut sizes = self.conv.sizes()?;
         let overflow = InvalidKernel("sizes must not overflow");
@@ -343,6 +346,7 @@ impl ConvDataGradient {
             in_channels: self.in_channels,
             out_channels: self.out_channels,
             groups: self.packed_groups(),
+            joined: 1,
             window: Window {
                 input: self.window.output,
                 output: [rows.pixels, columns.pixels],

@@ -124,6 +124,7 @@ impl InvertedBottleneck {
             in_channels: self.channels,
             out_channels,
             groups: 1,
+            joined: 1,
             window,
             layout: ImageLayout::Blocked,
             algorithm: ConvAlgorithm::InPlace,

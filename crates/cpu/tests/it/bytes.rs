@@ -146,6 +146,7 @@ fn int8_convolution_is_exact() {
             in_channels: groups * ins,
             out_channels: groups * outs,
             groups,
+            joined: 1,
             window,
             layout: if is_blocked { ImageLayout::Blocked } else { ImageLayout::RowMajor },
             algorithm: match !is_blocked || (groups == 1 && random.below(2) == 0) {
@@ -218,6 +219,7 @@ fn int8_depthwise_is_exact() {
             in_channels: channels,
             out_channels: channels,
             groups: channels,
+            joined: 1,
             window: conv.window,
             layout: ImageLayout::Blocked,
             algorithm: ConvAlgorithm::InPlace,

@@ -157,6 +157,7 @@ fn conv_blocked(random: &mut Random, operands: StorageType) -> ConvBlocked {
         in_channels: number(random),
         out_channels: number(random),
         groups: pick(random, &[1, 1, 1, 2, 0]),
+        joined: pick(random, &[1, 1, 1, 2, 3, 0]),
         window: window(random),
         layout: pick(random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
         algorithm: pick(random, &[ConvAlgorithm::InPlace, ConvAlgorithm::InPlace, ConvAlgorithm::Packed]),

@@ -154,6 +154,7 @@ pub(super) fn data_gradient_kernels(
                         in_channels,
                         out_channels,
                         groups: joined_groups(groups, in_channels, out_channels),
+                        joined: 1,
                         window,
                         layout: ImageLayout::Blocked,
                         algorithm: ConvAlgorithm::InPlace,
@@ -226,6 +227,12 @@ fn required_algorithm(layout: ImageLayout) -> ConvAlgorithm {
     }
 }
 
+/// A convolution of `f32` operands with operands of another type, whose joined groups have zeros between them.
+fn with_operands(operands: StorageType, direct: cpu::ConvBlocked) -> cpu::ConvBlocked {
+    let groups = joined_groups(direct.groups, direct.in_channels, direct.out_channels);
+    cpu::ConvBlocked { operands, groups, joined: 1, ..direct }
+}
+
 /// How often a convolution uses each element of its input.
 fn uses(conv: &cpu::ConvBlocked) -> usize {
     let cells = |extents: [usize; 2]| extents[0] * extents[1];
@@ -280,11 +287,18 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     }
     let layout = if reads_blocked(graph, node, 0) { ImageLayout::Blocked } else { ImageLayout::RowMajor };
     let (batch, in_channels, out_channels) = (x[0], x[1], out[1]);
+    let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
+    // The kernel leaves out the zeros between joined groups of constant `f32` weights. Others are joined with them.
+    let (groups, joined) = match operands == StorageType::F32 && !is_dynamic {
+        true => (conv.groups, groups_of_blocks(conv.groups, in_channels, out_channels)),
+        false => (joined_groups(conv.groups, in_channels, out_channels), 1),
+    };
     let direct = cpu::ConvBlocked {
         batch,
         in_channels,
         out_channels,
-        groups: joined_groups(conv.groups, in_channels, out_channels),
+        groups,
+        joined,
         window,
         layout,
         algorithm: ConvAlgorithm::InPlace,
@@ -294,21 +308,7 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
         result,
         epilogue,
     };
-    let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
-    let is_blocked = layout == ImageLayout::Blocked && operands == StorageType::F32;
-    let uneven = if is_blocked && !is_dynamic { with_uneven_groups(&direct, conv.groups) } else { None };
-    Ok(ConvKernel::Direct(uneven.unwrap_or(direct)))
-}
-
-/// The convolution with joined groups, the last with fewer channels, if only such groups fill blocks.
-fn with_uneven_groups(direct: &cpu::ConvBlocked, groups: usize) -> Option<cpu::ConvBlocked> {
-    let channels = [direct.in_channels, direct.out_channels];
-    let joined = groups_of_blocks(groups, direct.in_channels, direct.out_channels);
-    if groups <= 1 || groups.is_multiple_of(joined) {
-        return None;
-    }
-    let uneven = cpu::ConvBlocked { groups: groups.div_ceil(joined), ..direct.clone() };
-    (1 < uneven.groups && uneven.group_channels() == channels.map(|all| all / groups * joined)).then_some(uneven)
+    Ok(ConvKernel::Direct(direct))
 }
 
 /// Whether each channel of a convolution is convolved with a kernel of its own.
@@ -339,7 +339,8 @@ pub(super) fn multiplies_int8(graph: &Graph, node: &Node, conv: &Conv) -> bool {
         Ok(ConvKernel::Direct(direct)) => {
             let epilogue = cpu::Epilogue { scale: true, ..direct.epilogue.clone() };
             let algorithm = required_algorithm(direct.layout);
-            let kernel = cpu::ConvBlocked { operands: StorageType::U8, zero_point: 1, algorithm, epilogue, ..direct };
+            let kernel = with_operands(StorageType::U8, direct);
+            let kernel = cpu::ConvBlocked { zero_point: 1, algorithm, epilogue, ..kernel };
             cpu::Kernel::from(kernel).sizes().is_ok()
         }
         Ok(ConvKernel::Depthwise(depthwise)) => {
@@ -380,7 +381,7 @@ pub(super) fn half_candidates(
         Ok(ConvKernel::Direct(direct)) => {
             let to_half = cpu::ConvBlocked { result: half, ..direct };
             let algorithm = required_algorithm(to_half.layout);
-            let of_halves = cpu::ConvBlocked { operands: half, algorithm, ..to_half.clone() };
+            let of_halves = cpu::ConvBlocked { algorithm, ..with_operands(half, to_half.clone()) };
             // An input that is used rarely is not worth being rounded and packed first.
             let pays = algorithm == ConvAlgorithm::InPlace || GATHERED_USES <= uses(&to_half);
             match (pays && fits(of_halves.into()), fits(to_half.into())) {
@@ -413,6 +414,7 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
         in_channels,
         out_channels,
         groups,
+        joined,
         window,
         layout,
         algorithm: _,
@@ -424,7 +426,7 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
     } = direct;
     let is_3x3 = (window.kernel, window.stride, window.dilation) == ([3, 3], [1, 1], [1, 1]);
     let is_f32 = [*operands, *result] == [StorageType::F32; 2];
-    if !is_3x3 || *groups != 1 || *layout != ImageLayout::Blocked || !is_f32 || epilogue.scale {
+    if !is_3x3 || *joined < *groups || *layout != ImageLayout::Blocked || !is_f32 || epilogue.scale {
         return None;
     }
     let kernel = cpu::Winograd {
@@ -492,7 +494,7 @@ pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Cal
     let (groups, out_channels) = (conv.groups, out[1]);
     let together = match &kernel {
         ConvKernel::Depthwise(_) => 1,
-        ConvKernel::Direct(kernel) => kernel.group_channels()[0] / (kernel.in_channels / groups).max(1),
+        ConvKernel::Direct(kernel) => kernel.part_channels()[0] / (kernel.in_channels / groups).max(1),
         ConvKernel::Winograd(_) => groups,
     };
     let label = label(kernel.window());

@@ -269,19 +269,17 @@ fn has_weights(kernel: &Kernel) -> bool {
 }
 
 fn direct(kernel: &ConvBlocked) -> Vec<(&'static str, f64)> {
-    let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = kernel;
-    let (terms, blocks) = (in_channels.div_ceil(*groups), out_channels.div_ceil(*groups).div_ceil(BLOCK));
-    let vectors = (batch * groups * terms) as f64 * covered(window);
-    let tiles = batch * groups * blocks * tiles(window);
+    let (window, batch) = (&kernel.window, kernel.batch as f64);
+    let terms = kernel.block_terms();
     // The last of an odd number of blocks has a tile of its own.
-    let single = (blocks % 2 * BLOCK) as f64;
-    let products = vectors * (blocks * BLOCK) as f64;
+    let products = |terms: usize| batch * (terms * BLOCK) as f64 * covered(window);
+    let tiles = batch * tiles(window) as f64;
     let name = if window.stride == [1, 1] { "products" } else { "products strided" };
     vec![
-        (name, products),
-        ("products single", vectors * single),
-        ("tiles", tiles as f64),
-        ("tile terms", (tiles * terms * area(window)) as f64),
+        (name, products(terms.all)),
+        ("products single", products(terms.single)),
+        ("tiles", tiles * terms.blocks as f64),
+        ("tile terms", tiles * (terms.all * area(window)) as f64),
     ]
 }
 

@@ -2,4 +2,5 @@
 
 pub(crate) mod activations;
 pub(crate) mod attention;
+pub(crate) mod channel_products;
 pub(crate) mod layer_norm;

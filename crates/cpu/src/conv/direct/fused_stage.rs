@@ -36,7 +36,7 @@ impl ConvBlocked {
         let Stage { isa, x, weights, bias, residual, limits, out, out_plane } = *stage;
         assert_eq!([self.operands, self.result], [StorageType::F32; 2], "a fused stage must be f32");
         assert_eq!(x.len(), self.batch * self.input_image(), "x must have its size");
-        let (weights, scales) = self.split_weights(weights, self.in_words());
+        let (weights, scales) = self.split_weights(weights);
         assert!(bias.is_none_or(|bias| bias.len() == self.lanes()), "the bias must have an element for each lane");
         let (panel, window) = (self.panel(panel), self.geometry());
         // If `geometry` made the image one column, a row is as many of its rows as the image has columns.

@@ -23,7 +23,7 @@ impl ConvBlocked {
     ) {
         assert_eq!([self.operands, self.result], [StorageType::F32; 2], "a grid must be f32");
         assert_eq!(x.len(), self.batch * self.input_image(), "x must have its size");
-        assert_eq!(weights.len(), self.lanes() * self.in_words() * self.window.taps(), "weights must have their size");
+        assert_eq!(Some(weights.len()), self.weight_words(), "weights must have their size");
         if self.batch * self.lanes() * self.window.output_plane() == 0 {
             return;
         }

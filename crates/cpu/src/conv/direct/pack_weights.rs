@@ -9,38 +9,41 @@ use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
 
 impl ConvBlocked {
-    /// Weights `[out_channels, channels of a group, ..kernel]` in the order in which the kernel reads them. Each group
-    /// has blocks of output channels, filled up with zeros: of 16 in `f32`, otherwise of 32, the last of 16 or 32. A block
+    /// Weights `[out_channels, channels of a group, ..kernel]` in the order in which the kernel reads them. Joined groups
+    /// have blocks of output channels, filled up with zeros: of 16 in `f32`, otherwise of 32, the last of 16 or 32. A block
     /// has, for each block of 16 input channels, tap, and channel of that block, its 16 or 32 weights. A row-major input
     /// has blocks of one channel, a packed one a single block. In half precision the weights of two channels are
-    /// neighbors, in int8 those of four. A last group of fewer channels has only its own, and zeros follow. With a zero
-    /// point, its contributions to sums follow; in int8 for `f32` operands, a scale for each lane.
+    /// neighbors, in int8 those of four. Blocks have only the weights of the input channels that they read, with zeros
+    /// between joined groups. With a zero point, its contributions to sums follow; in int8 for `f32` operands, a scale
+    /// for each lane.
     ///
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<u8> {
-        let [ins, outs] = self.group_channels();
+        let ([_, outs], [ins, part_outs]) = (self.unit_channels(), self.part_channels());
         let (taps, per_word) = (self.window.taps(), self.operands.per_word());
         let in_block = if self.is_packed() { self.depth().max(1) * per_word } else { self.in_block() * per_word };
         assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights must have the kernel's shape");
         let (levels, scales) = weights::levels(self.weights, weights, self.out_channels, |at| at / (ins * taps));
         let weights = &*levels;
-        let mut packed = Vec::with_capacity(self.groups * outs.next_multiple_of(LANES) * ins * taps);
-        for group in 0..self.groups {
-            let of_group = ins.min(self.in_channels - group * ins);
-            // Packed pixels are filled up with words of zeros.
-            let filled = if self.is_packed() { self.depth() * per_word } else { of_group };
-            let weights = &weights[group * outs * ins * taps..];
-            let outs = outs.min(self.out_channels - group * outs);
-            for first in (0..outs).step_by(self.packed_lanes()) {
-                let width = self.packed_lanes().min(outs.next_multiple_of(LANES) - first);
-                for block in (0..filled).step_by(in_block) {
+        let words = self.weight_words().expect("the weights must have a size");
+        let mut packed = Vec::with_capacity(words * per_word);
+        for (unit, span) in (0..self.units()).flat_map(|unit| self.spans(unit).map(move |span| (unit, span))) {
+            let weights = &weights[unit * outs * ins * taps..];
+            let outs = outs.min(self.out_channels - unit * outs);
+            let lanes = span.first * LANES..(span.first + span.blocks) * LANES;
+            let channels = span.words.start * per_word..span.words.end * per_word;
+            for first in lanes.clone().step_by(self.packed_lanes()) {
+                let of_panel = first..lanes.end.min(first + self.packed_lanes());
+                for block in channels.clone().step_by(in_block) {
                     for tap in 0..taps {
-                        for word in (block..filled.min(block + in_block)).step_by(per_word) {
-                            for out in first..first + width {
+                        for word in (block..channels.end.min(block + in_block)).step_by(per_word) {
+                            for out in of_panel.clone() {
+                                // Joined groups have no weights in common.
+                                let part = out / part_outs.max(1) * ins;
                                 packed.extend((word..word + per_word).map(|channel| {
-                                    match out < outs && channel < ins {
-                                        true => weights[(out * ins + channel) * taps + tap],
+                                    match out < outs && (part..part + ins).contains(&channel) {
+                                        true => weights[(out * ins + channel - part) * taps + tap],
                                         false => 0.0,
                                     }
                                 }));
@@ -50,8 +53,6 @@ impl ConvBlocked {
                 }
             }
         }
-        let words = if self.is_packed() { self.depth() } else { self.in_words() };
-        packed.resize(self.lanes() * words * per_word * taps, 0.0);
         match self.operands {
             StorageType::U8 => {
                 let mut bytes = StorageType::I8.bytes(&packed);

@@ -1,5 +1,7 @@
 //! How a convolution is divided into tasks.
 
+use std::ops::Range;
+
 use super::regions::{Region, covering_cell};
 use super::{ConvBlocked, PANEL};
 use crate::conv::Window;
@@ -24,6 +26,33 @@ const CHANNELS_BY_TAPS: usize = 128;
 const TERMS_LARGE: usize = 1 << 11;
 const TERMS_PART: usize = 1 << 8;
 
+/// Neighboring blocks of output channels of a unit, of joined groups, that read the same input channels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// Its first block in the unit, and its number of blocks.
+    pub(super) first: usize,
+    pub(super) blocks: usize,
+    /// Words of the unit's input channels.
+    pub(super) words: Range<usize>,
+}
+
+impl Span {
+    fn panels(&self) -> usize {
+        self.blocks.div_ceil(PANEL / LANES)
+    }
+}
+
+/// Blocks of output channels, and the input channels that they read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockTerms {
+    /// Blocks of sixteen output channels.
+    pub blocks: usize,
+    /// Input channels, counted for each block that reads them.
+    pub all: usize,
+    /// Those of blocks that are alone in their panel.
+    pub single: usize,
+}
+
 /// A panel of output channels.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
@@ -32,9 +61,8 @@ pub(super) struct Panel {
     pub(super) blocks: usize,
     /// Offset of its weights.
     pub(super) weights: usize,
-    /// The first word of its group's input channels.
+    /// The first word of the input channels that it reads, and their number.
     pub(super) in_word: usize,
-    /// Words of its group's input channels.
     pub(super) in_words: usize,
 }
 
@@ -49,26 +77,94 @@ pub(super) struct Split {
 }
 
 impl ConvBlocked {
+    /// The spans of joined groups, in order. All units but the last have the same.
+    pub(super) fn spans(&self, unit: usize) -> impl Iterator<Item = Span> {
+        let ([ins, outs], [part_ins, part_outs]) = (self.unit_channels(), self.part_channels());
+        let (per_word, in_block) = (self.operands.per_word(), self.in_block());
+        let of_unit = |all: usize, channels: usize| channels.min(all - unit * channels);
+        let (ins, outs) = (of_unit(self.in_channels, ins), of_unit(self.out_channels, outs));
+        let mut lane = 0;
+        std::iter::from_fn(move || {
+            let rest = outs.checked_sub(lane).filter(|&rest| rest != 0)?;
+            let parts = lane / part_outs..outs.min(lane + LANES).div_ceil(part_outs);
+            // Whole blocks in one group, or the rest of the unit in its last one.
+            let in_part = parts.end * part_outs - lane;
+            let blocks = match (parts.len(), in_part < rest) {
+                (1, true) => (in_part / LANES).max(1),
+                (1, false) => rest.div_ceil(LANES),
+                _ => 1,
+            };
+            let words = match self.is_packed() {
+                true => 0..self.depth(),
+                // Blocks are read whole.
+                false => {
+                    let first = parts.start * part_ins / per_word;
+                    first - first % in_block..ins.min(parts.end * part_ins).div_ceil(per_word)
+                }
+            };
+            let span = Span { first: lane / LANES, blocks, words };
+            lane += blocks * LANES;
+            Some(span)
+        })
+    }
+
+    /// The input channels that blocks of output channels read.
+    pub fn block_terms(&self) -> BlockTerms {
+        let add = |mut sum: BlockTerms, span: Span| {
+            let channels = span.words.len() * self.operands.per_word();
+            sum.blocks += span.blocks;
+            sum.all += span.blocks * channels;
+            sum.single += span.blocks % (PANEL / LANES) * channels;
+            sum
+        };
+        let first = self.spans(0).fold(BlockTerms::default(), add);
+        let last = self.spans(self.units() - 1).fold(BlockTerms::default(), add);
+        let sum = |part: fn(&BlockTerms) -> usize| part(&first) * (self.units() - 1) + part(&last);
+        BlockTerms { blocks: sum(|terms| terms.blocks), all: sum(|terms| terms.all), single: sum(|terms| terms.single) }
+    }
+
+    /// Panels of a unit, and words of its weights for each tap.
+    fn panels_and_words(&self, unit: usize) -> Option<[usize; 2]> {
+        self.spans(unit).try_fold([0usize; 2], |[panels, words], span| {
+            let own = product(&[span.blocks, LANES, span.words.len()])?;
+            Some([panels.checked_add(span.panels())?, words.checked_add(own)?])
+        })
+    }
+
+    /// Words of all weights.
+    pub(super) fn weight_words(&self) -> Option<usize> {
+        let [_, first] = self.panels_and_words(0)?;
+        let [_, last] = self.panels_and_words(self.units() - 1)?;
+        product(&[first, self.units() - 1])?.checked_add(last)?.checked_mul(self.window.taps())
+    }
+
     pub(super) fn panels(&self) -> usize {
-        let [_, outs] = self.group_channels();
-        let before_last = (self.groups - 1) * outs;
-        before_last / outs.max(1) * outs.div_ceil(PANEL) + (self.out_channels - before_last).div_ceil(PANEL)
+        let panels = |unit: usize| self.panels_and_words(unit).expect("`sizes` computed it")[0];
+        panels(0) * (self.units() - 1) + panels(self.units() - 1)
     }
 
     pub(super) fn panel(&self, number: usize) -> Panel {
-        let ([_, outs], per_word) = (self.group_channels(), self.operands.per_word());
-        let ins = if self.is_packed() { self.depth() } else { self.in_words() };
-        let (group, first) = (number / outs.div_ceil(PANEL), number % outs.div_ceil(PANEL) * PANEL);
-        let of_group = outs.min(self.out_channels - group * outs);
-        let lanes = group * outs.next_multiple_of(LANES);
-        let in_words = self.in_words().min(self.in_channels.div_ceil(per_word) - group * self.in_words());
-        let own = if self.is_packed() { ins } else { in_words };
-        Panel {
-            block: (lanes + first) / LANES,
-            blocks: (of_group - first).div_ceil(LANES).min(2),
-            weights: (lanes * ins + first * own) * self.window.taps(),
-            in_word: group * ins,
-            in_words,
+        let ([ins, outs], taps) = (self.unit_channels(), self.window.taps());
+        let [panels, words] = self.panels_and_words(0).expect("`sizes` computed it");
+        let (unit, mut rest) = (number / panels, number % panels);
+        let first_word = if self.is_packed() { 0 } else { unit * ins / self.operands.per_word() };
+        let mut weights = unit * words;
+        let mut spans = self.spans(unit);
+        loop {
+            let span = spans.next().expect("the panel must be one of the unit's");
+            let own = LANES * span.words.len();
+            if rest < span.panels() {
+                let first = rest * PANEL / LANES;
+                return Panel {
+                    block: unit * outs.div_ceil(LANES) + span.first + first,
+                    blocks: (span.blocks - first).min(PANEL / LANES),
+                    weights: (weights + first * own) * taps,
+                    in_word: first_word + span.words.start,
+                    in_words: span.words.len(),
+                };
+            }
+            weights += span.blocks * own;
+            rest -= span.panels();
         }
     }
 
@@ -76,7 +172,7 @@ impl ConvBlocked {
     pub(super) fn split(&self, window: &Window) -> Split {
         let [rows, columns] = window.output;
         let (plane, pixels) = (rows * columns, rows * columns * self.batch);
-        let [ins, _] = self.group_channels();
+        let [ins, _] = self.unit_channels();
         let terms = ins * window.taps();
         let parts = TASKS.div_ceil(self.panels());
         let least = (TERMS_MIN / terms.max(1)).max(8 * ROWS);
@@ -110,7 +206,7 @@ impl ConvBlocked {
             .any(|&axis| (0..window.kernel[axis]).any(|tap| window.inside(axis, tap) != (0..window.output[axis])));
         [self.operands, self.result] == [StorageType::F32; 2]
             && window.output_plane() < PLANE_SMALL
-            && CHANNELS_BY_TAPS <= self.group_channels()[0]
+            && CHANNELS_BY_TAPS <= self.unit_channels()[0]
             && padded
             && covering_cell(window).is_some()
     }

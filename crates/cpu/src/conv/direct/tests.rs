@@ -19,16 +19,14 @@ fn block(items: &[f32], batch: usize, channels: usize, plane: usize, pad: f32) -
 /// The definition, in `f64`: row-major operands, row-major results.
 #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
 fn define(conv: &ConvBlocked, x: &[f32], weights: &[f32], bias: &[f32], residual: &[f32]) -> Vec<f64> {
-    let ([ins, outs], window) = (conv.group_channels(), &conv.window);
+    let ([ins, outs], window) = (conv.part_channels(), &conv.window);
     let [rows, columns] = window.output;
     let mut results = Vec::new();
     for ix in 0..conv.batch * conv.out_channels * rows * columns {
         let (image, out) = (ix / columns / rows / conv.out_channels, ix / columns / rows % conv.out_channels);
         let [oy, ox] = [ix / columns % rows, ix % columns];
         let mut sum = if conv.epilogue.bias { f64::from(bias[out]) } else { 0.0 };
-        // The last group may have fewer channels.
-        let own = ins.min(conv.in_channels - out / outs * ins);
-        for (channel, tap) in (0..own).flat_map(|channel| (0..window.taps()).map(move |tap| (channel, tap))) {
+        for (channel, tap) in (0..ins).flat_map(|channel| (0..window.taps()).map(move |tap| (channel, tap))) {
             let [ky, kx] = [tap / window.kernel[1], tap % window.kernel[1]];
             if let (Some(iy), Some(ix)) = (window.source(0, oy, ky), window.source(1, ox, kx)) {
                 let plane = image * conv.in_channels + out / outs * ins + channel;
@@ -48,7 +46,7 @@ fn define(conv: &ConvBlocked, x: &[f32], weights: &[f32], bias: &[f32], residual
 fn check(conv: &ConvBlocked, random: &mut Random, strange: bool) {
     let window = &conv.window;
     let (in_plane, out_plane) = (window.input_plane(), window.output_plane());
-    let [ins, _] = conv.group_channels();
+    let [ins, _] = conv.part_channels();
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
     let rounded = |stored: StorageType, items: Vec<f32>| -> Vec<f32> {
         let mut rounded = vec![0.0; items.len()];
@@ -128,17 +126,14 @@ fn random_shapes_agree_with_the_definition() {
     for case in 0..160 {
         let random = &mut random;
         let two = |random: &mut Random, of: &[usize]| [pick(random, of), pick(random, of)];
-        let (is_blocked, groups) = (random.below(4) != 0, pick(random, &[1, 1, 1, 1, 2, 3]));
-        let is_uneven = 1 < groups && is_blocked && random.below(2) == 0;
+        let (is_blocked, groups) = (random.below(4) != 0, pick(random, &[1, 1, 1, 1, 4, 8, 20]));
         let counts = if is_blocked { [1, 3, 15, 16, 17, 24, 32, 40, 53] } else { [0, 1, 2, 3, 3, 3, 4, 5, 17] };
+        // Groups that fill blocks alone, or joined, of which the last may be fewer.
+        let joined = if groups == 1 { 1 } else { pick(random, &[1, 1, 2, 4]) };
         let (in_channels, out_channels) = match (groups, is_blocked) {
             (1, _) => (pick(random, &counts), pick(random, &[1, 8, 16, 17, 31, 32, 33, 48, 64, 100])),
-            (_, true) => {
-                // Numbers that neither two nor three groups divide.
-                let missing = if is_uneven { two(random, &[1, 5, 7]) } else { [0, 0] };
-                (groups * pick(random, &[16, 32]) - missing[0], groups * pick(random, &[16, 32, 48]) - missing[1])
-            }
-            (_, false) => (groups * pick(random, &[1, 2]), groups * pick(random, &[16, 32, 48])),
+            (_, true) => (groups * pick(random, &[16, 32]) / joined, groups * pick(random, &[16, 32, 48]) / joined),
+            (_, false) => (groups * pick(random, &[1, 2]), groups * pick(random, &[16, 32, 48]) / joined),
         };
         let (kernel, stride) = (two(random, &[1, 1, 2, 3, 3, 5, 7]), two(random, &[1, 1, 1, 2, 3]));
         let (dilation, pad) = (two(random, &[1, 1, 1, 2, 3]), two(random, &[0, 0, 1, 1, 2, 3, 9]));
@@ -150,7 +145,7 @@ fn random_shapes_agree_with_the_definition() {
         });
         let activations =
             [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
-        let pairs = if is_blocked { !is_uneven && in_channels / groups % 2 == 0 } else { groups == 1 };
+        let pairs = if is_blocked { joined == 1 && in_channels / groups % 2 == 0 } else { groups == 1 };
         let operands = if pairs { pick(random, &StorageType::FRACTIONS) } else { StorageType::F32 };
         let is_packed = match (groups, operands, is_blocked) {
             (_, StorageType::F32, _) => false,
@@ -169,6 +164,7 @@ fn random_shapes_agree_with_the_definition() {
             in_channels,
             out_channels,
             groups,
+            joined,
             window: Window { input, output, kernel, stride, dilation, pad },
             layout: if is_blocked { ImageLayout::Blocked } else { ImageLayout::RowMajor },
             algorithm: if is_packed { ConvAlgorithm::Packed } else { ConvAlgorithm::InPlace },
@@ -179,7 +175,8 @@ fn random_shapes_agree_with_the_definition() {
                 activation: pick(random, &activations).iter().copied().collect(),
             },
         };
-        check(&conv, random, case % 3 == 0);
+        // Joined groups have products by zero in common.
+        check(&conv, random, joined == 1 && case % 3 == 0);
     }
 }
 
@@ -191,6 +188,7 @@ fn plain(channels: [usize; 2], input: [usize; 2], kernel: [usize; 2], stride: us
         in_channels: channels[0],
         out_channels: channels[1],
         groups: 1,
+        joined: 1,
         window: Window {
             input,
             output: input.map(|extent| extent.div_ceil(stride)),
@@ -235,6 +233,15 @@ fn shapes_of_networks_agree_with_the_definition() {
             ..plain([144, 48], [5, 8], [5, 3], 1)
         },
         plain([3, 64], [60, 60], [7, 7], 2),
+        // Joined groups of 24, 24 to 40, 56, 20, 4 and 5 to 13 channels, also of row-major images; the last ones fewer.
+        ConvBlocked { groups: 6, joined: 2, ..plain([144, 144], [14, 14], [3, 3], 1) },
+        ConvBlocked { groups: 2, joined: 2, ..plain([48, 80], [9, 14], [3, 3], 2) },
+        ConvBlocked { groups: 3, joined: 2, weights: Some(WeightFormat::Int8), ..plain([168, 168], [7, 7], [3, 3], 1) },
+        ConvBlocked { groups: 4, joined: 4, ..plain([80, 80], [14, 14], [5, 5], 1) },
+        ConvBlocked { groups: 8, joined: 4, ..plain([32, 32], [14, 14], [3, 3], 1) },
+        ConvBlocked { groups: 3, joined: 2, ..plain([72, 72], [28, 28], [3, 3], 1) },
+        ConvBlocked { groups: 3, joined: 16, ..plain([15, 39], [28, 28], [3, 3], 1) },
+        ConvBlocked { groups: 3, joined: 2, layout: ImageLayout::RowMajor, ..plain([72, 72], [14, 14], [3, 3], 1) },
         ConvBlocked { batch: 32, ..plain([64, 64], [3, 3], [1, 1], 1) },
         ConvBlocked { batch: 9, ..plain([24, 32], [8, 8], [3, 3], 1) },
         ConvBlocked { operands: StorageType::Bf16, result: StorageType::Bf16, ..plain([256, 64], [14, 14], [3, 3], 1) },
@@ -289,8 +296,13 @@ fn contradictions_are_refused() {
     assert!(refused(&ConvBlocked { groups: 0, ..conv.clone() }));
     assert!(refused(&ConvBlocked { groups: 4, ..conv.clone() }));
     assert!(refused(&ConvBlocked { groups: 3, ..conv.clone() }));
-    let uneven = ConvBlocked { in_channels: 33, groups: 2, ..conv.clone() };
-    assert!(!refused(&uneven) && refused(&ConvBlocked { operands: StorageType::Bf16, ..uneven }));
+    for joined in [0, 17, usize::MAX] {
+        assert!(refused(&ConvBlocked { joined, ..conv.clone() }));
+    }
+    let joined = ConvBlocked { groups: 4, joined: 2, ..conv.clone() };
+    assert!(!refused(&joined) && refused(&ConvBlocked { operands: StorageType::Bf16, ..joined.clone() }));
+    assert!(refused(&ConvBlocked { in_channels: 36, ..joined.clone() }));
+    assert!(refused(&ConvBlocked { groups: 8, ..joined }));
     assert!(refused(&ConvBlocked { batch: usize::MAX / 64, ..conv.clone() }));
     assert!(refused(&ConvBlocked { out_channels: usize::MAX, ..conv }));
 }
