@@ -65,6 +65,7 @@ pub use ops::batch_norm::{BatchNormGradient, BatchNormTraining, ChannelSum, Plan
 pub use ops::chain::{Chain, Instruction};
 pub use ops::cross_entropy::{LabeledRows, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient};
 pub use ops::ctc::{Ctc, CtcGradient, LabeledSequences};
+pub use ops::cumulative_sum::CumulativeSum;
 pub use ops::dropout::Dropout;
 pub use ops::elementwise::{Elementwise, ElementwiseFn};
 pub use ops::layer_norm::LayerNorm;

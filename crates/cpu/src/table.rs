@@ -136,4 +136,5 @@ kernels! {
     ConvUnbuffered,
     TopK,
     CompactConv,
+    CumulativeSum,
 }

@@ -158,6 +158,12 @@ impl Made<'_> {
                 ];
                 self.push(if op.max { "ArgMax" } else { "ArgMin" }, [first()], attributes);
             }
+            Op::CumulativeSum(op) => {
+                let axis = self.constant(Tensor::scalar(op.axis as i64));
+                let attributes =
+                    vec![Attribute::flag("exclusive", op.exclusive), Attribute::flag("reverse", op.reverse)];
+                self.push("CumSum", [first(), axis], attributes);
+            }
             Op::TopK(op) => {
                 let k = self.extents(&[op.k]);
                 let attributes = vec![Attribute::int("axis", op.axis as i64), Attribute::flag("largest", op.largest)];

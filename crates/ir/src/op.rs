@@ -252,6 +252,7 @@ operators! {
     ConvWeightGradient,
     Ctc,
     CtcGradient,
+    CumulativeSum,
     Dropout,
     Expand,
     Gather,

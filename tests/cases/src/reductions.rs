@@ -80,6 +80,23 @@ pub fn all() -> Vec<Case> {
             cases.push(case(&name, TopK { axis, k, largest }, &[(dtype, shape)]));
         }
     }
+    // Rows beyond those of a task, columns beyond those of one, a single sum, no elements.
+    for (shape, axis) in [
+        (&[3, 40][..], 1),
+        (&[19, 33], 1),
+        (&[19, 33], 0),
+        (&[2, 5, 700], 1),
+        (&[4, 3, 6], 0),
+        (&[1, 4, 1], 2),
+        (&[3, 0, 2], 1),
+    ] {
+        for (exclusive, reverse) in [(false, false), (true, false), (false, true), (true, true)] {
+            for dtype in [F, DType::F64, DType::I32, DType::I64] {
+                let name = format!("sums of {shape:?} along {axis}, {dtype}, exclusive {exclusive}, reverse {reverse}");
+                cases.push(case(&name, CumulativeSum { axis, exclusive, reverse }, &[(dtype, shape)]));
+            }
+        }
+    }
     cases.push(case(
         "sum i64",
         Reduce { kind: ReduceKind::Sum, axes: dims(&[1]), keep: false },

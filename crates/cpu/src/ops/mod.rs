@@ -7,6 +7,7 @@ pub(crate) mod batch_norm;
 pub(crate) mod chain;
 pub(crate) mod cross_entropy;
 pub(crate) mod ctc;
+pub(crate) mod cumulative_sum;
 pub(crate) mod dropout;
 pub(crate) mod elementwise;
 pub(crate) mod layer_norm;

@@ -3,8 +3,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, BatchNormGradient, BatchNormTraining, Chain, ChannelSum, CompactConv, Conv,
     ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvTranspose, ConvUnbuffered, ConvWeightGradient, Copy, Ctc,
-    CtcGradient, DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv, Elementwise,
-    ElementwiseFn, Epilogue, Fill, Front, Gather, GatherTable, HeadStrides, ImageLayout, Instruction,
+    CtcGradient, CumulativeSum, DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv,
+    Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, GatherTable, HeadStrides, ImageLayout, Instruction,
     InvertedBottleneck, Kernel, KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides, MatMul,
     MatMulB, Operand, PackedConv, PlainConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient,
     PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes,
@@ -582,6 +582,15 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
             }
             .into()
         }
+        KernelKind::CumulativeSum => CumulativeSum {
+            outer: number(random),
+            axis: number(random),
+            inner: number(random),
+            exclusive: random.below(2) == 0,
+            reverse: random.below(2) == 0,
+            dtype: pick(random, &DType::ALL),
+        }
+        .into(),
         KernelKind::TopK => TopK {
             outer: number(random),
             axis: number(random),

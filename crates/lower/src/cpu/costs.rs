@@ -126,6 +126,7 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
         | Op::Concat(_)
         | Op::Ctc(_)
         | Op::CtcGradient(_)
+        | Op::CumulativeSum(_)
         | Op::Dropout(_)
         | Op::Expand(_)
         | Op::Gather(_)

@@ -190,6 +190,13 @@ fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String>
             let kernel = cpu::ArgExtreme { outer, axis, inner, max: op.max, last: op.last };
             Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
         }
+        Op::CumulativeSum(op) => {
+            let ty = node.input(0);
+            let (outer, axis, inner) = around(&ty.shape, op.axis);
+            let (exclusive, reverse, dtype) = (op.exclusive, op.reverse, ty.dtype);
+            let kernel = cpu::CumulativeSum { outer, axis, inner, exclusive, reverse, dtype };
+            Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
+        }
         Op::TopK(op) => {
             let ty = node.input(0);
             let (outer, axis, inner) = around(&ty.shape, op.axis);

@@ -1,7 +1,7 @@
 //! Nodes that reduce many elements to one: products, normalizations, reductions, searches.
 
 use ir::Call;
-use ir::ops::{ArgExtreme, Attention, LayerNorm, Lrn, MatMul, Reduce, ReduceKind, Softmax, TopK};
+use ir::ops::{ArgExtreme, Attention, CumulativeSum, LayerNorm, Lrn, MatMul, Reduce, ReduceKind, Softmax, TopK};
 use types::{DType, Shape};
 
 use super::c_source::{ctype, finish, number, place};
@@ -378,6 +378,31 @@ pub(super) fn top_k(node: &NodeView, op: &TopK) -> Result<Vec<Call>, String> {
         needs: Vec::new(),
     };
     Ok(vec![call(emitted, format!("{k} of {outer} x {axis} x {inner}"), &[0], &[])])
+}
+
+/// The sums of a lane are one thread's.
+pub(super) fn cumulative_sum(node: &NodeView, op: &CumulativeSum) -> Result<Vec<Call>, String> {
+    let x = node.input(0);
+    let [outer, axis, inner] = around(&x.shape, op.axis);
+    let ty = ctype(x.dtype);
+    let step = if op.reverse { format!("{axis} - 1 - step") } else { "step".to_string() };
+    let [before, behind] = if op.exclusive { ["y[at] = sum; ", ""] } else { ["", " y[at] = sum;"] };
+    let body = format!(
+        "{}    const size_t start = (size_t)(i / {inner}) * {} + i % {inner};\n    {ty} sum = 0;\n    for (int step = 0; step < \
+         {axis}; step++) {{\n        const size_t at = start + (size_t)({step}) * {inner};\n        const {ty} term = a0[at];\n        \
+         {before}sum += term;{behind}\n    }}\n",
+        head(outer * inner),
+        axis * inner,
+    );
+    let emitted = Emitted {
+        kind: KernelKind::Reduce,
+        parameters: node.parameters(&[0]),
+        body: if outer * inner * axis == 0 { String::new() } else { body },
+        grid: blocks(outer * inner),
+        iterations: None,
+        needs: Vec::new(),
+    };
+    Ok(vec![call(emitted, format!("{outer} x {axis} x {inner}"), &[0], &[])])
 }
 
 pub(super) fn lrn(node: &NodeView, lrn: &Lrn) -> Result<Vec<Call>, String> {

@@ -108,6 +108,7 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::Reduce(reduce) => reduction::reduce(node, reduce),
         Op::ArgExtreme(extreme) => reduction::arg_extreme(node, extreme),
         Op::TopK(op) => reduction::top_k(node, op),
+        Op::CumulativeSum(op) => reduction::cumulative_sum(node, op),
         Op::Lrn(lrn) => reduction::lrn(node, lrn),
         Op::Transpose(transpose) => Ok(movement::transposed(node, &transpose.order)),
         Op::Slice(slice) => Ok(movement::sliced(node, slice)),

@@ -58,6 +58,7 @@ fn is_identity(node: &Node) -> bool {
         | Op::ConvWeightGradient(_)
         | Op::Ctc(_)
         | Op::CtcGradient(_)
+        | Op::CumulativeSum(_)
         | Op::Gather(_)
         | Op::LayerNorm(_)
         | Op::Lrn(_)

@@ -1,6 +1,7 @@
 //! The copy of a block's input rows: with their padding, divided into phases.
 
 use super::{Conv, Part};
+use crate::gemm::prefetch::LINE;
 use crate::simd::vector::{LANES, Vector};
 
 /// Copies a channel of a block, for an instruction set.
@@ -33,6 +34,8 @@ impl Conv {
     #[inline(always)]
     fn copy_channel<V: Vector>(&self, x: &[f32], part: &Part, channel: usize, cells: &mut [f32]) {
         let (window, block) = (&self.window, part.block);
+        // Of a part of an image, a channel does not follow the one before in memory.
+        let is_scattered = part.rows < window.output[0] || part.columns < window.output[1];
         let mut rows = cells.chunks_exact_mut(block.pitch);
         for phase in (0..block.copies[0]).map(|number| self.phase(0, number)) {
             for number in 0..block.copies[1] {
@@ -59,6 +62,12 @@ impl Conv {
                         cells[..begin].fill(0.0);
                         cells[end..].fill(0.0);
                         let source = &source[begin * stride + shift - window.pad[1]..];
+                        if is_scattered {
+                            let next = source.as_ptr().wrapping_add(window.input_plane());
+                            for at in (0..(end - begin) * stride).step_by(LINE) {
+                                V::prefetch_far(next.wrapping_add(at));
+                            }
+                        }
                         copy_strided::<V>(source, stride, &mut cells[begin..end]);
                     }
                 }
