@@ -7,8 +7,8 @@ use types::{DType, Shape, Tensor, WeightFormat};
 use crate::gemm::{Epilogue, weights};
 use crate::simd::StorageType;
 use crate::{
-    CompactConv, Conv, ConvTranspose, DepthwiseBlocked, InvalidKernel, Kernel, MatMul, MatMulB, PackedConv, Recurrent,
-    Winograd,
+    CompactConv, Conv, ConvDataGradient, ConvTranspose, DepthwiseBlocked, InvalidKernel, Kernel, MatMul, MatMulB,
+    PackedConv, Recurrent, Winograd,
 };
 
 /// The order and form of the packed elements of a tensor.
@@ -61,6 +61,8 @@ pub enum Packing {
         /// The stored form.
         weights: WeightFormat,
     },
+    /// Weights of a transposed convolution over blocked channels.
+    BlockedTransposedConvolution(ConvDataGradient),
 }
 
 /// Channels of a block.
@@ -78,6 +80,7 @@ impl Packing {
             Packing::Convolution { .. }
             | Packing::RowMajorConvolution(_)
             | Packing::TransposedConvolution(_)
+            | Packing::BlockedTransposedConvolution(_)
             | Packing::Recurrent(_)
             | Packing::Blocked { .. }
             | Packing::Padded => None,
@@ -115,6 +118,7 @@ impl Packing {
             }
             Packing::RowMajorConvolution(kernel) => second(kernel.clone().into()),
             Packing::TransposedConvolution(kernel) => second(kernel.clone().into()),
+            Packing::BlockedTransposedConvolution(kernel) => second(kernel.clone().into()),
             Packing::RightFactor(kernel) => second(kernel.clone().into()),
             Packing::TransposedFactor { k, n, weights } => second(right_factor(*k, *n, *weights).into()),
             Packing::Recurrent(kernel) => second(kernel.clone().into()),
@@ -152,6 +156,7 @@ impl Packing {
             }
             Packing::RowMajorConvolution(kernel) => floats(&kernel.pack(items)),
             Packing::TransposedConvolution(kernel) => floats(&kernel.pack(items)),
+            Packing::BlockedTransposedConvolution(kernel) => floats(&kernel.pack(items)),
             Packing::RightFactor(kernel) => kernel.pack(items),
             Packing::TransposedFactor { k, n, weights } => {
                 let mut transposed = vec![0.0; items.len()];

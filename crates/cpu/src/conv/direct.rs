@@ -211,11 +211,7 @@ impl ConvBlocked {
 
     /// Blocks of the input channels of a panel's group.
     fn blocks(&self, panel: Panel) -> Range<usize> {
-        let pixel = self.pixel();
-        if self.is_packed() {
-            return 0..panel.in_words.div_ceil(pixel);
-        }
-        0..(panel.in_word % pixel + panel.in_words).div_ceil(pixel)
+        0..panel.in_words.div_ceil(self.pixel())
     }
 
     fn out_blocks(&self) -> usize {
@@ -239,7 +235,7 @@ impl ConvBlocked {
     }
 
     /// The terms of the outputs of a region.
-    fn k_loops(&self, window: &Window, panel: Panel, region: &Region) -> SmallVec<[KLoop; 3]> {
+    fn k_loops(&self, window: &Window, panel: Panel, region: &Region) -> [KLoop; 2] {
         let (ins, plane, pixel) = (panel.in_words, window.input_plane(), self.pixel());
         let width = self.weight_row(panel);
         let (row_taps, column_taps) = (&region.rows.taps, &region.columns.taps);
@@ -253,8 +249,7 @@ impl ConvBlocked {
             let mut column =
                 Loop { iterations: column_taps.len(), x: window.dilation[1] * pixel, weights: depth * width };
             let cell = row_taps.start * window.kernel[1] + column_taps.start;
-            let word = panel.in_word + first;
-            let x = (word - word % pixel) * plane + word % pixel;
+            let x = (panel.in_word + first) * plane;
             let weights = panel.weights + (first * window.taps() + cell * depth) * width;
             let mut depth = depth;
             // Taps that are neighbors in memory need no loop.
@@ -271,23 +266,12 @@ impl ConvBlocked {
             KLoop { x, weights, loops: [block, row, column], depth }
         };
         if self.is_packed() {
-            return SmallVec::from_iter([k_loop(0, 1, self.depth())]);
+            return [k_loop(0, 1, self.depth()), k_loop(0, 0, 0)];
         }
-        // The first and the last block may not be full.
-        let head = (panel.in_word.next_multiple_of(pixel) - panel.in_word).min(ins);
-        let first = usize::from(0 < head);
-        let last = first + (ins - head) / pixel;
-        let full = region.blocks.start.max(first)..region.blocks.end.min(last);
-        let rest = if last < region.blocks.end { (ins - head) % pixel } else { 0 };
-        let head_now = if region.blocks.start < first { head } else { 0 };
-        let at = head + full.start.saturating_sub(first) * pixel;
-        let parts = [(0, 1, head_now), (at, full.len(), pixel), (ins - rest, 1, rest)];
-        let all = parts.into_iter().filter(|&(_, blocks, depth)| 0 < blocks * depth);
-        let mut loops: SmallVec<[KLoop; 3]> = all.map(|(first, blocks, depth)| k_loop(first, blocks, depth)).collect();
-        if loops.is_empty() {
-            loops.push(k_loop(0, 0, 0));
-        }
-        loops
+        // The last block may not be full.
+        let full = region.blocks.start..region.blocks.end.min(ins / pixel);
+        let rest = if full.end < region.blocks.end { ins % pixel } else { 0 };
+        [k_loop(full.start * pixel, full.len(), pixel), k_loop(ins - rest, usize::from(0 < rest), rest)]
     }
 }
 
@@ -579,7 +563,7 @@ impl Job<'_> {
             rows: &[],
             vectors: panel.blocks,
             vector_stride: self.out_plane * LANES,
-            k_loops: &k_loops,
+            k_loops: &k_loops[..if k_loops[1].depth == 0 { 1 } else { 2 }],
             init: if pass.first { self.start(panel, &shift) } else { Init::Accumulate },
             // The output may hold it, so it is added before sums overwrite it.
             residual: match self.residual {

@@ -18,7 +18,8 @@ use smallvec::SmallVec;
 use crate::conv::winograd::Winograd;
 use crate::conv::{ConvAlgorithm, ConvBlocked, DepthwiseBlocked, ImageLayout, Window, check_groups};
 use crate::gemm::epilogue::Epilogue;
-use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, product};
+use crate::gemm::weights::Weights;
+use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::StorageType;
 use crate::simd::vector::LANES;
 use crate::threads::Pool;
@@ -61,10 +62,11 @@ pub struct DynamicConv {
 
 /// The data gradient of a strided convolution over blocked images: `dy: [batch, in_channels, ..window.output]` and weights
 /// `[in_channels, out_channels / groups, ..kernel]` to `[batch, out_channels, ..window.input]`, both in blocks of sixteen
-/// channels; then the epilogue's functions. All `f32`.
+/// channels; then by the epilogue a bias (with an element for each lane of the result's blocks) and a residual. All `f32`.
+/// A transposed convolution is the same.
 ///
-/// Refuses: dilation, a bias or residual, and a padding so large that taps begin outside of `dy`. Neighboring groups are
-/// joined ([`joined_groups`]).
+/// Refuses: dilation, and a padding so large that taps begin outside of `dy`. Neighboring groups are joined
+/// ([`joined_groups`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvDataGradient {
     /// Images.
@@ -77,6 +79,8 @@ pub struct ConvDataGradient {
     pub groups: usize,
     /// Rows and columns of the convolution whose gradient this is: its output is our input.
     pub window: Window,
+    /// Whether the weights were packed when the plan was written.
+    pub weights: Weights,
     /// Applied to each result.
     pub epilogue: Epilogue,
 }
@@ -370,32 +374,78 @@ impl ConvDataGradient {
         let outs = self.out_channels.div_ceil(LANES).checked_mul(LANES)?;
         product(&[outs, self.in_channels / self.packed_groups(), taps])
     }
+
+    /// The phases of rows and columns; `None` if taps begin outside of `dy`.
+    fn all_phases(&self) -> Option<SmallVec<[[Phase; 2]; 4]>> {
+        let numbers = (0..self.phases(0)).flat_map(|row| (0..self.phases(1)).map(move |column| [row, column]));
+        numbers.map(|[row, column]| Some([self.phase(0, row)?, self.phase(1, column)?])).collect()
+    }
+
+    /// The convolutions of the phases that have taps.
+    pub fn convolutions(&self) -> Vec<ConvBlocked> {
+        let phases = self.all_phases().unwrap_or_default();
+        phases.iter().filter(|[rows, columns]| 0 < rows.taps * columns.taps).map(|&[r, c]| self.conv(r, c)).collect()
+    }
+
+    /// Weights `[in_channels, out_channels / groups, ..kernel]` in the order in which the kernel reads them: phase by phase,
+    /// each as [`ConvBlocked::pack`] has them.
+    ///
+    /// # Panics
+    /// Another number of weights; parameters that `sizes` refuses.
+    pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
+        let shape = [self.in_channels, self.out_channels / self.groups, self.window.taps()];
+        assert_eq!(Some(weights.len()), product(&shape), "the weights must have the kernel's shape");
+        let (mut packed, pool) = (Vec::new(), Pool::new(1));
+        for [rows, columns] in self.all_phases().expect("taps must begin inside of `dy`") {
+            let start = packed.len();
+            packed.resize(start + self.packed(rows.taps * columns.taps).expect("the weights must have a size"), 0.0);
+            self.pack_phase([rows, columns], weights, &mut packed[start..], &pool);
+        }
+        packed
+    }
+
+    /// Packs the weights of a phase.
+    fn pack_phase(&self, [rows, columns]: [Phase; 2], weights: &[f32], cells: &mut [f32], pool: &Pool) {
+        if rows.taps * columns.taps == 0 {
+            return;
+        }
+        let channels = [self.in_channels / self.groups, self.out_channels / self.groups];
+        let joined = self.groups / self.packed_groups();
+        let ([height, width], [down, right]) = (self.window.kernel, self.window.stride);
+        let last = |phase: Phase, stride: usize| phase.tap + (phase.taps - 1) * stride;
+        assert!(last(rows, down) < height && last(columns, right) < width, "a phase's taps are in the kernel");
+        let view = WeightView {
+            first: last(rows, down) * width + last(columns, right),
+            row: -((down * width) as isize),
+            column: -(right as isize),
+            ..WeightView::new(weights, WeightOrder::Gradient, joined, channels, self.window.kernel)
+        };
+        self.conv(rows, columns).pack_view(view, cells, pool);
+    }
 }
 
 impl KernelFn for ConvDataGradient {
     const NAME: &'static str = "conv_data_gradient";
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
-        let ConvDataGradient { batch, in_channels, out_channels, groups, window, epilogue } = self;
+        let ConvDataGradient { batch, in_channels, out_channels, groups, window, weights: _, epilogue } = self;
         window.check()?;
         epilogue.check_unscaled()?;
         check_groups(*groups, *in_channels, *out_channels)?;
-        if window.dilation != [1, 1] || epilogue.bias || epilogue.residual {
-            return Err(InvalidKernel("dilation must be 1, and the epilogue have functions only"));
+        if window.dilation != [1, 1] {
+            return Err(InvalidKernel("`dilation` must be 1"));
         }
         if window.stride.iter().any(|&stride| 64 < stride) {
             return Err(InvalidKernel("the stride must be at most 64"));
         }
         let outside = InvalidKernel("taps must not begin outside of `dy`");
         let overflow = InvalidKernel("sizes must not overflow");
-        let mut workspace = 0;
-        for row in 0..self.phases(0) {
-            for column in 0..self.phases(1) {
-                let (rows, columns) = self.phase(0, row).zip(self.phase(1, column)).ok_or(outside)?;
-                self.conv(rows, columns).sizes()?;
-                let packed = self.packed(rows.taps * columns.taps).ok_or(overflow)?;
-                workspace = workspace.max(packed);
-            }
+        let (mut most, mut all) = (0, 0usize);
+        for [rows, columns] in self.all_phases().ok_or(outside)? {
+            self.conv(rows, columns).sizes()?;
+            let packed = self.packed(rows.taps * columns.taps).ok_or(overflow)?;
+            most = most.max(packed);
+            all = all.checked_add(packed).ok_or(overflow)?;
         }
         if self.phases(0) * self.phases(1) == 0 {
             // An empty result still has channels that fit their groups.
@@ -405,45 +455,51 @@ impl KernelFn for ConvDataGradient {
         let lanes = |channels: usize| channels.checked_next_multiple_of(LANES);
         let (ins, outs) = lanes(*in_channels).zip(lanes(*out_channels)).ok_or(overflow)?;
         let dy = product(&[*batch, ins, window.output[0], window.output[1]]);
-        let weights = product(&[*in_channels, out_channels / groups, window.kernel[0], window.kernel[1]]);
+        let plain = product(&[*in_channels, out_channels / groups, window.kernel[0], window.kernel[1]]);
         let output = product(&[*batch, outs, window.input[0], window.input[1]]);
-        Sizes::with_workspace(&[dy, weights], output, Some(workspace), 4)
+        let (weights, workspace) = match self.weights {
+            Weights::Packed => (Some(all), 0),
+            Weights::Dynamic => (plain, most),
+        };
+        let mut inputs: SmallVec<[Option<usize>; 4]> = SmallVec::from_slice(&[dy, weights]);
+        inputs.extend(epilogue.operands(outs, output));
+        Sizes::with_workspace(&inputs, output, Some(workspace), 4)
+    }
+
+    fn may_share(&self, input: usize) -> bool {
+        // The residual's element is read before the result takes its place.
+        self.epilogue.residual && input == self.epilogue.residual_at()
     }
 
     fn run(&self, args: Args, pool: &Pool) {
         let dy: &[f32] = input(&args, 0);
         let weights: &[f32] = input(&args, 1);
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, self.epilogue.bias_at()));
+        let residual = self.epilogue.residual.then(|| input_or_in_place(&args, self.epilogue.residual_at()));
         let out: &mut [f32] = elements_mut(args.outputs[0]);
-        let packed: &mut [f32] = elements_mut(args.workspace);
-        let channels = [self.in_channels / self.groups, self.out_channels / self.groups];
-        let [height, width] = self.window.kernel;
+        let workspace: &mut [f32] = elements_mut(args.workspace);
         let [down, right] = self.window.stride;
-        let joined = self.groups / self.packed_groups();
-        let plain = WeightView::new(weights, WeightOrder::Gradient, joined, channels, self.window.kernel);
-        let phase = |axis, start| self.phase(axis, start).expect("`sizes` found it");
-        for row in (0..self.phases(0)).map(|start| phase(0, start)) {
-            for column in (0..self.phases(1)).map(|start| phase(1, start)) {
-                let conv = self.conv(row, column);
-                let taps = row.taps * column.taps;
-                let first = row.start * self.window.input[1] + column.start;
-                let placement = OutputGrid { first, row: down * self.window.input[1], column: right };
-                let plane = self.window.input_plane();
-                if taps == 0 {
-                    conv.fill_grid(placement, plane, out, pool);
-                    continue;
-                }
-                let last = |phase: Phase, stride: usize| phase.tap + (phase.taps - 1) * stride;
-                let view = WeightView {
-                    first: last(row, down) * width + last(column, right),
-                    row: -((down * width) as isize),
-                    column: -(right as isize),
-                    ..plain
-                };
-                assert!(last(row, down) < height && last(column, right) < width, "a phase's taps are in the kernel");
-                let cells = &mut packed[..self.packed(taps).expect("`sizes` computed it")];
-                conv.pack_view(view, cells, pool);
-                conv.run_on_grid(dy, cells, placement, plane, out, pool);
+        let mut rest = weights;
+        for [row, column] in self.all_phases().expect("`sizes` found them") {
+            let conv = self.conv(row, column);
+            let taps = row.taps * column.taps;
+            let first = row.start * self.window.input[1] + column.start;
+            let grid =
+                OutputGrid { first, row: down * self.window.input[1], column: right, plane: self.window.input_plane() };
+            if taps == 0 {
+                conv.fill_grid(grid, bias, residual, out, pool);
+                continue;
             }
+            let packed = self.packed(taps).expect("`sizes` computed it");
+            let cells = match self.weights {
+                Weights::Packed => rest.split_off(..packed).expect("`sizes` states all weights"),
+                Weights::Dynamic => {
+                    let cells = &mut workspace[..packed];
+                    self.pack_phase([row, column], weights, cells, pool);
+                    &*cells
+                }
+            };
+            conv.run_on_grid(dy, cells, grid, bias, residual, out, pool);
         }
     }
 }
@@ -456,4 +512,6 @@ pub(crate) struct OutputGrid {
     /// From one row to the next, and from one output of a row to the next.
     pub(crate) row: usize,
     pub(crate) column: usize,
+    /// Pixels of a plane.
+    pub(crate) plane: usize,
 }

@@ -548,7 +548,8 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
                 0 => window(random),
                 _ => Window { dilation: [1, 1], ..window(random) },
             },
-            epilogue: Epilogue { bias: random.below(20) == 0, residual: random.below(20) == 0, ..epilogue(random) },
+            weights: pick(random, &[Weights::Packed, Weights::Dynamic]),
+            epilogue: epilogue(random),
         }
         .into(),
         KernelKind::LayerNorm => LayerNorm {

@@ -5,7 +5,7 @@ use prestow_cpu::{
     BatchNormGradient, BatchNormTraining, ChannelSum, ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient,
     DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, DynamicConv, Epilogue, ImageLayout, Kernel,
     PackedConv, Planes, Pool2dKind, PoolGradient, PoolWithPositions, StorageType, WeightGradientRows, WeightOrder,
-    Window, Winograd, joined_groups,
+    Weights, Window, Winograd, joined_groups,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -226,7 +226,8 @@ fn data_gradient_matches_its_definition() {
         let [input_plane, plane] = planes(&window);
         let kernel: Kernel = if strided {
             let epilogue = epilogue.clone();
-            ConvDataGradient { batch, in_channels: outs, out_channels: ins, groups, window, epilogue }.into()
+            let weights = Weights::Dynamic;
+            ConvDataGradient { batch, in_channels: outs, out_channels: ins, groups, window, weights, epilogue }.into()
         } else {
             let conv = match depthwise {
                 true => PackedConv::Depthwise(DepthwiseBlocked {
@@ -259,6 +260,51 @@ fn data_gradient_matches_its_definition() {
             check(&kernel, &unblocked(&got, batch, ins, input_plane), &want, 1e-4);
         }
     }
+}
+
+#[test]
+fn transposed_convolution_by_packed_weights_matches_its_definition() {
+    let (pools, mut random) = (pools([1, 2, 3]), Random::new(27));
+    let mut ran = 0;
+    for _ in 0..cases(160) {
+        let batch = pick(&mut random, &[1, 1, 2, 5]);
+        let (groups, ins, outs) = match random.below(4) {
+            0 => pick(&mut random, &[(2, 32, 64), (8, 16, 32), (4, 48, 16), (3, 9, 12)]),
+            _ => (1, pick(&mut random, &[1, 3, 16, 19, 40]), pick(&mut random, &[1, 16, 20, 33, 70])),
+        };
+        let stride = pick(&mut random, &[1, 2, 2, 3, 4]);
+        let window = fitting(&mut random, Some(stride));
+        let (weights, of) = (Weights::Packed, functions(&mut random));
+        let epilogue = Epilogue { bias: random.below(2) == 0, residual: random.below(2) == 0, ..of };
+        let (in_channels, out_channels) = (outs, ins);
+        let kernel = ConvDataGradient { batch, in_channels, out_channels, groups, window, weights, epilogue };
+        if Kernel::from(kernel.clone()).sizes().is_err() {
+            continue;
+        }
+        ran += 1;
+        let [input_plane, plane] = planes(&window);
+        let taps = window.kernel[0] * window.kernel[1];
+        let dy = numbers(&mut random, batch * outs * plane, false);
+        let weights = numbers(&mut random, outs * ins / groups * taps, false);
+        let bias = if kernel.epilogue.bias { numbers(&mut random, ins, false) } else { Vec::new() };
+        let residual = numbers(&mut random, batch * ins * input_plane, false);
+        let residual = if kernel.epilogue.residual { residual } else { Vec::new() };
+        let mut want = data_gradient(&dy, &window, groups, [ins, outs], &weights);
+        finish(&mut want, input_plane, &kernel.epilogue, &bias, &residual);
+        let mut inputs = vec![F32.bytes(&blocked(&dy, outs, plane, f32::NAN)), F32.bytes(&kernel.pack(&weights))];
+        if kernel.epilogue.bias {
+            inputs.push(F32.bytes(&blocked(&bias, ins, 1, 0.0)));
+        }
+        let in_place = kernel.epilogue.residual;
+        if in_place {
+            inputs.push(F32.bytes(&blocked(&residual, ins, input_plane, 0.0)));
+        }
+        let kernel = Kernel::from(kernel);
+        for got in run_all(&kernel, F32, &inputs, in_place, &pools) {
+            check(&kernel, &unblocked(&got, batch, ins, input_plane), &want, 1e-4);
+        }
+    }
+    assert!(cases(60) < ran, "{ran} kernels ran");
 }
 
 #[test]

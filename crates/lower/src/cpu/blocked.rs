@@ -1,10 +1,10 @@
 //! Kernels for values with channels in blocks of sixteen.
 
 use cpu::{
-    ConvAlgorithm, ImageLayout, PackedConv, Packing, Pool2dKind, StorageType, WeightOrder, Window, groups_of_blocks,
-    joined_groups,
+    ConvAlgorithm, ImageLayout, PackedConv, Packing, Pool2dKind, StorageType, WeightOrder, Weights, Window,
+    groups_of_blocks, joined_groups,
 };
-use ir::ops::{Conv, ConvTranspose, Pool, PoolKind, Reduce, ReduceKind};
+use ir::ops::{Conv, ConvTranspose, Epilogue, Pool, PoolKind, Reduce, ReduceKind};
 use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMITED, ValueId, Work};
 use types::{Bytes, DType, Layout, Shape};
 
@@ -113,7 +113,7 @@ pub(super) fn conv_choices(
     Ok(target.fastest_first(kernels, |kernel| kernel.clone().kernel(run_time)))
 }
 
-/// The kernels of a data gradient, a transposed convolution by run-time weights, the fastest first.
+/// The kernels of a transposed convolution, by run-time weights the data gradient of a convolution, the fastest first.
 pub(super) fn data_gradient_kernels(
     graph: &Graph,
     node: &Node,
@@ -122,8 +122,20 @@ pub(super) fn data_gradient_kernels(
     target: &CpuTarget,
 ) -> Result<Vec<cpu::Kernel>, String> {
     let is_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32);
-    if graph.value(node.inputs[1]).tensor().is_some() || !is_f32 {
-        return Err("its blocked kernel takes f32 and run-time weights".into());
+    let is_known = |ix: usize| graph.value(node.inputs[ix]).tensor().is_some();
+    let is_constant = is_known(1);
+    if !is_f32 {
+        return Err("its blocked kernel takes f32".into());
+    }
+    match is_constant {
+        true => are_constants(graph, node, &conv.epilogue)?,
+        false if conv.epilogue.operands() != 0 => {
+            return Err("by run-time weights it has no bias and no residual".into());
+        }
+        false => {}
+    }
+    if is_constant && target.weights_of(graph, node).is_some() {
+        return Err("its blocked kernel has no weights in fewer bits".into());
     }
     let ty = |ix: usize| &graph.ty(node.inputs[ix]).shape;
     let (x, weight, out) = (ty(0), ty(1), &graph.ty(node.outputs[0]).shape);
@@ -132,7 +144,14 @@ pub(super) fn data_gradient_kernels(
     let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
     let epilogue = epilogue(&conv.epilogue);
     let is_depthwise = is_depthwise(groups, x, out);
+    if is_constant && is_depthwise {
+        return Err("its blocked kernel computes no channels one by one".into());
+    }
     let kernels: Vec<cpu::Kernel> = match forward.stride {
+        _ if is_constant => {
+            let (window, weights) = (forward, Weights::Packed);
+            vec![cpu::ConvDataGradient { batch, in_channels, out_channels, groups, window, weights, epilogue }.into()]
+        }
         [1, 1] => {
             let reach = |axis: usize| forward.dilation[axis] * (forward.kernel[axis] - 1);
             let pad = |axis: usize| reach(axis).checked_sub(forward.pad[axis]).ok_or("its padding exceeds its kernel");
@@ -183,7 +202,8 @@ pub(super) fn data_gradient_kernels(
                     false => Err("its strided depthwise kernel has no epilogue".into()),
                 };
             }
-            vec![cpu::ConvDataGradient { batch, in_channels, out_channels, groups, window, epilogue }.into()]
+            let weights = Weights::Dynamic;
+            vec![cpu::ConvDataGradient { batch, in_channels, out_channels, groups, window, weights, epilogue }.into()]
         }
     };
     match kernels.first().map(cpu::Kernel::sizes) {
@@ -197,8 +217,19 @@ pub(super) fn data_gradient_call(node: &NodeView, conv: &ConvTranspose, kernel: 
     let (out, weight) = (&node.output().shape, &node.input(1).shape);
     let kernel_size = weight[2..].iter().map(usize::to_string).collect::<Vec<_>>().join("x");
     let stride = conv.stride.last().copied().unwrap_or(1);
-    let label = format!("{kernel_size}/{stride} data gradient {out}{}", suffix(&conv.epilogue));
-    call(kernel, label, (0..node.node.inputs.len()).map(CallInput::Value).collect())
+    let mut inputs: Vec<CallInput> = (0..node.node.inputs.len()).map(CallInput::Value).collect();
+    let name = match &kernel {
+        cpu::Kernel::ConvDataGradient(kernel) if kernel.weights == Weights::Packed => {
+            inputs[1] = packed(1, Packing::BlockedTransposedConvolution(kernel.clone()));
+            if conv.epilogue.bias {
+                inputs[2] = packed(2, Packing::Padded);
+            }
+            "transposed to"
+        }
+        _ => "data gradient",
+    };
+    let label = format!("{kernel_size}/{stride} {name} {out}{}", suffix(&conv.epilogue));
+    call(kernel, label, inputs)
 }
 
 /// Multiplications of each input element from which packing pays: between 256 and 288, measured on convolutions of
@@ -242,19 +273,19 @@ fn uses(conv: &cpu::ConvBlocked) -> usize {
 
 /// The kernel of a convolution that computes the sums of products. Its weights are constants.
 fn exact_kernel(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, String> {
-    are_constants(graph, node, conv)?;
+    are_constants(graph, node, &conv.epilogue)?;
     kernel_of_known(graph, node, conv)
 }
 
 /// Refuses a convolution whose weights, scale or bias are not constants, or whose residual is one.
-fn are_constants(graph: &Graph, node: &Node, conv: &Conv) -> Result<(), String> {
+fn are_constants(graph: &Graph, node: &Node, epilogue: &Epilogue) -> Result<(), String> {
     let known = |ix: usize| graph.value(node.inputs[ix]).tensor().is_some();
-    let vectors = conv.epilogue.operands() - usize::from(conv.epilogue.residual);
+    let vectors = epilogue.operands() - usize::from(epilogue.residual);
     if !(1..2 + vectors).all(known) {
         return Err("its weight, scale or bias is not known before the run".into());
     }
     // Constants are row-major, and a residual must have the layout of the result.
-    if conv.epilogue.residual && known(node.inputs.len() - 1) {
+    if epilogue.residual && known(node.inputs.len() - 1) {
         return Err("its residual is known before the run".into());
     }
     Ok(())
@@ -555,7 +586,10 @@ pub(super) fn reads_blocked(graph: &Graph, node: &Node, input: usize) -> bool {
             _ => conv.epilogue.residual && input + 1 == node.inputs.len(),
         };
     }
-    if matches!(node.op, Op::ConvTranspose(_) | Op::BatchNormTraining(_)) {
+    if let Op::ConvTranspose(conv) = &node.op {
+        return input == 0 || (conv.epilogue.residual && input + 1 == node.inputs.len());
+    }
+    if matches!(node.op, Op::BatchNormTraining(_)) {
         return input == 0;
     }
     if matches!(node.op, Op::BatchNormGradient(_)) {

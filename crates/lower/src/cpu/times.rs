@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use cpu::{ConvBlocked, ImageLayout, Isa, Kernel, PackedConv, PlainConv, Planes, Pool2dKind, Window};
+use cpu::{ConvBlocked, ImageLayout, Isa, Kernel, PackedConv, PlainConv, Planes, Pool2dKind, Weights, Window};
 
 use super::blocked::BLOCK;
 
@@ -174,6 +174,17 @@ impl Workload {
                 let sums = (kernel.batch * kernel.out_channels) as f64 * cells(&kernel.window, kernel.window.output);
                 let products = sums * (kernel.in_channels / kernel.groups) as f64;
                 ("transposed", vec![("products", products), ("sums", sums)])
+            }
+            Kernel::ConvDataGradient(kernel) if kernel.weights == Weights::Packed => {
+                // Each phase is a convolution.
+                let mut sum: Vec<(&'static str, f64)> = Vec::new();
+                for (name, amount) in kernel.convolutions().iter().flat_map(direct) {
+                    match sum.iter_mut().find(|(other, _)| *other == name) {
+                        Some((_, all)) => *all += amount,
+                        None => sum.push((name, amount)),
+                    }
+                }
+                ("direct", sum)
             }
             Kernel::ConvDataGradient(kernel) => {
                 let joined = cpu::joined_groups(kernel.groups, kernel.in_channels, kernel.out_channels);

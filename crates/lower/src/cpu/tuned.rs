@@ -50,6 +50,7 @@ pub(super) fn images(kernel: &Kernel) -> Option<usize> {
         Kernel::Reorder(kernel) => Some(kernel.batch),
         Kernel::Conv(kernel) => Some(kernel.batch),
         Kernel::ConvTranspose(kernel) => Some(kernel.batch),
+        Kernel::ConvDataGradient(kernel) => Some(kernel.batch),
         Kernel::ConvUnbuffered(kernel) => Some(kernel.batch),
         Kernel::CompactConv(kernel) => Some(match &kernel.conv {
             PlainConv::Conv(conv) => conv.batch,
@@ -71,6 +72,7 @@ pub(super) fn of_images(kernel: &Kernel, images: usize) -> Kernel {
         Kernel::Reorder(kernel) => kernel.batch = images,
         Kernel::Conv(kernel) => kernel.batch = images,
         Kernel::ConvTranspose(kernel) => kernel.batch = images,
+        Kernel::ConvDataGradient(kernel) => kernel.batch = images,
         Kernel::ConvUnbuffered(kernel) => kernel.batch = images,
         Kernel::CompactConv(kernel) => match &mut kernel.conv {
             PlainConv::Conv(conv) => conv.batch = images,

@@ -35,11 +35,9 @@ impl ConvBlocked {
             let channels = span.words.start * per_word..span.words.end * per_word;
             for first in lanes.clone().step_by(self.packed_lanes()) {
                 let of_panel = first..lanes.end.min(first + self.packed_lanes());
-                // The first block of channels may begin inside of a block of the input.
-                let firsts = (channels.start - channels.start % in_block..channels.end).step_by(in_block);
-                for block in firsts {
+                for block in channels.clone().step_by(in_block) {
                     for tap in 0..taps {
-                        for word in (block.max(channels.start)..channels.end.min(block + in_block)).step_by(per_word) {
+                        for word in (block..channels.end.min(block + in_block)).step_by(per_word) {
                             for out in of_panel.clone() {
                                 // Joined groups have no weights in common.
                                 let part = out / part_outs.max(1) * ins;

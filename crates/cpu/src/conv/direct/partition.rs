@@ -80,7 +80,7 @@ impl ConvBlocked {
     /// The spans of joined groups, in order. All units but the last have the same.
     pub(super) fn spans(&self, unit: usize) -> impl Iterator<Item = Span> {
         let ([ins, outs], [part_ins, part_outs]) = (self.unit_channels(), self.part_channels());
-        let per_word = self.operands.per_word();
+        let (per_word, in_block) = (self.operands.per_word(), self.in_block());
         let of_unit = |all: usize, channels: usize| channels.min(all - unit * channels);
         let (ins, outs) = (of_unit(self.in_channels, ins), of_unit(self.out_channels, outs));
         let mut lane = 0;
@@ -96,7 +96,11 @@ impl ConvBlocked {
             };
             let words = match self.is_packed() {
                 true => 0..self.depth(),
-                false => parts.start * part_ins / per_word..ins.min(parts.end * part_ins).div_ceil(per_word),
+                // Blocks are read whole.
+                false => {
+                    let first = parts.start * part_ins / per_word;
+                    first - first % in_block..ins.min(parts.end * part_ins).div_ceil(per_word)
+                }
             };
             let span = Span { first: lane / LANES, blocks, words };
             lane += blocks * LANES;
