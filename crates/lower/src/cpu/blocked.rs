@@ -55,7 +55,7 @@ pub(super) fn conv_kernels(
     workspace: Bytes,
     target: &CpuTarget,
 ) -> Result<Vec<ConvKernel>, String> {
-    let exact = match are_constants(graph, node, conv) {
+    let exact = match are_constants(graph, node, &conv.epilogue) {
         Ok(()) => kernel_of_known(graph, node, conv)?,
         Err(reason) if has_dynamic_kernel(graph, node, conv) => {
             kernel_of_known(graph, node, conv).map_err(|_| reason)?
