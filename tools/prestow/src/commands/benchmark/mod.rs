@@ -8,7 +8,7 @@ mod peer;
 mod session;
 
 use std::cell::RefCell;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -689,28 +689,33 @@ fn cold_start(path: &Path, batch: u64, threads: usize) -> Result<u64, String> {
     let start = now_ns();
     let mut command = Command::new(path);
     command.args(["run", "--synthetic", "seed:1", "--batch", &batch.to_string(), "--threads", &threads.to_string()]);
-    let ended = command.stdin(Stdio::null()).output();
-    let ended = ended.map_err(|error| format!("cannot start `{}`: {error}", path.display()))?;
+    let (succeeded, said) = ended(&mut command).map_err(|error| format!("cannot run `{}`: {error}", path.display()))?;
     let time = now_ns() - start;
-    match ended.status.success() {
-        true => Ok(time),
-        false => Err(String::from_utf8_lossy(&ended.stderr).trim().to_string()),
-    }
+    if succeeded { Ok(time) } else { Err(said.trim().to_string()) }
 }
 
 /// Runs another command of this program.
 fn own_program(words: &[String]) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program's file: {error}"))?;
-    let ended = Command::new(own).args(words).stdin(Stdio::null()).output();
-    let ended = ended.map_err(|error| format!("cannot start `prestow {}`: {error}", words[0]))?;
-    match ended.status.success() {
-        true => Ok(()),
-        false => {
-            let text = String::from_utf8_lossy(&ended.stderr);
-            let last = text.lines().rev().find(|line| line.starts_with("error: ")).unwrap_or(text.trim());
-            Err(last.trim_start_matches("error: ").to_string())
-        }
+    let ended = ended(Command::new(own).args(words));
+    let (succeeded, text) = ended.map_err(|error| format!("cannot run `prestow {}`: {error}", words[0]))?;
+    if succeeded {
+        return Ok(());
     }
+    let last = text.lines().rev().find(|line| line.starts_with("error: ")).unwrap_or(text.trim());
+    Err(last.trim_start_matches("error: ").to_string())
+}
+
+/// Runs a program to its end. Returns whether it succeeded, and its standard error. `Command::output` panics if a pipe
+/// cannot be read.
+fn ended(command: &mut Command) -> std::io::Result<(bool, String)> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut said = Vec::new();
+    let read = child.stderr.take().map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut said));
+    // The pipe is closed, so that a child that goes on writing ends, and is waited for in any case.
+    let status = child.wait();
+    read?;
+    Ok((status?.success(), String::from_utf8_lossy(&said).into_owned()))
 }
 
 /// A folder for executables, removed at the end.
