@@ -106,7 +106,7 @@ struct Faults<'a> {
     log: &'a Path,
     /// The most runs; they are spread over the calls.
     runs_max: usize,
-    /// What does not change from run to run in a line of the output.
+    /// The part of a line of the output that is the same in every run.
     plain: PlainLine,
 }
 
@@ -557,7 +557,7 @@ fn child_that_opens_with_failing_calls() {
     println!("held={before:?}{:?}", held(model));
 }
 
-/// In process, where no exit returns what an error leaves behind.
+/// In process, where no exit returns leaked memory.
 #[test]
 fn failed_opening_leaks_nothing() {
     let test = "failed_opening_leaks_nothing";

@@ -588,7 +588,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Writes the times of all rows: runs to --raw, queries of a scenario beside it.
+    /// Writes the times of all rows: runs to --raw, queries of a scenario to a second file.
     fn write_raw(&self) -> Result<(), String> {
         let (Some(path), raw) = (&self.args.raw, self.raw.borrow()) else { return Ok(()) };
         raw.write(path, "run")?;
