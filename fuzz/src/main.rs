@@ -2,8 +2,9 @@
 //! those that reach new code. With `--corpus`, `DIR/TARGET` has the inputs that earlier runs kept, so that runs add up.
 //!
 //! `cargo xtask fuzz` builds this program with coverage counters ([`coverage`]). Without them, as in its own tests, inputs
-//! are mutated blindly. A failure is a panic, an input of more than ten seconds, or a signal; its input is written to
-//! `target/fuzz/failures/TARGET-HASH` and then made smaller. `prestow-fuzz TARGET FILE` runs one input again.
+//! are mutated blindly. A failure is a panic, an input of more than ten seconds of processor time, or a signal; its input is
+//! written to `target/fuzz/failures/TARGET-HASH` and then made smaller. Each of several targets is a process of its own, so
+//! that one which ends early does not end the others. `prestow-fuzz TARGET FILE` runs one input again.
 
 mod coverage;
 mod models;
@@ -11,9 +12,11 @@ mod mutate;
 mod run;
 mod seeds;
 mod targets;
+mod watch;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use run::{Limit, Outcome, fuzz};
@@ -37,19 +40,38 @@ fn main() -> ExitCode {
             }
         },
         Ok(Asked { targets, seconds, seed, corpus: folder, file: None }) => {
-            println!("{:<20} {:>10} {:>8} {:>8} {:>8}", "target", "inputs", "seeds", "corpus", "edges");
-            let mut failed = false;
-            for target in targets {
-                let folder = folder.as_ref().map(|folder| folder.join(target.name));
-                let outcome = fuzz(target, Limit::Time(Duration::from_secs(seconds)), seed, folder.as_deref());
-                let Outcome { executions, seeds, corpus, edges, failures } = &outcome;
-                println!("{:<20} {executions:>10} {seeds:>8} {corpus:>8} {edges:>8}", target.name);
-                failures.iter().for_each(|failure| println!("  {failure}"));
-                failed |= !failures.is_empty();
-            }
-            ExitCode::from(u8::from(failed))
+            let one = match targets.as_slice() {
+                [target] => target,
+                targets => return each(targets, seconds, seed, folder.as_deref()),
+            };
+            let folder = folder.map(|folder| folder.join(one.name));
+            let outcome = fuzz(one, Limit::Time(Duration::from_secs(seconds)), seed, folder.as_deref());
+            let Outcome { executions, seeds, corpus, edges, failures } = &outcome;
+            println!("{:<20} {executions:>10} {seeds:>8} {corpus:>8} {edges:>8}", one.name);
+            failures.iter().for_each(|failure| println!("  {failure}"));
+            ExitCode::from(u8::from(!failures.is_empty()))
         }
     }
+}
+
+/// Runs each target in a process of its own, one after the other.
+fn each(targets: &[&Target], seconds: u64, seed: u64, folder: Option<&Path>) -> ExitCode {
+    println!("{:<20} {:>10} {:>8} {:>8} {:>8}", "target", "inputs", "seeds", "corpus", "edges");
+    let mut failed = false;
+    for target in targets {
+        let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "prestow-fuzz".into()));
+        command.args([target.name, "--seconds", &seconds.to_string(), "--seed", &seed.to_string()]);
+        command.args(folder.into_iter().flat_map(|folder| [OsStr::new("--corpus"), folder.as_os_str()]));
+        let status = command.status();
+        match &status {
+            Ok(status) if status.success() => {}
+            Ok(status) if status.code() == Some(1) => println!("{:<20} failed", target.name),
+            Ok(status) => println!("{:<20} ended with {status}; its input is in `failures`", target.name),
+            Err(error) => println!("{:<20} did not start: {error}", target.name),
+        }
+        failed |= !status.is_ok_and(|status| status.success());
+    }
+    ExitCode::from(u8::from(failed))
 }
 
 /// A command line.

@@ -63,7 +63,11 @@ fn paste(graph: &mut Graph, case: &Case, number: usize, known: &[ValueId], choic
                     false => same[choices.below(same.len())],
                 }
             }
-            ValueDef::Weight(tensor) => graph.add_weight(&format!("{}{number}", value.name), tensor.clone()),
+            // As if from a file of weights, so that constants of it have recipes.
+            ValueDef::Weight(tensor) => {
+                let name = format!("{}{number}", value.name);
+                graph.add_weight(&name, Tensor::clone(tensor).stored_as(&name))
+            }
             ValueDef::Constant(tensor) => graph.add_constant(&format!("{}{number}", value.name), tensor.clone()),
             ValueDef::State { .. } | ValueDef::Node { .. } => continue,
         };
@@ -139,7 +143,34 @@ fn generate(choices: &mut Choices) -> Graph {
     graph
 }
 
-/// Generates a model from an input, compiles, runs and audits it. Returns whether the compiler accepts it.
+/// Weights by name, as a file of weights has them.
+fn stored(graph: &Graph) -> BTreeMap<String, Tensor> {
+    let weight = |value: &ir::Value| match &value.source {
+        ValueDef::Weight(tensor) => Some((value.name.clone(), Tensor::clone(tensor))),
+        _ => None,
+    };
+    graph.values().values().filter_map(weight).collect()
+}
+
+/// Packed weights of the cases: each packing with the extents of its tensor.
+pub(crate) fn packings() -> Vec<(Vec<u8>, Shape)> {
+    let mut packings = Vec::new();
+    for case in pool() {
+        let mut graph = Graph::new("packings");
+        let results = paste(&mut graph, case, 0, &[], &mut Choices { bytes: &[] });
+        graph.set_outputs(results.iter().enumerate().map(|(ix, &id)| (format!("y{ix}"), id)).collect());
+        let stored = stored(&graph);
+        let constants = compile(graph).map_or(Vec::new(), |compiled| compiled.plan.constants);
+        let recipes = constants.into_iter().filter_map(|constant| constant.recipe);
+        packings.extend(recipes.filter(|recipe| !recipe.packing.is_empty()).filter_map(|recipe| {
+            let tensor = recipe.tensor.evaluate(&stored, 1 << 20).ok()?;
+            Some((recipe.packing, tensor.shape().clone()))
+        }));
+    }
+    packings
+}
+
+/// Generates a model from an input, compiles, runs and audits it, and packs its weights once more. Returns whether the compiler accepts it.
 pub(crate) fn run(bytes: &[u8]) -> bool {
     let mut choices = Choices { bytes };
     let graph = generate(&mut choices);
@@ -147,7 +178,15 @@ pub(crate) fn run(bytes: &[u8]) -> bool {
     let given = inputs(&graph, choices.below(1000) as u64);
     let Ok(want) = ir::evaluate(&graph, &given) else { return false };
     let text = ir::text::print(&graph);
+    let stored = stored(&graph);
     let Some(compiled) = compile(graph) else { return false };
+    for constant in &compiled.plan.constants {
+        let Some(recipe) = &constant.recipe else { continue };
+        let bytes = share::recipe::apply(recipe, constant.size.0, &stored);
+        let bytes = bytes.unwrap_or_else(|error| panic!("{}: {error}\n{text}", constant.tag));
+        let want = &compiled.constants[constant.offset.0 as usize..][..bytes.len()];
+        assert!(bytes == want, "the recipe of {} gives other bytes\n{text}", constant.tag);
+    }
     let plan = Arc::new(compiled.plan);
     let weights = Arc::new(compiled.constants);
     let mut first: Option<Vec<Vec<u8>>> = None;

@@ -4,7 +4,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use types::Random;
@@ -12,6 +11,7 @@ use types::Random;
 use crate::coverage::{self, Seen};
 use crate::mutate::mutate;
 use crate::targets::Target;
+use crate::watch::Watch;
 
 /// How long to run a target.
 #[derive(Clone, Copy)]
@@ -36,9 +36,6 @@ pub(crate) struct Outcome {
     /// Messages with the names of files.
     pub(crate) failures: Vec<String>,
 }
-
-/// The longest time of one input.
-const HANG: Duration = Duration::from_secs(10);
 
 /// Different failures after which a target ends.
 const FAILURES_MAX: usize = 5;
@@ -135,7 +132,7 @@ fn stored(folder: &Path) -> Vec<Vec<u8>> {
 }
 
 /// The folder of failures: beside the program, in the target folder.
-fn failures() -> PathBuf {
+pub(crate) fn failures() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     let target = own.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "target"));
     target.map_or_else(|| PathBuf::from("target"), PathBuf::from).join("fuzz/failures")
@@ -152,52 +149,4 @@ fn save(path: &Path, input: &[u8]) -> PathBuf {
         eprintln!("cannot write `{}`: {error}", path.display());
     }
     path.to_path_buf()
-}
-
-/// Keeps the running input on disk, for inputs that end the process, and ends the process if one takes too long.
-struct Watch {
-    file: Option<std::fs::File>,
-}
-
-static BEGUN_MS: AtomicU64 = AtomicU64::new(0);
-static IS_WATCHED: AtomicBool = AtomicBool::new(false);
-
-fn now_ms() -> u64 {
-    use std::sync::OnceLock;
-    static START: OnceLock<Instant> = OnceLock::new();
-    1 + START.get_or_init(Instant::now).elapsed().as_millis() as u64
-}
-
-impl Watch {
-    fn start(name: &str) -> Watch {
-        BEGUN_MS.store(0, Ordering::Relaxed);
-        let path = failures().join(format!("{name}-running"));
-        let made = std::fs::create_dir_all(failures());
-        let file = made.and_then(|()| std::fs::File::create(&path)).ok();
-        if !IS_WATCHED.swap(true, Ordering::Relaxed) {
-            std::thread::spawn(|| {
-                loop {
-                    std::thread::sleep(Duration::from_millis(500));
-                    let begun = BEGUN_MS.load(Ordering::Relaxed);
-                    if begun != 0 && begun + (HANG.as_millis() as u64) < now_ms() {
-                        eprintln!("an input takes more than {HANG:?}: it is in `{}`", failures().display());
-                        std::process::exit(1);
-                    }
-                }
-            });
-        }
-        Watch { file }
-    }
-
-    fn begin(&self, input: &[u8]) {
-        use std::os::unix::fs::FileExt;
-        if let Some(file) = &self.file {
-            let _ = file.write_all_at(input, 0).and_then(|()| file.set_len(input.len() as u64));
-        }
-        BEGUN_MS.store(now_ms(), Ordering::Relaxed);
-    }
-
-    fn end(&self) {
-        BEGUN_MS.store(0, Ordering::Relaxed);
-    }
 }

@@ -206,6 +206,21 @@ pub(crate) fn profiles() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
+/// The places of three tensors in two segments.
+fn manifest() -> share::manifest::Manifest {
+    use share::manifest::{Manifest, TensorPlace};
+    let places = [(0, 0, 5000), (1, 8192, 100), (0, 5120, 300)];
+    let (segments, at, length) = Manifest::segments(&places, 0);
+    let tensor = |ix: usize| TensorPlace {
+        offset: 256 * ix as u64,
+        size: places[ix].2,
+        at: at[ix],
+        digest: [ix as u8; 32],
+        label: ["f32[2] a", "", "\u{e9}"][ix].to_string(),
+    };
+    Manifest { length, segments, tensors: (0..3).map(tensor).collect() }
+}
+
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     use share::wire::{Ask, Code, Reply};
     vec![
@@ -215,7 +230,36 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
         Reply::Text { text: "{}".into(), next: 7 }.encode(4),
         Reply::Refused { code: Code::NotFound, message: "no".into() }.encode(5),
         share::manifest::Manifest::default().encode(),
+        manifest().encode(),
     ]
+}
+
+/// Constants of every packing, with the extents of their tensors.
+pub(crate) fn recipes() -> Vec<Vec<u8>> {
+    let encoded = |packing: Vec<u8>, extents: Vec<u8>| {
+        let recipe = plan::ConstantRecipe { tensor: types::Derivation::stored("w"), packing };
+        postcard::to_allocvec(&(recipe, extents)).expect("it is plain data")
+    };
+    let mut seeds = vec![encoded(Vec::new(), vec![3, 4])];
+    // Some of each kind: the first byte is the variant.
+    let mut counts = BTreeMap::<u8, usize>::new();
+    for (packing, shape) in crate::models::packings() {
+        let Ok(extents) = shape.iter().map(|&extent| u8::try_from(extent)).collect() else { continue };
+        let count = counts.entry(packing[0]).or_default();
+        *count += 1;
+        if *count <= 6 && shape.rank() <= 4 {
+            seeds.push(encoded(packing, extents));
+        }
+    }
+    seeds
+}
+
+/// Checkpoints of a run with and without states.
+pub(crate) fn checkpoints() -> Vec<Vec<u8>> {
+    let position = train::checkpoint::Position { step: 7, epoch: 1, batch: 2, ..Default::default() };
+    let settings = BTreeMap::from([("lr".to_string(), "0.1".to_string())]);
+    let full = train::Checkpoint { position, settings, states: tensors() };
+    [full, train::Checkpoint::default()].map(|checkpoint| checkpoint.to_bytes()).to_vec()
 }
 
 pub(crate) fn experiments() -> Vec<Vec<u8>> {

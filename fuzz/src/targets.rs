@@ -27,7 +27,7 @@ const fn target(name: &'static str, executions: u64, seeds: fn() -> Vec<Vec<u8>>
 }
 
 /// All targets.
-pub(crate) static TARGETS: [Target; 21] = [
+pub(crate) static TARGETS: [Target; 23] = [
     target("onnx", 3000, seeds::onnx, |bytes| {
         let options = load::onnx::Options { limit: limit(), ..load::onnx::Options::default() };
         load::onnx::load(bytes, None, &options).is_ok_and(|graph| verified(&graph))
@@ -56,9 +56,10 @@ pub(crate) static TARGETS: [Target; 21] = [
         !report.text(report::View::Headline, &report::ViewOptions::default()).is_empty()
     }),
     target("frame", 5000, seeds::frames, |bytes| {
-        let manifest = share::manifest::Manifest::decode(bytes).is_some();
-        manifest | share::wire::Ask::decode(bytes).is_ok() | share::wire::Reply::decode(bytes).is_ok()
+        manifest(bytes) | share::wire::Ask::decode(bytes).is_ok() | share::wire::Reply::decode(bytes).is_ok()
     }),
+    target("recipe", 3000, seeds::recipes, recipe),
+    target("checkpoint", 3000, seeds::checkpoints, checkpoint),
     target("experiment", 3000, seeds::experiments, |bytes| {
         let Ok(text) = str::from_utf8(bytes) else { return false };
         bench_suite::experiment::Config::parse(text).is_ok_and(|config| config.plan().is_ok())
@@ -136,6 +137,56 @@ fn dataset(kind: &str, files: &[(&str, &[u8])]) -> bool {
     let spec = format!("{kind}:{}", paths[0].display());
     let spec: DataSpec = spec.parse().expect("the text is valid");
     spec.open(&data::OpenOptions::default()).is_ok()
+}
+
+/// A constant made from a stored tensor: `(recipe, extents of the tensor)`. Its size is what the packing says it is, so that
+/// the packing runs.
+fn recipe(bytes: &[u8]) -> bool {
+    let Ok((recipe, extents)) = postcard::from_bytes::<(plan::ConstantRecipe, Vec<u8>)>(bytes) else { return false };
+    let shape: Shape = extents.into_iter().take(4).map(usize::from).collect();
+    let elements = shape.elements();
+    if 1 << 16 < elements {
+        return false;
+    }
+    let tensor = Tensor::from_fn(shape, |at| at as f32 - 5.0);
+    let size = match postcard::from_bytes::<cpu::Packing>(&recipe.packing) {
+        Ok(packing) => packing.size(elements).ok().flatten(),
+        Err(_) => Some(4 * elements as u64),
+    };
+    let Some(size) = size.filter(|&size| size <= 1 << 20) else { return false };
+    share::recipe::apply(&recipe, size, &BTreeMap::from([("w".to_string(), tensor)])).is_ok()
+}
+
+/// Tables of tensors: what is accepted has its tensors in its range, and is written as it was read.
+fn manifest(bytes: &[u8]) -> bool {
+    let Some(read) = share::manifest::Manifest::decode(bytes) else { return false };
+    let end = |tensor: &share::manifest::TensorPlace| tensor.at.checked_add(tensor.size);
+    assert!(read.tensors.iter().all(|tensor| end(tensor).is_some_and(|end| end <= read.length)));
+    let found = read.tensors.iter().filter_map(|tensor| read.find(tensor.offset, tensor.size));
+    assert!(found.max().is_none_or(|at| at <= read.length));
+    // Labels may overlap in a damaged file, and are written one after the other.
+    let again = share::manifest::Manifest::decode(&read.encode());
+    assert!(again.as_ref() == Some(&read), "a table that was read is written alike");
+    true
+}
+
+/// Checkpoints whose digest is right.
+fn checkpoint(bytes: &[u8]) -> bool {
+    const KEY: &[u8] = b"\"digest\":\"";
+    let mut bytes = bytes.to_vec();
+    let mut read = train::Checkpoint::from_bytes("step.ckpt", &bytes);
+    if let Err(reason) = &read
+        && let Some(digest) = reason.strip_prefix("its digest must be ").and_then(|rest| rest.get(..16))
+        && let Some(at) = bytes.windows(KEY.len()).position(|window| window == KEY)
+    {
+        bytes[at + KEY.len()..][..digest.len()].copy_from_slice(digest.as_bytes());
+        read = train::Checkpoint::from_bytes("step.ckpt", &bytes);
+    }
+    let Ok(checkpoint) = read else { return false };
+    let written = checkpoint.to_bytes();
+    let again = train::Checkpoint::from_bytes("step.ckpt", &written).expect("what is written is read");
+    assert!(again.to_bytes() == written, "a checkpoint that was read is written alike");
+    true
 }
 
 fn idx(bytes: &[u8]) -> bool {

@@ -39,7 +39,7 @@ pub use machine::{Machine, MachineWatch};
 pub use monitor::{Monitor, ResourceUsage};
 pub use peer::PeerProcess;
 pub use queries::answer_queries;
-pub use result::{BenchResult, RawTimes};
+pub use result::{BenchResult, RawSeries, RawTimes};
 pub use scenario::{Bisection, Scenario, ScenarioLimits, ScenarioResult, ServerRun, bisect_rate};
 pub use statistics::{Comparison, Summary};
 pub use subject::Subject;

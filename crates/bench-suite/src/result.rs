@@ -93,19 +93,46 @@ impl BenchResult {
     }
 }
 
-/// Raw times as JSON lines: `{"run":0,"ns":123}`.
-pub struct RawTimes;
+/// Raw times of one or more series, as JSON lines: `{"batch":1,"kind":"run","ns":123,"run":0,"threads":2}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawTimes(Vec<RawSeries>);
+
+/// The times of one batch on one number of threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawSeries {
+    /// `run`, or `query` of a scenario.
+    pub kind: &'static str,
+    /// Samples of a run.
+    pub batch: u64,
+    /// Threads that compute.
+    pub threads: usize,
+    /// Nanoseconds of each run, in order.
+    pub times_ns: Vec<u64>,
+}
 
 impl RawTimes {
-    /// Writes the times of all runs.
+    /// Adds a series behind the others.
+    pub fn add(&mut self, series: RawSeries) {
+        self.0.push(series);
+    }
+
+    /// Whether a series is of this kind.
+    pub fn has(&self, kind: &str) -> bool {
+        self.0.iter().any(|series| series.kind == kind)
+    }
+
+    /// Writes all series of a kind. `run` counts from 0 in each.
     ///
     /// # Errors
     /// Those of the file system; then the file is as before.
-    pub fn write(path: &Path, kind: &str, times_ns: &[u64]) -> Result<(), String> {
+    pub fn write(&self, path: &Path, kind: &str) -> Result<(), String> {
         let rows = |file: &mut File| {
             let mut out = BufWriter::new(file);
-            for (run, ns) in times_ns.iter().enumerate() {
-                writeln!(out, "{}", json!({ "kind": kind, "run": run, "ns": ns }))?;
+            for RawSeries { batch, threads, times_ns, .. } in self.0.iter().filter(|series| series.kind == kind) {
+                for (run, ns) in times_ns.iter().enumerate() {
+                    let row = json!({ "kind": kind, "batch": batch, "threads": threads, "run": run, "ns": ns });
+                    writeln!(out, "{row}")?;
+                }
             }
             out.flush()
         };

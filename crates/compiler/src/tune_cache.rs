@@ -27,6 +27,10 @@ pub fn default_tune_cache(file: &str) -> Option<PathBuf> {
 /// # Errors
 /// The file cannot be read, or `parse` rejects a line.
 pub fn read_tune_rows<R>(path: &Path, parse: impl Fn(&str) -> Option<R>) -> Result<Vec<R>, String> {
+    // Before opening: to open a FIFO waits for its writer.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(format!("cannot read `{}`: it is not a regular file", path.display()));
+    }
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

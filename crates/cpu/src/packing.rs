@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use types::{DType, Shape, Tensor, WeightFormat};
 
 use crate::gemm::{Epilogue, weights};
+use crate::kernel::product;
 use crate::simd::StorageType;
 use crate::{
-    CompactConv, Conv, ConvDataGradient, ConvTranspose, DepthwiseBlocked, InvalidKernel, Kernel, MatMul, MatMulB,
-    PackedConv, Recurrent, Winograd,
+    CompactConv, Conv, ConvBlocked, ConvDataGradient, ConvTranspose, DepthwiseBlocked, InvalidKernel, Kernel, MatMul,
+    MatMulB, PackedConv, Recurrent, Winograd,
 };
 
 /// The order and form of the packed elements of a tensor.
@@ -91,7 +92,7 @@ impl Packing {
     /// The packed bytes. Elements that are no `f32` are converted first.
     ///
     /// # Panics
-    /// If the tensor has not the kernel's number of elements.
+    /// If [`Packing::size`] has no size for the tensor's number of elements.
     pub fn apply(&self, tensor: &Tensor) -> Vec<u8> {
         match tensor.as_slice() {
             Some(items) => self.pack(items),
@@ -102,20 +103,71 @@ impl Packing {
     /// The size of the packed bytes of a tensor of `elements` elements; `None` if it does not fit into 64 bits.
     ///
     /// # Errors
-    /// Parameters of a kernel that contradict each other.
+    /// Parameters of a kernel that contradict each other; another number of elements than that of the kernel's weights.
     pub fn size(&self, elements: usize) -> Result<Option<u64>, InvalidKernel> {
+        let size = self.packed_size(elements)?;
+        match self.weights() {
+            Some(weights) if weights == Some(elements) => Ok(size),
+            Some(_) => Err(InvalidKernel("the tensor must have as many elements as the kernel has weights")),
+            None => Ok(size),
+        }
+    }
+
+    /// The number of weights in front of packing; the inner `None` if there is none that fits the other parameters. `None` if
+    /// any number can be packed. For parameters that [`Packing::packed_size`] accepts.
+    fn weights(&self) -> Option<Option<usize>> {
+        let conv = |kernel: &PackedConv| match kernel {
+            PackedConv::Direct(ConvBlocked { out_channels, window, .. }) => {
+                let [ins, _] = kernel_channels(kernel);
+                product(&[*out_channels, ins, window.taps()])
+            }
+            PackedConv::Winograd(Winograd { out_channels, in_channels, .. }) => {
+                product(&[*out_channels, *in_channels, 9])
+            }
+            PackedConv::Depthwise(DepthwiseBlocked { channels, window, .. }) => product(&[*channels, window.taps()]),
+        };
+        Some(match self {
+            Packing::Convolution { kernel, together: 0 | 1, .. } => conv(kernel),
+            // Groups that are computed as one: each output channel has the weights of one of `together` groups.
+            Packing::Convolution { kernel, groups, together, out_channels } => {
+                let [_, outs] = kernel_channels(kernel);
+                let is_whole = outs == *out_channels && 0 < *groups && 0 < outs && outs.is_multiple_of(*groups);
+                let weights = conv(kernel).filter(|&weights| 0 < weights && weights.is_multiple_of(*together));
+                let weights = weights.map(|weights| weights / together);
+                weights.filter(|weights| is_whole && weights.is_multiple_of(*out_channels))
+            }
+            Packing::RowMajorConvolution(Conv { in_channels, out_channels, groups, window, .. }) => {
+                product(&[*out_channels, in_channels / groups, window.taps()])
+            }
+            Packing::BlockedTransposedConvolution(ConvDataGradient {
+                in_channels,
+                out_channels,
+                groups,
+                window,
+                ..
+            })
+            | Packing::TransposedConvolution(ConvTranspose { in_channels, out_channels, groups, window, .. }) => {
+                product(&[*in_channels, out_channels / groups, window.taps()])
+            }
+            Packing::RightFactor(MatMul { k, n, .. }) | Packing::TransposedFactor { k, n, .. } => product(&[*k, *n]),
+            Packing::Recurrent(Recurrent { cell, direction, units, .. }) => {
+                product(&[direction.count(), cell.gates(), *units, *units])
+            }
+            Packing::Blocked { from, .. } => product(from),
+            Packing::CompactConvolution(kernel) => product(&kernel.extents),
+            Packing::Padded | Packing::Table { .. } => return None,
+        })
+    }
+
+    /// The size of the packed bytes of a tensor that has the kernel's weights.
+    fn packed_size(&self, elements: usize) -> Result<Option<u64>, InvalidKernel> {
         let second = |kernel: Kernel| Ok(kernel.sizes()?.inputs.get(1).copied());
         match self {
-            Packing::Convolution { kernel, together, .. } => {
-                let size = second(match kernel.clone() {
-                    PackedConv::Direct(kernel) => kernel.into(),
-                    PackedConv::Winograd(kernel) => kernel.into(),
-                    PackedConv::Depthwise(kernel) => kernel.into(),
-                })?;
-                // Packed weights of joined groups have the zeros between them, of at least a byte each.
-                let joined = (elements as u64).checked_mul(*together as u64);
-                Ok(size.filter(|size| joined.is_some_and(|joined| joined <= *size)))
-            }
+            Packing::Convolution { kernel, .. } => second(match kernel.clone() {
+                PackedConv::Direct(kernel) => kernel.into(),
+                PackedConv::Winograd(kernel) => kernel.into(),
+                PackedConv::Depthwise(kernel) => kernel.into(),
+            }),
             Packing::RowMajorConvolution(kernel) => second(kernel.clone().into()),
             Packing::TransposedConvolution(kernel) => second(kernel.clone().into()),
             Packing::BlockedTransposedConvolution(kernel) => second(kernel.clone().into()),
@@ -123,9 +175,8 @@ impl Packing {
             Packing::TransposedFactor { k, n, weights } => second(right_factor(*k, *n, *weights).into()),
             Packing::Recurrent(kernel) => second(kernel.clone().into()),
             Packing::Blocked { from, to } => {
-                let is_blocked = 3 <= to.rank() && from.rank() < to.rank();
                 let bytes = to.iter().try_fold(4u64, |bytes, &extent| bytes.checked_mul(extent as u64));
-                Ok(bytes.filter(|_| is_blocked))
+                Ok(bytes.filter(|_| is_blocked(from, to)))
             }
             Packing::Padded => {
                 Ok(elements.checked_next_multiple_of(BLOCK).and_then(|elements| 4u64.checked_mul(elements as u64)))
@@ -220,9 +271,35 @@ fn joined_weights(items: &[f32], groups: usize, together: usize, out_channels: u
     all
 }
 
+/// Input channels of a group and output channels of a kernel.
+fn kernel_channels(kernel: &PackedConv) -> [usize; 2] {
+    match kernel {
+        PackedConv::Direct(kernel) => [kernel.part_channels()[0], kernel.out_channels],
+        PackedConv::Winograd(kernel) => [kernel.in_channels, kernel.out_channels],
+        PackedConv::Depthwise(kernel) => [1, kernel.channels],
+    }
+}
+
+/// The extent of an axis of a tensor `from` that is aligned on the right with blocks of `rank` axes and their lanes.
+fn aligned_extent(from: &Shape, rank: usize, axis: usize) -> usize {
+    if axis + from.rank() < rank { 1 } else { from[axis + from.rank() - rank] }
+}
+
+/// Whether blocks have a place for every element.
+fn is_blocked(from: &Shape, to: &Shape) -> bool {
+    let Some(rank) = to.rank().checked_sub(1).filter(|&rank| 2 <= rank && from.rank() <= rank) else { return false };
+    let extent = |axis: usize| aligned_extent(from, rank, axis);
+    let inner: Vec<usize> = (2..rank).map(extent).collect();
+    extent(0) <= to[0]
+        && extent(1).div_ceil(BLOCK) <= to[1]
+        && product(&inner).is_some_and(|inner| product(&to[2..rank]).is_some_and(|places| inner <= places))
+        && to[rank] == BLOCK
+}
+
+/// For tensors and blocks of [`is_blocked`].
 fn blocked(items: &[f32], from: &Shape, to: &Shape) -> Vec<f32> {
     let rank = to.rank() - 1;
-    let extent = |axis: usize| if axis + from.rank() < rank { 1 } else { from[axis + from.rank() - rank] };
+    let extent = |axis: usize| aligned_extent(from, rank, axis);
     let (outer, channels, inner) = (extent(0), extent(1), (2..rank).map(extent).product::<usize>());
     let mut blocked = vec![0.0; to.elements()];
     for (number, item) in items.iter().enumerate().take(outer * channels * inner) {
@@ -261,6 +338,16 @@ mod tests {
     fn size_of_hostile_parameters_is_none_or_an_error() {
         let to = Shape::from([1 << 40, 1 << 40, 16]);
         assert_eq!(Packing::Blocked { from: Shape::from([1]), to }.size(1), Ok(None));
+        // Neighbors in a block are of one channel, images of one number: other blocks have no place for some elements.
+        for (from, to) in [
+            (Shape::from([2, 3, 4]), Shape::from([1, 1, 4, 16])),
+            (Shape::from([2, 17, 4]), Shape::from([2, 1, 4, 16])),
+            (Shape::from([2, 3, 5]), Shape::from([2, 1, 4, 16])),
+            (Shape::from([2, 3, 4]), Shape::from([2, 1, 8, 8])),
+        ] {
+            let elements = from.elements();
+            assert_eq!(Packing::Blocked { from, to }.size(elements), Ok(None));
+        }
         for to in [Shape::scalar(), Shape::from([16]), Shape::from([1, 16])] {
             assert_eq!(Packing::Blocked { from: Shape::from([1]), to }.size(1), Ok(None));
         }

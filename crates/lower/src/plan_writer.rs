@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ir::analysis::alias::{AliasKind, AliasObstacle, AliasSets, Location};
+use ir::analysis::alias::{AliasKind, AliasObstacle, AliasSets, Location, concat_starts};
 use ir::analysis::value_size;
-use ir::{Call, CallInput, CallSizes, Graph, Node, NodeId, Pack, Reuse, Target, ValueDef, ValueId};
+use ir::{Call, CallInput, CallSizes, Graph, NodeId, Pack, Target, ValueDef, ValueId};
 use plan::{
     Arena, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, Initial, Operand, Persistence, Place, Plan, Port,
     RefusedReason, RefusedSharing, Sharing, StatePort, Step, ValueSpan,
@@ -80,6 +80,8 @@ struct PlanWriter<'a> {
     held_at: BTreeMap<ValueId, usize>,
     /// By value: its packings that are constants already.
     constants_of: BTreeMap<ValueId, Vec<ConstantIx>>,
+    /// The concatenation whose steps were written last, with the offset of each operand in bytes.
+    starts: Option<(NodeId, Vec<u64>)>,
 }
 
 impl<'a> PlanWriter<'a> {
@@ -104,6 +106,7 @@ impl<'a> PlanWriter<'a> {
             buffer_of: BTreeMap::new(),
             held_at: BTreeMap::new(),
             constants_of: BTreeMap::new(),
+            starts: None,
         };
         for &input in graph.inputs() {
             let port = writer.port(&graph.value(input).name, input, 0);
@@ -119,7 +122,7 @@ impl<'a> PlanWriter<'a> {
     fn step(&mut self, id: NodeId, call: &Call, target: &dyn Target) -> Result<(), LowerError> {
         let node = self.graph.node(id);
         let at = self.plan.steps.len() as u32;
-        let part = call.slice.map(|part| (part, self.part_offset(node, part)));
+        let part = call.slice.map(|part| (part, self.part_offset(id, part)));
         if let Some((part, offset)) = part
             && self.sets.is_at(node.inputs[part], node.outputs[0], offset)
         {
@@ -166,11 +169,12 @@ impl<'a> PlanWriter<'a> {
     }
 
     /// The offset of an operand in the result of a concatenation, in bytes.
-    fn part_offset(&self, node: &Node, part: usize) -> u64 {
-        let Reuse::ConcatSlices(starts) = self.graph.reuse(node) else {
-            unreachable!("only results made of contiguous parts have calls for them")
-        };
-        starts[part] as u64 * self.graph.ty(node.outputs[0]).dtype.size().0
+    fn part_offset(&mut self, id: NodeId, part: usize) -> u64 {
+        if self.starts.as_ref().is_none_or(|(known, _)| *known != id) {
+            let starts = concat_starts(self.graph, self.graph.node(id));
+            self.starts = Some((id, starts.expect("only results made of contiguous parts have calls for them")));
+        }
+        self.starts.as_ref().map_or(0, |(_, starts)| starts[part])
     }
 
     fn finish(mut self) -> Lowered {

@@ -44,10 +44,13 @@ pub fn printable_message(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a character changes the state of a terminal or the order of text (Unicode's explicit directional formatting).
+/// Whether a character changes the state of a terminal or the order of text: a control character, a line or paragraph
+/// separator, explicit directional formatting (Unicode Standard Annex 9, section 2).
 fn is_unsafe(c: char) -> bool {
-    let is_direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    is_direction || c.is_control() && !matches!(c, '\n' | '\t')
+    let is_direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_separator = matches!(c, '\u{2028}' | '\u{2029}');
+    is_direction || is_separator || c.is_control() && !matches!(c, '\n' | '\t')
 }
 
 #[cfg(test)]
@@ -64,7 +67,10 @@ mod tests {
     #[test]
     fn control_characters_and_directions_are_escaped() {
         assert_eq!(printable("a\tb\nc"), "a\tb\nc");
-        assert_eq!(printable("\u{9b}31m \u{7f}\r\u{202e}x\u{2069}"), "\\u009b31m \\u007f\\u000d\\u202ex\\u2069");
+        assert_eq!(
+            printable("\u{9b}31m \u{7f}\r\u{202e}x\u{2069}\u{61c}"),
+            "\\u009b31m \\u007f\\u000d\\u202ex\\u2069\\u061c"
+        );
         assert_eq!(printable("größe 日本"), "größe 日本");
     }
 }

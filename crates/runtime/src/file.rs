@@ -67,6 +67,10 @@ impl ImageFile {
     pub fn open_plans(path: &Path) -> Result<ImageFile, OpenError> {
         let io = |error| OpenError::Io { path: path.display().to_string(), error };
         let damaged = |error| OpenError::Image { path: path.display().to_string(), error };
+        // Before opening: to open a FIFO waits for its writer.
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
+            return Err(io(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a regular file")));
+        }
         let file = File::open(path).map_err(io)?;
         let map = map(&file, &MmapOptions::new()).map_err(io)?;
         let trailer = Trailer::read(&map, map.len() as u64).map_err(damaged)?;

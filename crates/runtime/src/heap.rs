@@ -8,6 +8,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static FREED: AtomicU64 = AtomicU64::new(0);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+static REALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static EXITS: AtomicBool = AtomicBool::new(false);
 static FAILS_FROM: AtomicU64 = AtomicU64::new(u64::MAX);
 static FAILS_TO: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -23,6 +26,12 @@ pub struct CountingAllocator;
 /// Allocations of the process so far, by any thread; always 0 if [`CountingAllocator`] is not installed.
 pub fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
+}
+
+/// Blocks that are allocated now, by any thread; always 0 if [`CountingAllocator`] is not installed.
+pub fn live_blocks() -> u64 {
+    let gone = [&FREED, &REFUSED, &REALLOCATIONS].map(|count| count.load(Ordering::Relaxed));
+    ALLOCATIONS.load(Ordering::Relaxed).saturating_sub(gone.iter().sum())
 }
 
 /// Whether allocations are counted. Makes one to find out.
@@ -53,6 +62,9 @@ fn fails() -> bool {
 
 /// Returns `pointer`, or ends the process if it is null.
 fn given(pointer: *mut u8, size: usize) -> *mut u8 {
+    if pointer.is_null() {
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+    }
     if pointer.is_null() && EXITS.load(Ordering::Relaxed) {
         // Handlers that run at exit may allocate, which must not end the process a second time.
         EXITS.store(false, Ordering::Relaxed);
@@ -80,10 +92,15 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: `pointer` came from this allocator with `layout`, that is from `System`.
-        given(if fails() { null_mut() } else { unsafe { System.realloc(pointer, layout, size) } }, size)
+        let moved = given(if fails() { null_mut() } else { unsafe { System.realloc(pointer, layout, size) } }, size);
+        if !moved.is_null() {
+            REALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        moved
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        FREED.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `pointer` came from this allocator with `layout`, that is from `System`.
         unsafe { System.dealloc(pointer, layout) }
     }

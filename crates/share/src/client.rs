@@ -335,8 +335,8 @@ fn attached(reply: Reply, descriptors: Vec<OwnedFd>, is_on_device: bool) -> Resu
             if is_on_device {
                 let parts: Vec<(OwnedFd, u64)> =
                     extents.into_iter().zip(manifest.segments.iter().map(|segment| segment.length)).collect();
-                let is_whole = parts.iter().map(|(_, size)| size).sum::<u64>() == manifest.length;
-                if !is_whole || parts.len() != manifest.segments.len() {
+                let total = parts.iter().try_fold(0u64, |total, (_, size)| total.checked_add(*size));
+                if total != Some(manifest.length) || parts.len() != manifest.segments.len() {
                     return Err(missing());
                 }
                 let weights = AttachedWeights::Device { parts, size: manifest.length, manifest: Some(manifest) };

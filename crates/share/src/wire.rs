@@ -358,10 +358,10 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map(str::to_string).map_err(|_| WireError::Field(field))
     }
 
-    /// A name: no control characters, so that it is safe in logs.
+    /// A name of printable characters, so that it is safe in logs.
     fn name(&mut self, field: &'static str) -> Result<String, WireError> {
         let text = self.text(NAME_MAX, field)?;
-        if text.chars().any(char::is_control) { Err(WireError::Field(field)) } else { Ok(text) }
+        if text.chars().any(is_unprintable) { Err(WireError::Field(field)) } else { Ok(text) }
     }
 
     fn key(&mut self) -> Result<ModelKey, WireError> {
@@ -570,6 +570,14 @@ impl Reply {
     }
 }
 
+/// Whether a character of a name changes the state of a terminal or the order of text: a control character, a line or
+/// paragraph separator, explicit directional formatting (Unicode Standard Annex 9, section 2).
+fn is_unprintable(c: char) -> bool {
+    let is_direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    is_direction || matches!(c, '\u{2028}' | '\u{2029}') || c.is_control()
+}
+
 #[cfg(test)]
 mod tests {
     use types::Random;
@@ -675,9 +683,13 @@ mod tests {
     }
 
     #[test]
-    fn names_with_control_characters_are_refused() {
-        let packet = Ask::Pin { model: "a\nb".into() }.encode(1);
-        assert_eq!(Ask::decode(&packet), Err(WireError::Field("model")));
+    fn names_that_change_a_terminal_are_refused() {
+        for name in ["a\nb", "a\u{9b}b", "resnet\u{202e}05", "a\u{2067}b", "a\u{2028}b"] {
+            let packet = Ask::Pin { model: name.into() }.encode(1);
+            assert_eq!(Ask::decode(&packet), Err(WireError::Field("model")), "{name:?}");
+        }
+        let packet = Ask::Pin { model: "größe 日本".into() }.encode(1);
+        assert!(Ask::decode(&packet).is_ok());
     }
 
     #[test]

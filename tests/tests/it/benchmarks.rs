@@ -126,6 +126,15 @@ fn scenarios_cold_starts_and_data_sets_have_their_results() {
     assert!(offline["results.verdict"].is_string());
     assert_eq!(std::fs::read_to_string(&raw).unwrap().lines().count(), 3);
     assert!(folder.join("raw.query.jsonl").exists());
+    scenario(&["--threads", "1,2", "--raw", raw.to_str().unwrap()]);
+    let rows: Vec<Value> =
+        std::fs::read_to_string(&raw).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let threads: Vec<u64> = rows.iter().filter_map(|row| row["threads"].as_u64()).collect();
+    assert_eq!(threads, [1, 1, 1, 2, 2, 2], "the times of every row are in the file");
+    for flags in [["--json", exe], ["--raw", exe]] {
+        let error = refused(&[&["benchmark", exe, "--num_batches", "1"][..], &flags].concat());
+        assert!(error.contains("it is an input"), "{error}");
+    }
     let images = root().join("crates/data/tests/data/tiny-images-idx3-ubyte");
     let (values, yes) = benchmark(&[exe, "--num_batches", "4", "--data", &format!("idx:{}", images.display())]);
     assert!(yes && values["results.time"].is_number());
@@ -168,11 +177,18 @@ fn experiment_runs_resumes_and_reports() {
     assert!(experiment(&["run", file, "-o", out, "--resume"]).starts_with("2 cells: 0 done, 0 failed, 2 kept"));
     assert!(refused(&["experiment", "run", file, "-o", out]).contains("add --resume"));
     let results = format!("{out}/results.jsonl");
+    let before = std::fs::read(&results).unwrap();
+    assert!(refused(&["experiment", "report", &results, "-o", &results]).contains("it is an input"));
+    assert_eq!(std::fs::read(&results).unwrap(), before);
     let page = folder.join("report.html");
     experiment(&["report", &results, "--kind", "all", "--format", "html", "-o", page.to_str().unwrap()]);
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("lenet") && !page.contains("src="));
     let parsed = folder.join("parsed.jsonl");
+    // Links that lead back are not followed.
+    for name in ["a", "b"] {
+        std::os::unix::fs::symlink(".", Path::new(out).join("logs").join(name)).unwrap();
+    }
     experiment(&["parse", &format!("{out}/logs"), "-o", parsed.to_str().unwrap()]);
     let table = experiment(&["report", parsed.to_str().unwrap(), "--format", "csv"]);
     assert!(table.starts_with("exp.model,1,2\nlenet,"), "{table}");
@@ -219,6 +235,10 @@ fn im2rec_makes_the_records_of_mxnet() {
     let small = RecordFile::open(&folder.join("tiny.rec")).unwrap();
     let image = data::image::decode(ImageRecord::parse(&small.read(0).unwrap()).unwrap().image).unwrap();
     assert_eq!(image.width.min(image.height), 24);
+    for side in ["100000", "4294967296", "18446744073709551615"] {
+        let error = refused(&["im2rec", prefix, images, "--resize", side, "--strict"]);
+        assert!(error.contains("makes more than 67108864 pixels"), "{error}");
+    }
 
     std::fs::write(folder.join("images/class1/0.jpg"), b"\xff\xd8 damaged").unwrap();
     assert!(im2rec(&[]).0.contains("skipped 1 images that cannot be read; the first: "));

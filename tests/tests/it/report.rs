@@ -177,3 +177,21 @@ fn time_and_memory_are_one_trace() {
     assert!(steps.windows(2).all(|pair| pair[0]["ts"].as_f64() < pair[1]["ts"].as_f64()), "steps follow each other");
     assert!(events.iter().any(|event| event["ph"] == "C") && events.iter().any(|event| event["pid"] == 3));
 }
+
+/// A result that is a constant needs no step; every view still has something to show.
+#[test]
+fn views_of_a_plan_without_steps_are_shown() {
+    use onnx_suite::model::{Dim, Model, info, node};
+    use types::{DType, Shape, Tensor};
+
+    let folder = folder("report-no-steps");
+    let x = info("x", DType::F32, &[Dim::Is(1), Dim::Is(3)]);
+    let model = Model::new(17, vec![x], vec![node("Identity", &["w"], &["y"], &[])], "y");
+    let model = model.with("w", &Tensor::full(Shape::from([3, 5]), 0.25f32));
+    std::fs::write(folder.join("m.onnx"), model.write()).expect("writable");
+    assert_eq!(prestow(&folder, &["compile", "m.onnx", "-o", "exe"]).0, Some(0));
+    let words = ["memory", "--actual", "--view", "all", "--html", "r.html", "--svg", "svg", "--trace", "r.json"];
+    let done = output_of(Command::new(folder.join("exe")).args(words).current_dir(&folder));
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).contains("live bytes   over 1 steps"), "{}", text(&done.stdout));
+}

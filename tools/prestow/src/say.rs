@@ -1,6 +1,6 @@
 //! Printing: the one place where text reaches the terminal. Names in it come from models.
 
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 
 /// Prints the result of a command.
 ///
@@ -15,10 +15,15 @@ pub(crate) fn out(text: &str) -> Result<(), String> {
 /// # Errors
 /// As [`out`].
 pub(crate) fn usage(message: &clap::Error) -> Result<i32, String> {
-    match message.print().and_then(|()| std::io::stdout().flush()) {
-        Err(failure) if !message.use_stderr() && failure.kind() != ErrorKind::BrokenPipe => Err(unwritable(failure)),
-        _ => Ok(message.exit_code()),
+    // An error quotes the arguments.
+    let text = message.render().to_string();
+    match message.use_stderr() {
+        true => {
+            let _ = write!(std::io::stderr().lock(), "{}", report::printable(&text));
+        }
+        false => out(&text)?,
     }
+    Ok(message.exit_code())
 }
 
 fn unwritable(failure: std::io::Error) -> String {

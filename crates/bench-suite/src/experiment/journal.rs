@@ -8,6 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use types::Bytes;
 
 use crate::lines::Values;
 
@@ -27,6 +28,18 @@ pub struct Journal {
     file: File,
     path: PathBuf,
     outcomes: Vec<CellOutcome>,
+}
+
+/// The largest file of results.
+const SIZE_MAX: Bytes = Bytes(1 << 32);
+
+/// The results of whole lines.
+fn outcomes(path: &Path, text: &[u8]) -> Result<Vec<CellOutcome>, String> {
+    let text = String::from_utf8_lossy(text);
+    let outcome = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|error| format!("`{}` line {}: {error}", path.display(), number + 1))
+    };
+    text.lines().enumerate().map(outcome).collect()
 }
 
 /// Attempts to lock a journal, and the pause between two.
@@ -64,13 +77,20 @@ impl Journal {
         if whole < text.len() {
             journal.file.set_len(whole as u64).map_err(failed)?;
         }
-        let text = String::from_utf8_lossy(&text[..whole]);
-        for (number, line) in text.lines().enumerate() {
-            let outcome = serde_json::from_str(line)
-                .map_err(|error| format!("`{}` line {}: {error}", path.display(), number + 1))?;
-            journal.outcomes.push(outcome);
-        }
+        journal.outcomes = outcomes(path, &text[..whole])?;
         Ok(journal)
+    }
+
+    /// The results of a file, which stays as it is: it may be of a run that goes on. An incomplete last line is left out.
+    ///
+    /// # Errors
+    /// Those of the file system; a line that is no result.
+    pub fn read(path: &Path) -> Result<Vec<CellOutcome>, String> {
+        let text = files::read_regular(path, SIZE_MAX).map_err(|error| error.to_string())?;
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let mut found = outcomes(path, &text[..whole])?;
+        found.extend(serde_json::from_slice::<CellOutcome>(&text[whole..]));
+        Ok(found)
     }
 
     /// All results in the order of their ends.

@@ -187,7 +187,11 @@ fn incomplete_last_line_is_removed_and_a_malformed_one_refused() {
     let path = Runner::journal_path(&folder.0);
     let whole = std::fs::read(&path).unwrap();
     for cut in [1, 20, 100] {
-        std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+        let torn = &whole[..whole.len() - cut];
+        std::fs::write(&path, torn).unwrap();
+        // A line without its end may be whole.
+        assert_eq!(Journal::read(&path).unwrap().len(), if cut == 1 { 3 } else { 2 }, "cut by {cut}");
+        assert_eq!(std::fs::read(&path).unwrap(), torn, "a report does not change results");
         assert_eq!(outcomes(&folder.0).len(), 2, "cut by {cut}");
         assert_eq!(run(&folder.0, ECHO, Rerun::Never).succeeded, 1);
         assert_eq!(outcomes(&folder.0).len(), 3);

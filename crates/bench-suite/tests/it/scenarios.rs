@@ -4,8 +4,8 @@ use std::io::{BufReader, Cursor, Write};
 use std::time::Duration;
 
 use prestow_bench_suite::{
-    BenchResult, RawTimes, Scenario, ScenarioLimits, ScenarioResult, ServerRun, Subject, answer_queries, bisect_rate,
-    now_ns, poisson_arrivals,
+    BenchResult, RawSeries, RawTimes, Scenario, ScenarioLimits, ScenarioResult, ServerRun, Subject, answer_queries,
+    bisect_rate, now_ns, poisson_arrivals,
 };
 
 use crate::Folder;
@@ -157,8 +157,16 @@ fn failing_run_ends_the_scenario_with_its_reason() {
 fn raw_times_and_results_are_read_back() {
     let folder = Folder::new("raw");
     let path = folder.0.join("times.jsonl");
-    RawTimes::write(&path, "run", &[5, 7, 11]).unwrap();
+    let mut raw = RawTimes::default();
+    raw.add(RawSeries { kind: "run", batch: 1, threads: 2, times_ns: vec![5, 7] });
+    raw.add(RawSeries { kind: "query", batch: 1, threads: 2, times_ns: vec![13] });
+    raw.add(RawSeries { kind: "run", batch: 8, threads: 2, times_ns: vec![11] });
+    raw.write(&path, "run").unwrap();
     assert_eq!(RawTimes::read(&path).unwrap(), [5, 7, 11]);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text.lines().last(), Some("{\"batch\":8,\"kind\":\"run\",\"ns\":11,\"run\":0,\"threads\":2}"));
+    raw.write(&path, "query").unwrap();
+    assert_eq!(RawTimes::read(&path).unwrap(), [13]);
     std::fs::write(&path, "{\"ns\":1}\n{}\n").unwrap();
     assert!(RawTimes::read(&path).unwrap_err().ends_with("line 2: must have a number `ns`"));
     let result = BenchResult::new("lenet", &[1_000_000, 3_000_000], 4);

@@ -134,7 +134,7 @@ impl MatMul {
                 let mut shift = vec![0i32; self.n.next_multiple_of(LANES)];
                 for row in b.chunks_exact(self.n.max(1)) {
                     shift.iter_mut().zip(row).for_each(|(sum, &item)| {
-                        *sum = sum.wrapping_sub(i32::from(self.zero_point) * item as i32);
+                        *sum = sum.wrapping_sub(i32::from(self.zero_point).wrapping_mul(item as i32));
                     });
                 }
                 bytes.extend(shift.into_iter().flat_map(i32::to_le_bytes));

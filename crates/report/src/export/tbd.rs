@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use crate::Report;
 use crate::model::{Item, ItemKind, items};
 
-/// The keywords of TBD's scripts with their names, in the order of the analysis, then those that only the plot script
-/// names. The first keyword in a tag counts.
+/// The keywords of TBD's analysis with their names, in its order, and `split`, which only the plot script names. The first
+/// keyword in a tag counts.
 const KEYWORDS: [(&str, &str); 46] = [
     ("in_arg", "Weights"),
     ("arg_grad", "Weight Gradients"),
@@ -36,23 +36,23 @@ const KEYWORDS: [(&str, &str); 46] = [
     ("arange", "Arange Op"),
     ("fullyconnected", "FullyConnected"),
     ("sequencemask", "SequenceMask"),
+    ("conv", "Convolutional Unit"),
     ("activation", "Activation"),
     ("reshape", "Reshape Op"),
     ("transformer", "Transformer Layer"),
-    ("_equal_scalar", "Equal Scalar Op"),
-    ("(source)", "Source"),
-    ("(target)", "Target"),
-    ("(target_label)", "Target Label"),
-    ("(data)", "Data"),
-    ("split", "Split Op"),
-    ("dropout", "Dropout"),
     ("relu", "Relu"),
-    ("conv", "Convolutional Unit"),
     ("pool", "Pooling"),
     ("bn", "Batch Norm"),
     (":id", "Id"),
     (":fc", "Fully Connected"),
     ("_sc", "SC unit"),
+    ("_equal_scalar", "Equal Scalar Op"),
+    ("(source)", "Source"),
+    ("(target)", "Target"),
+    ("(target_label)", "Target Label"),
+    ("(data)", "Data"),
+    ("dropout", "Dropout"),
+    ("split", "Split Op"),
     ("untagged", "Unknown"),
 ];
 

@@ -23,10 +23,10 @@ fn stacked(report: &Report) -> Vec<(&str, &[u64])> {
     roles
 }
 
-/// Bytes written by each step, if measured.
+/// Bytes written by each step, if measured. A plan without steps has one column all the same.
 fn actual(report: &Report) -> Option<&[u64]> {
     let live = &report.measured.as_ref()?.actual.live_written_bytes;
-    (live.len() == report.planned.steps.len()).then_some(&live[..])
+    (live.len() == report.step_count() as usize).then_some(&live[..])
 }
 
 const ROWS: usize = 12;

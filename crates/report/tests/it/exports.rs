@@ -102,6 +102,33 @@ fn tbds_plot_script_names_every_key_of_the_analysis() {
     assert!(analysis["conv"][0].as_f64().is_some_and(|bytes| 0.0 < bytes), "{analysis}");
 }
 
+/// The script tries its keywords in its own order, and the first counts.
+#[test]
+fn tbd_keywords_count_in_the_order_of_the_script() {
+    // As `memory_analysis.py` of tbd-ai/tbd-tools counts them; `split` is a name of its plot script alone.
+    for (tag, keyword) in [
+        ("forward_features:conv0_relu", "conv"),
+        ("forward_features:stage1_conv1_activation", "conv"),
+        ("forward_features:transformer_relu", "transformer"),
+        ("forward_features:pool_reshape", "reshape"),
+        ("forward_features:relu_pool", "relu"),
+        ("forward_features:bn_data", "bn"),
+        ("forward_features:conv_dot_bn", "dot"),
+        ("forward_features:rnn_dropout0", "rnn"),
+        ("forward_features:my_dropout", "dropout"),
+        ("forward_features:x_split", "split"),
+        ("in_arg:embed_weight", "in_arg"),
+        ("aux_state:bn0_moving_var", "aux_state"),
+        ("optimizer_weight_update_conv0_weight", "optimizer"),
+    ] {
+        let log = format!("[mem] Allocate 64 bytes GPU memory ({tag}).\n");
+        let report = prestow_report::import("log", log.as_bytes()).expect("it is a log");
+        let analysis: serde_json::Value = serde_json::from_str(&report.tbd_analysis()).expect("JSON");
+        let keys: Vec<&String> = analysis.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, [keyword], "{tag}");
+    }
+}
+
 #[test]
 fn the_trace_has_a_counter_of_the_total() {
     let report = Report::new(&small());

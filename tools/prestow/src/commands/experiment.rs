@@ -286,10 +286,7 @@ fn params(args: &Params) -> String {
 /// Results of a journal, or of a log of DLBS.
 fn read(path: &Path) -> Result<Vec<CellOutcome>, String> {
     if path.extension().is_some_and(|extension| extension == "jsonl") {
-        return match path.exists() {
-            true => Journal::open(path).map(|journal| journal.outcomes().to_vec()),
-            false => Err(format!("`{}` does not exist", path.display())),
-        };
+        return Journal::read(path);
     }
     let outcome = |(ix, values): (usize, Values)| CellOutcome {
         id: format!("{}:{ix}", path.display()),
@@ -362,7 +359,8 @@ fn deliver(output: Option<&Path>, text: String) -> Result<String, String> {
     }
 }
 
-/// A file, or the logs of a folder and those below it, sorted.
+/// A file, or the logs of a folder and those below it, sorted. Links to folders inside of it are not followed: they may lead
+/// back.
 fn find_logs(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
     if !path.is_dir() {
         found.push(path.to_path_buf());
@@ -370,13 +368,13 @@ fn find_logs(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
     }
     let failed = |error: std::io::Error| format!("`{}`: {error}", path.display());
     let entries = std::fs::read_dir(path).map_err(failed)?;
-    let mut entries: Vec<PathBuf> =
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
-    entries.sort();
-    for entry in entries {
+    let kind = |entry: std::io::Result<std::fs::DirEntry>| entry.and_then(|own| Ok((own.path(), own.file_type()?)));
+    let mut entries: Vec<_> = entries.map(kind).collect::<Result<_, _>>().map_err(failed)?;
+    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    for (entry, kind) in entries {
         let name = entry.to_string_lossy();
         let is_log = [".log", ".log.gz", ".json.gz"].iter().any(|suffix| name.ends_with(suffix));
-        if entry.is_dir() || is_log {
+        if kind.is_dir() || (is_log && !entry.is_dir()) {
             find_logs(&entry, found)?;
         }
     }

@@ -276,14 +276,17 @@ fn encode(args: &Args, row: &Row) -> Result<Vec<u8>, String> {
         true => bytes,
         false => {
             let decoded = image::decode(&bytes).map_err(failed)?;
-            let sized = resized(args, decoded);
+            let sized = resized(args, decoded).map_err(failed)?;
             encoded(args, &sized).map_err(failed)?
         }
     };
     Ok(ImageRecord { labels: row.labels.clone(), id: row.id, image: &image }.to_bytes())
 }
 
-fn resized(args: &Args, image: RgbImage) -> RgbImage {
+/// The most pixels of a resized image: those of an image that is decoded, so that records can be read again.
+const PIXELS_MAX: usize = 1 << 26;
+
+fn resized(args: &Args, image: RgbImage) -> Result<RgbImage, String> {
     let mut image = image;
     if args.center_crop && image.width != image.height {
         let side = image.width.min(image.height);
@@ -293,11 +296,20 @@ fn resized(args: &Args, image: RgbImage) -> RgbImage {
         image = RgbImage { width: side, height: side, rgb };
     }
     let (side, width, height) = (args.resize, image.width, image.height);
-    match side {
-        0 => image,
-        _ if width < height => image::resize(&image, side, (height * side / width).max(1)),
-        _ => image::resize(&image, (width * side / height).max(1), side),
+    if side == 0 {
+        return Ok(image);
     }
+    let longer = width.max(height).checked_mul(side).map(|longer| (longer / width.min(height)).max(1));
+    let longer = longer.filter(|longer| longer.checked_mul(side).is_some_and(|pixels| pixels <= PIXELS_MAX));
+    let Some(longer) = longer else {
+        return Err(format!(
+            "--resize {side} makes more than {PIXELS_MAX} pixels of {width} x {height}; choose a shorter side"
+        ));
+    };
+    Ok(match width < height {
+        true => image::resize(&image, side, longer),
+        false => image::resize(&image, longer, side),
+    })
 }
 
 fn encoded(args: &Args, image: &RgbImage) -> Result<Vec<u8>, String> {

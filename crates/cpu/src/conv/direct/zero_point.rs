@@ -21,11 +21,14 @@ impl ConvBlocked {
         for (channel, weights) in weights.chunks_exact((ins * taps).max(1)).enumerate() {
             for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
                 let cell = weights.iter().skip(row * columns + column).step_by(taps);
-                let own = -i32::from(self.zero_point) * cell.map(|&weight| weight as i32).sum::<i32>();
+                // Weights of int8 do not overflow; others, which no model has, wrap as those of products do.
+                let sum = cell.fold(0i32, |sum, &weight| sum.wrapping_add(weight as i32));
+                let own = sum.wrapping_mul(-i32::from(self.zero_point));
                 let corner = |row: usize, column: usize| (row * (columns + 1) + column) * lanes + channel;
-                corners[corner(row + 1, column + 1)] =
-                    own + corners[corner(row, column + 1)] + corners[corner(row + 1, column)]
-                        - corners[corner(row, column)];
+                corners[corner(row + 1, column + 1)] = own
+                    .wrapping_add(corners[corner(row, column + 1)])
+                    .wrapping_add(corners[corner(row + 1, column)])
+                    .wrapping_sub(corners[corner(row, column)]);
             }
         }
         corners

@@ -7,15 +7,16 @@ mod input;
 mod peer;
 mod session;
 
-use std::io::BufReader;
+use std::cell::RefCell;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use bench_suite::{
-    BenchResult, Comparison, Machine, MachineWatch, RawTimes, Scenario, ScenarioLimits, ScenarioResult, ServerRun,
-    Subject, Summary, answer_queries, bisect_rate, lines, now_ns,
+    BenchResult, Comparison, Machine, MachineWatch, RawSeries, RawTimes, Scenario, ScenarioLimits, ScenarioResult,
+    ServerRun, Subject, Summary, answer_queries, bisect_rate, lines, now_ns,
 };
 use clap::ValueEnum;
 use compiler::source;
@@ -218,6 +219,8 @@ struct Job<'a> {
     dtype: &'static str,
     scenario: Option<Scenario>,
     folder: Scratch,
+    /// The times of --raw.
+    raw: RefCell<RawTimes>,
 }
 
 /// The end of a row.
@@ -296,7 +299,18 @@ impl<'a> Job<'a> {
                 "training is measured in a plain loop of prestow; leave out --framework, --scenario and --cold".into(),
             );
         }
-        Ok(Job { args, phase, model, title, target, gpu, dtype, scenario, folder: Scratch::new()? })
+        Ok(Job {
+            args,
+            phase,
+            model,
+            title,
+            target,
+            gpu,
+            dtype,
+            scenario,
+            folder: Scratch::new()?,
+            raw: RefCell::default(),
+        })
     }
 
     /// The batches to run; `None` is the batch of the model.
@@ -318,7 +332,7 @@ impl<'a> Job<'a> {
     /// The executable: the given one, or compiled by a process of this program.
     fn executable(&self, batch: Option<u64>) -> Result<PathBuf, String> {
         let given = Path::new(self.model);
-        if given.is_file() && ImageFile::open(given).is_ok() {
+        if given.is_file() && open_image(given).is_ok() {
             // A name without a folder would be searched for in PATH.
             return std::path::absolute(given).map_err(|error| format!("`{}`: {error}", given.display()));
         }
@@ -336,7 +350,7 @@ impl<'a> Job<'a> {
     fn capacity(&self) -> Option<Bytes> {
         let file = Path::new(&self.target);
         let described = || {
-            let text = std::fs::read_to_string(file).ok().filter(|_| self.target.ends_with(".json"))?;
+            let text = self.target.ends_with(".json").then(|| files::read_text(file, DESCRIPTION_MAX).ok())??;
             let facts: serde_json::Value = serde_json::from_str(&text).ok()?;
             facts["device"]["total_global_mem"].as_u64()
         };
@@ -356,7 +370,7 @@ impl<'a> Job<'a> {
 
     fn measure(&self, batch: Option<u64>, threads: usize) -> Result<Row, String> {
         let path = self.executable(batch)?;
-        let image = ImageFile::open(&path).map_err(|error| error.to_string())?;
+        let image = open_image(&path)?;
         let plan = self.phase.plan(&image, batch).ok_or_else(|| {
             let of_batch = batch.map_or(String::new(), |batch| format!(" and batch {batch}"));
             format!(
@@ -433,7 +447,7 @@ impl<'a> Job<'a> {
             inputs.report();
         }
         say::out(&lines::success(&self.title, &ms(&times), plan.batch))?;
-        self.write_raw("run", &times)?;
+        self.keep("run", &times, &result);
         if self.scenario.is_some() || args.answer_queries {
             let rest = (1..args.concurrency).map(|ix| self.open(image, plan, threads, args.seed + ix as u64));
             let mut subjects: Vec<Box<dyn Subject>> = vec![Box::new(subject)];
@@ -459,7 +473,7 @@ impl<'a> Job<'a> {
     }
 
     fn rival(&self, path: &Path, threads: usize) -> Result<SessionSubject, String> {
-        let image = ImageFile::open(path).map_err(|error| error.to_string())?;
+        let image = open_image(path)?;
         let plan = self.phase.plan(&image, None).ok_or("the other executable must be for the same phase")?;
         let mut subject = self.open(&image, plan, threads, self.args.seed)?;
         (0..self.args.num_warmup_batches).try_for_each(|_| subject.run())?;
@@ -479,9 +493,9 @@ impl<'a> Job<'a> {
         }
         say::out(&lines::line("results.difference", &json!(difference)))?;
         say::out(&lines::success(&self.title, &ms(&times), plan.batch))?;
-        self.write_raw("run", &times)?;
         let mut result = BenchResult::new(self.model, &times, plan.batch);
         (result.device, result.threads) = ("processor".into(), threads);
+        self.keep("run", &times, &result);
         Ok(result)
     }
 
@@ -540,7 +554,7 @@ impl<'a> Job<'a> {
         ] {
             say::out(&lines::line(key, &value))?;
         }
-        self.write_raw("query", &done.latencies_ns)?;
+        self.keep("query", &done.latencies_ns, result);
         result.samples_per_s = done.samples_per_s;
         result.scenario = Some(done);
         Ok(())
@@ -566,12 +580,19 @@ impl<'a> Job<'a> {
         Ok(Some(format!("{kind}:{}", file.display())))
     }
 
-    fn write_raw(&self, kind: &str, times: &[u64]) -> Result<(), String> {
-        match &self.args.raw {
-            Some(path) if kind == "run" => RawTimes::write(path, kind, times),
-            Some(path) => RawTimes::write(&path.with_extension(format!("{kind}.jsonl")), kind, times),
-            None => Ok(()),
+    /// Keeps times for --raw.
+    fn keep(&self, kind: &'static str, times: &[u64], result: &BenchResult) {
+        if self.args.raw.is_some() {
+            let (batch, threads) = (result.batch, result.threads);
+            self.raw.borrow_mut().add(RawSeries { kind, batch, threads, times_ns: times.to_vec() });
         }
+    }
+
+    /// Writes the times of all rows: runs to --raw, queries of a scenario to a second file.
+    fn write_raw(&self) -> Result<(), String> {
+        let (Some(path), raw) = (&self.args.raw, self.raw.borrow()) else { return Ok(()) };
+        raw.write(path, "run")?;
+        if raw.has("query") { raw.write(&path.with_extension("query.jsonl"), "query") } else { Ok(()) }
     }
 }
 
@@ -583,6 +604,15 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
         return Err(format!("--json and --raw must be two files, got `{}` for both", raw.display()));
     }
     let job = Job::new(args)?;
+    // Before the runs, whose results could not be written.
+    for path in
+        [Some(Path::new(job.model)), args.against.as_deref()].into_iter().flatten().filter(|path| path.is_file())
+    {
+        files::open_regular(path).map_err(|error| error.to_string())?;
+    }
+    for path in [&args.json, &args.raw].into_iter().flatten() {
+        files::check_output(path).map_err(|error| error.to_string())?;
+    }
     let version = json!(env!("CARGO_PKG_VERSION"));
     say::out(&lines::line("prestow.version", &version))?;
     say::out(&lines::line("exp.framework_ver", &version))?;
@@ -623,10 +653,20 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
             }
         }
     }
+    job.write_raw()?;
     if let Some(path) = &args.json {
         files::write(path, results.as_bytes()).map_err(|error| error.to_string())?;
     }
     Ok(Answer { text: String::new(), yes })
+}
+
+/// The largest description of a GPU that is read.
+const DESCRIPTION_MAX: Bytes = Bytes(64 << 20);
+
+/// Opens an executable, which is an input from now on: no result replaces it.
+fn open_image(path: &Path) -> Result<ImageFile, String> {
+    files::open_regular(path).map_err(|error| error.to_string())?;
+    ImageFile::open(path).map_err(|error| error.to_string())
 }
 
 fn fail(reason: &str) -> Result<(), String> {
@@ -649,28 +689,33 @@ fn cold_start(path: &Path, batch: u64, threads: usize) -> Result<u64, String> {
     let start = now_ns();
     let mut command = Command::new(path);
     command.args(["run", "--synthetic", "seed:1", "--batch", &batch.to_string(), "--threads", &threads.to_string()]);
-    let ended = command.stdin(Stdio::null()).output();
-    let ended = ended.map_err(|error| format!("cannot start `{}`: {error}", path.display()))?;
+    let (succeeded, said) = ended(&mut command).map_err(|error| format!("cannot run `{}`: {error}", path.display()))?;
     let time = now_ns() - start;
-    match ended.status.success() {
-        true => Ok(time),
-        false => Err(String::from_utf8_lossy(&ended.stderr).trim().to_string()),
-    }
+    if succeeded { Ok(time) } else { Err(said.trim().to_string()) }
 }
 
 /// Runs another command of this program.
 fn own_program(words: &[String]) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program's file: {error}"))?;
-    let ended = Command::new(own).args(words).stdin(Stdio::null()).output();
-    let ended = ended.map_err(|error| format!("cannot start `prestow {}`: {error}", words[0]))?;
-    match ended.status.success() {
-        true => Ok(()),
-        false => {
-            let text = String::from_utf8_lossy(&ended.stderr);
-            let last = text.lines().rev().find(|line| line.starts_with("error: ")).unwrap_or(text.trim());
-            Err(last.trim_start_matches("error: ").to_string())
-        }
+    let ended = ended(Command::new(own).args(words));
+    let (succeeded, text) = ended.map_err(|error| format!("cannot run `prestow {}`: {error}", words[0]))?;
+    if succeeded {
+        return Ok(());
     }
+    let last = text.lines().rev().find(|line| line.starts_with("error: ")).unwrap_or(text.trim());
+    Err(last.trim_start_matches("error: ").to_string())
+}
+
+/// Runs a program to its end. Returns whether it succeeded, and its standard error. `Command::output` panics if a pipe
+/// cannot be read.
+fn ended(command: &mut Command) -> std::io::Result<(bool, String)> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut said = Vec::new();
+    let read = child.stderr.take().map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut said));
+    // The pipe is closed, so that a child that goes on writing ends, and is waited for in any case.
+    let status = child.wait();
+    read?;
+    Ok((status?.success(), String::from_utf8_lossy(&said).into_owned()))
 }
 
 /// A folder for executables, removed at the end.
