@@ -164,7 +164,11 @@ mod tests {
         // The thread that computes here is another one of that which looks.
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
             assert!(!(0..20).all(|_| is_blocked()));
             is_over.store(true, Ordering::Relaxed);
         });
