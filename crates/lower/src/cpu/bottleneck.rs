@@ -128,7 +128,7 @@ pub(super) fn kernels(
     Ok(kernels)
 }
 
-/// The time of a kernel with these stripes, if that of the highest ones is `time`: what is in front of the depthwise convolution is
+/// The time of a kernel with these stripes, if that of the highest ones is `time`: the convolution in front of the depthwise one is
 /// computed for each row that a stripe reads.
 pub(super) fn time_of_stripes(time: u64, kernel: &cpu::InvertedBottleneck, highest: &cpu::InvertedBottleneck) -> u64 {
     if kernel.front.is_none() {

@@ -5,8 +5,8 @@
 //! over all tasks is the bound. A task is skipped if some order runs it at no more bytes than the bound
 //! already has.
 //!
-//! One task rarely says where all others are: in wide graphs most tasks are free at its moment, and the cut passes where it is
-//! narrow. A set says more. Take a down-set `S`: the last of its tasks that runs is a maximal one, and at that moment all others of
+//! One task determines the sides of few others: in wide graphs most tasks are free at its moment, and the cut passes where it is
+//! narrow. A set determines more. Take a down-set `S`: the last of its tasks that runs is a maximal one, and at that moment all others of
 //! `S` are done. So the least over the maximal tasks of the cuts that have all others of `S` inside bounds the peak of every order
 //! as well. A maximal task whose cut is no greater than the bound is removed from the set; the cuts of all others can only fall
 //! then, so that no set with a greater bound is missed inside of the first one. (With more inside, cuts are greater: the
