@@ -356,7 +356,7 @@ fn generated(words: &[String]) {
 
 /// Seconds in which generated networks of many nodes are compiled, loading apart; `nodes=` has the counts, `goal=` one goal.
 fn scale(words: &[String]) {
-    let counts = option(words, "nodes").unwrap_or("1000,5000,20000");
+    let counts = option(words, "nodes=").unwrap_or("1000,5000,20000");
     let seed = seeds(words).map_or(1, |seeds| *seeds.start());
     let is_named = |family: &&NetworkFamily| words.iter().any(|word| word == family.name());
     let named: Vec<NetworkFamily> = NetworkFamily::SCALABLE.into_iter().filter(|family| is_named(&family)).collect();
@@ -367,7 +367,7 @@ fn scale(words: &[String]) {
         for family in &families {
             let graph = family.network(seed, Scale::Nodes(count));
             let nodes = graph.nodes().len();
-            let asked = |(name, _): &(&str, Optimize)| option(words, "goal").is_none_or(|goal| goal == *name);
+            let asked = |(name, _): &(&str, Optimize)| option(words, "goal=").is_none_or(|goal| goal == *name);
             for (name, goal) in GOALS.into_iter().filter(asked) {
                 let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
                 let (compiled, seconds) = timed(|| compiler::compile(model, &CpuTarget::new(), goal.into(), |_, _| {}));

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ir::{Graph, NodeId, Query, Target};
+use ir::{Candidate, Graph, NodeId, Query, Target};
 use lower::Selection;
 use passes::Prices;
 use plan::Alternative;
@@ -41,7 +41,7 @@ pub(crate) fn alternatives(
     let mut raised = prices.clone();
     for at in positions(&live, |bytes| peak - peak / FULL <= bytes) {
         if at < graph.nodes().len() {
-            raised.raise(&graph.node(NodeId::from_index(at)).scope, ANY_TIME);
+            raised.raise(&graph.node(NodeId::from_index(at)).scope, ANY_TIME, 1);
         }
     }
     let other = Choice::new(source, target, raised)?;
@@ -68,14 +68,12 @@ fn with_less_workspace(
     others: u64,
 ) -> Option<Alternative> {
     let chosen = kernels.candidate(id)?;
-    let limit = Query { workspace: Bytes(chosen.workspace.0.checked_sub(1)?), ..Query::GIVEN };
     let aligned = |bytes: Bytes| bytes.align_up(target.alignment()).0;
     let saves = |workspace: Bytes| {
         let own = (peak + aligned(workspace)).saturating_sub(aligned(chosen.workspace));
         Bytes(peak.saturating_sub(own.max(others)))
     };
-    let all = [Query::GIVEN, limit].into_iter().filter_map(|query| target.candidates(graph, &[id], &query).ok());
-    let less = all.flatten().filter(|other| Bytes::ZERO < saves(other.workspace));
+    let less = smaller(graph, kernels, target, id).into_iter().filter(|other| Bytes::ZERO < saves(other.workspace));
     let other = less.min_by_key(|other| (other.cost, other.workspace))?;
     let name = |calls: &[ir::Call]| calls.iter().map(|call| call.kernel).collect::<Vec<&str>>().join(" + ");
     let (old, new) = (name(&chosen.calls), name(&other.calls));
@@ -88,6 +86,15 @@ fn with_less_workspace(
     let time = kernels.time();
     let other_time = time.saturating_sub(chosen.cost).saturating_add(other.cost);
     Some(Alternative { scope: graph.node(id).scope.clone(), change, saves: saves(other.workspace), time, other_time })
+}
+
+/// The kernels of a node with less workspace than the chosen one.
+pub(crate) fn smaller(graph: &Graph, kernels: &Selection, target: &dyn Target, id: NodeId) -> Vec<Candidate> {
+    let Some(chosen) = kernels.candidate(id) else { return Vec::new() };
+    let aligned = |bytes: Bytes| bytes.align_up(target.alignment());
+    let limit = Query { workspace: Bytes(chosen.workspace.0.saturating_sub(1)), ..Query::GIVEN };
+    let all = [Query::GIVEN, limit].into_iter().filter_map(|query| target.candidates(graph, &[id], &query).ok());
+    all.flatten().filter(|other| aligned(other.workspace) < aligned(chosen.workspace)).collect()
 }
 
 /// By scope, in order of the nodes: the kernels, and the layout of the result.

@@ -11,7 +11,7 @@ use passes::stripes::{self, Tiling};
 use passes::{MemoryModel, Prices, Stage};
 use types::{Bytes, EntityId};
 
-use crate::{CompileError, Compiled, finish, place, schedule};
+use crate::{CompileError, Compiled, PLACE_LIMITS, finish, place, schedule};
 
 /// The changes that made a plan fit a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,14 +65,14 @@ pub(crate) fn within(
     let mut attempt = |choice: Option<&Tiling>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
         let regions = choice.map(|choice| &choice.regions[..]).unwrap_or_default();
         let striped = stripes::split(graph, regions).expect("chosen from this graph");
-        let striped = passes::run_stage(striped, Stage::Layout, target, &Prices::default(), |_, _| {})?;
+        let striped = passes::run_stage(&striped, Stage::Layout, target, &Prices::default(), |_, _| {})?;
         let striped = schedule(&striped, target, Bytes::ZERO, |_, _| {})?;
         // A kernel may use the estimated slack below the limit.
         let memory = MemoryModel { alignment: target.alignment(), workspaces: striped.selection.workspaces() };
         let live = passes::live_bytes(&striped.graph, &memory);
         let limit = |id: NodeId| Bytes(memory.workspaces[id].0 + aim.saturating_sub(live[id.index()].0));
         let selection = Selection::within(&striped.graph, target, limit)?;
-        let placement = place(&striped.graph, target, &selection)?;
+        let placement = place(&striped.graph, target, &selection, PLACE_LIMITS)?;
         let arena = placement.certificate.value;
         smallest = smallest.min(arena);
         if budget < arena {

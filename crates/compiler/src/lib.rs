@@ -83,8 +83,10 @@ pub enum CompileError {
     Plan(Vec<PlanError>),
 }
 
-/// The placer's work limit, in its own units: far more than networks need, but bounded for hard cases.
-const PLACE_LIMITS: Limits = Limits { work: 30_000_000, aim: Aim::Least };
+/// The placer's work limits, in its own units: far more than networks need, but bounded for hard cases.
+const PLACE_LIMITS: Limits = Limits { work: 10_000_000, aim: Aim::Least };
+/// Those of plans that are only compared with each other.
+const DRAFT_LIMITS: Limits = Limits { work: 500_000, aim: Aim::Least };
 
 /// The quantity that a plan minimizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,7 +134,7 @@ pub fn compile(
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
     let graph = passes::run(model.graph, &mut watch)?;
-    let graph = passes::run_stage(graph, Stage::Precision, target, &Prices::default(), &mut watch)?;
+    let graph = passes::run_stage(&graph, Stage::Precision, target, &Prices::default(), &mut watch)?;
     let search::Best { mut compiled, unlimited } = search::best(&graph, target, goal, &mut watch)?;
     if let Some(budget) = goal.budget
         && budget < compiled.plan.arena.size()
@@ -187,7 +189,16 @@ fn schedule(
     workspace: Bytes,
     watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Scheduled, CompileError> {
-    let selection = Selection::within(graph, target, |_| workspace)?;
+    in_least_peak(graph, &Selection::within(graph, target, |_| workspace)?, target, watch)
+}
+
+/// Orders nodes with their kernels for the least peak.
+fn in_least_peak(
+    graph: &Graph,
+    selection: &Selection,
+    target: &dyn Target,
+    watch: impl FnMut(&'static str, &Graph),
+) -> Result<Scheduled, CompileError> {
     let memory = MemoryModel { alignment: target.alignment(), workspaces: selection.workspaces() };
     let passes::Scheduled { ordered, order, whole } = passes::schedule(graph, &memory);
     let with_kernels = |ordered: Ordered| (selection.reordered(&ordered.nodes), ordered.graph);
@@ -202,8 +213,8 @@ fn schedule(
 }
 
 /// The places of all buffers of a graph whose nodes have their final order.
-fn place(graph: &Graph, target: &dyn Target, selection: &Selection) -> Result<Placement, CompileError> {
-    Ok(arena::place(&lower::draft_plan(graph, target, selection)?.problem(), PLACE_LIMITS)?)
+fn place(graph: &Graph, target: &dyn Target, selection: &Selection, limits: Limits) -> Result<Placement, CompileError> {
+    Ok(arena::place(&lower::draft_plan(graph, target, selection)?.problem(), limits)?)
 }
 
 /// Writes and checks the plan of a graph whose buffers are placed.

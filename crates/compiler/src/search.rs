@@ -19,13 +19,16 @@
 use std::rc::Rc;
 
 use arena::Placement;
-use ir::{Graph, Target, UNLIMITED};
+use ir::{Graph, NodeId, Target, UNLIMITED};
 use lower::Selection;
-use passes::{MemoryModel, Priced, Prices, Stage};
-use types::{Bytes, Certificate, EntityId};
+use passes::{Known, Priced, Prices, Stage};
+use types::{Bytes, Certificate, EntityId, Proof};
 
-use crate::alternatives::alternatives;
-use crate::{BudgetChanges, CompileError, Compiled, Goal, Optimize, Scheduled, finish, place, schedule};
+use crate::alternatives::{alternatives, smaller};
+use crate::{
+    BudgetChanges, CompileError, Compiled, DRAFT_LIMITS, Goal, Optimize, PLACE_LIMITS, Scheduled, finish,
+    in_least_peak, place, schedule,
+};
 
 /// A modelled time of 2 % more is traded for bytes.
 const BALANCED_TIME: (u64, u64) = (51, 50);
@@ -33,9 +36,11 @@ const BALANCED_TIME: (u64, u64) = (51, 50);
 pub(crate) const FULL: u64 = 32;
 /// The first price of a full step: this part of the price at which all bytes of the peak cost as much as all of the time.
 const FIRST_PRICE: u64 = 256;
-/// Rounds at most, and nodes of all rounds together at most.
+/// Rounds at most, and nodes of all rounds together at most. With fewer rounds prices rise faster.
 const ROUNDS: usize = 32;
-const ROUND_NODES: usize = 30_000;
+const ROUND_NODES: usize = 12_000;
+/// Times that kernels at the peak are replaced by smaller ones, at most.
+const SQUEEZES: usize = 16;
 /// Choices that are placed.
 const FINALISTS: usize = 3;
 /// Rounds without a change after which prices rise no more.
@@ -59,19 +64,19 @@ pub(crate) struct Choice {
 
 impl Choice {
     pub(crate) fn new(source: &Rc<Graph>, target: &dyn Target, prices: Prices) -> Result<Choice, CompileError> {
-        let graph = passes::run_stage((**source).clone(), Stage::Layout, target, &prices, |_, _| {})?;
+        let graph = passes::run_stage(source, Stage::Layout, target, &prices, |_, _| {})?;
         let selection = Selection::new(&graph, &Priced::new(target, &prices, &graph))?;
         let live = selection.live_bytes(&graph, target)?;
         let (peak, time) = (live.iter().copied().max().unwrap_or(0), selection.time());
         Ok(Choice { source: source.clone(), prices, graph, selection, live, peak, time })
     }
 
-    /// Prices of twice as much at the full steps.
-    fn raised(&self, least: u64) -> Prices {
+    /// Prices of `2^doublings` times as much at the full steps.
+    fn raised(&self, least: u64, doublings: u32) -> Prices {
         let mut prices = self.prices.clone();
         let full = self.peak - self.peak / FULL;
         for (_, node) in self.graph.nodes().iter().filter(|(id, _)| full <= self.live[id.index()]) {
-            prices.raise(&node.scope, least);
+            prices.raise(&node.scope, least, doublings);
         }
         prices
     }
@@ -104,15 +109,60 @@ impl Found {
         target: &dyn Target,
     ) -> Result<Found, CompileError> {
         let (mut kernels, time) = (scheduled.selection.clone(), scheduled.selection.time());
-        let mut placement = place(&scheduled.graph, target, &kernels)?;
+        let mut placement = place(&scheduled.graph, target, &kernels, DRAFT_LIMITS)?;
         if let Some(split_k) = kernels.with_slack(&scheduled.graph, target)? {
             // The slack is only an estimate: keep the split-K plan only if the placed arena did not grow.
-            let with_split_k = place(&scheduled.graph, target, &split_k)?;
+            let with_split_k = place(&scheduled.graph, target, &split_k, DRAFT_LIMITS)?;
             if with_split_k.certificate.value <= placement.certificate.value {
                 (kernels, placement) = (split_k, with_split_k);
             }
         }
         Ok(Found { source, prices, scheduled, kernels, placement, time })
+    }
+
+    /// The plan with kernels of less workspace at the steps where the most bytes are live, if the arena is smaller then and the
+    /// time stays within `limit`. The rounds compare the kernels that a target lists without a limit of workspace; with one,
+    /// there may be smaller ones.
+    fn squeezed(self, target: &dyn Target, limit: Option<u64>) -> Result<Found, CompileError> {
+        let graph = &self.scheduled.graph;
+        let mut selection = self.scheduled.selection.clone();
+        let mut best: Option<(u64, Selection)> = None;
+        'changes: for _ in 0..SQUEEZES {
+            let live = selection.live_bytes(graph, target)?;
+            let peak = live.iter().copied().max().unwrap_or(0);
+            if best.as_ref().is_none_or(|(least, _)| peak < *least) {
+                best = Some((peak, selection.clone()));
+            }
+            for at in (0..live.len()).filter(|&at| live[at] == peak) {
+                let id = NodeId::from_index(at);
+                let smaller =
+                    if at < graph.nodes().len() { smaller(graph, &selection, target, id) } else { Vec::new() };
+                let Some(other) = smaller.into_iter().min_by_key(|other| (other.cost, other.workspace)) else {
+                    break 'changes;
+                };
+                selection.replace(id, other);
+            }
+            if limit.is_some_and(|limit| limit < selection.time()) {
+                break;
+            }
+        }
+        let before = self.scheduled.selection.peak(graph, target)?;
+        let Some((peak, selection)) = best.filter(|(peak, _)| *peak < before.0) else { return Ok(self) };
+        let order = Certificate { value: Bytes(peak), ..Certificate::default() };
+        let scheduled = Scheduled { graph: graph.clone(), selection, order };
+        let other = Found::placed(self.source.clone(), self.prices.clone(), scheduled, target)?.reordered(target)?;
+        Ok(if other.arena() < self.arena() { other } else { self })
+    }
+
+    /// The same plan with all the work of the placer.
+    fn finally_placed(mut self, target: &dyn Target) -> Result<Found, CompileError> {
+        if self.placement.certificate.proof() == Proof::Gap {
+            let placement = place(&self.scheduled.graph, target, &self.kernels, PLACE_LIMITS)?;
+            if placement.certificate.value <= self.arena() {
+                self.placement = placement;
+            }
+        }
+        Ok(self)
     }
 
     fn arena(&self) -> Bytes {
@@ -121,7 +171,7 @@ impl Found {
 
     /// For these prices, in the order with the least peak.
     fn ordered(source: Rc<Graph>, target: &dyn Target, prices: Prices) -> Result<Found, CompileError> {
-        let graph = passes::run_stage((*source).clone(), Stage::Layout, target, &prices, |_, _| {})?;
+        let graph = passes::run_stage(&source, Stage::Layout, target, &prices, |_, _| {})?;
         let scheduled = schedule(&graph, &Priced::new(target, &prices, &graph), UNLIMITED, |_, _| {})?;
         Found::placed(source, prices, scheduled, target)
     }
@@ -129,7 +179,9 @@ impl Found {
     /// The same choice in the order with the least peak, if it is not larger; otherwise with the proof of that order, whose
     /// lower bounds hold for all.
     fn reordered(mut self, target: &dyn Target) -> Result<Found, CompileError> {
-        let other = Found::ordered(self.source.clone(), target, self.prices.clone())?;
+        let Scheduled { graph, selection, .. } = &self.scheduled;
+        let scheduled = in_least_peak(graph, selection, target, |_, _| {})?;
+        let other = Found::placed(self.source.clone(), self.prices.clone(), scheduled, target)?;
         if other.arena() <= self.arena() {
             return Ok(other);
         }
@@ -151,7 +203,8 @@ pub(crate) fn best(
     // A target that models no time has nothing to trade.
     let is_done = least_time == 0 || (budget.is_none() && goal.optimize == Optimize::Time);
     let found = if is_done { fastest } else { traded(graph, target, Goal { budget, ..goal }, fastest)? };
-    passes::run_stage((*found.source).clone(), Stage::Layout, target, &found.prices, &mut watch)?;
+    let found = found.finally_placed(target)?;
+    passes::run_stage(&found.source, Stage::Layout, target, &found.prices, &mut watch)?;
     watch("schedule", &found.scheduled.graph);
     let mut compiled = finish(&found.scheduled, target, &found.kernels, &found.placement)?;
     if least_time != 0 {
@@ -178,8 +231,9 @@ pub(crate) struct Best {
 fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Result<Found, CompileError> {
     let limit = fastest.time.saturating_mul(BALANCED_TIME.0) / BALANCED_TIME.1;
     let in_file_order = Rc::new(graph.clone());
-    let in_good_order = Rc::new(passes::schedule(graph, &MemoryModel::bare(graph)).ordered.graph);
-    let mut choices = rounds(&in_good_order, target, goal, limit)?;
+    let in_good_order = Rc::new(passes::in_good_order(graph).graph);
+    let known = Known::new(target, &in_good_order);
+    let mut choices = rounds(&in_good_order, &known, goal, limit)?;
     if goal.optimize != Optimize::Balanced || goal.budget.is_some() {
         for source in [&in_good_order, &in_file_order] {
             choices.push(Choice::new(source, target, Prices::everywhere(ANY_TIME))?);
@@ -213,7 +267,11 @@ fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Res
             best = found.reordered(target)?;
         }
     }
-    Ok(best)
+    match (goal.budget, goal.optimize) {
+        (Some(_), _) => Ok(best),
+        (None, Optimize::Memory) => best.squeezed(target, None),
+        (None, _) => best.squeezed(target, Some(limit)),
+    }
 }
 
 /// The choices for rising prices, from the fastest on.
@@ -222,10 +280,11 @@ fn rounds(source: &Rc<Graph>, target: &dyn Target, goal: Goal, limit: u64) -> Re
     let first = &choices[0];
     let price = (first.time / first.peak.max(1) / FIRST_PRICE).max(1);
     let count = (ROUND_NODES / source.nodes().len().max(1)).clamp(4, ROUNDS);
+    let doublings = (ROUNDS / count) as u32;
     let mut unchanged = 0;
     for _ in 0..count {
         let last = &choices[choices.len() - 1];
-        let next = Choice::new(source, target, last.raised(price))?;
+        let next = Choice::new(source, target, last.raised(price, doublings))?;
         unchanged = if (next.peak, next.time) == (last.peak, last.time) { unchanged + 1 } else { 0 };
         let is_enough = match goal.budget {
             Some(budget) => next.peak <= budget.0,
@@ -237,4 +296,28 @@ fn rounds(source: &Rc<Graph>, target: &dyn Target, goal: Goal, limit: u64) -> Re
         }
     }
     Ok(choices)
+}
+
+#[cfg(test)]
+mod tests {
+    use lower::cpu::CpuTarget;
+
+    use crate::{Model, Optimize, compile};
+
+    #[test]
+    fn balanced_leaves_no_bytes_that_cost_no_time() {
+        let mut listed = 0;
+        for network in ["lenet", "squeezenet1.1", "resnet18", "mobilenet_v2"] {
+            let options = zoo::NetworkOptions::default();
+            let graph = zoo::build(network, 1, &mut zoo::Seeded(3), &options).expect("the zoo has it").graph;
+            let model = Model { graph, preprocess: None, labels: Vec::new() };
+            let compiled = compile(model, &CpuTarget::new(), Optimize::Balanced.into(), |_, _| {});
+            for other in compiled.expect("it compiles").plan.alternatives {
+                listed += 1;
+                let text = format!("{network}: `{}`: {}", other.scope, other.change);
+                assert!(other.time < other.other_time, "{text} saves {} at no time", other.saves);
+            }
+        }
+        assert!(0 < listed, "some plan has alternatives");
+    }
 }

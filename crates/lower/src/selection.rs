@@ -93,6 +93,12 @@ impl Selection {
         Ok(Some(with_slack))
     }
 
+    /// Chooses another candidate for a node that needs a kernel.
+    pub fn replace(&mut self, id: NodeId, candidate: Candidate) {
+        debug_assert!(self.nodes[id].is_some(), "views need no kernel");
+        self.nodes[id] = Some(candidate);
+    }
+
     /// The selection for the same nodes in another order: `order` has the old node of each new one.
     #[must_use]
     pub fn reordered(&self, order: &[NodeId]) -> Selection {

@@ -25,6 +25,7 @@
 
 mod convert_to_half;
 mod fuse;
+mod known;
 mod layout;
 mod max_flow;
 pub mod order;
@@ -49,6 +50,7 @@ pub use fuse::conv_chains::fuse_conv_chains;
 pub use fuse::epilogues::fuse_epilogues;
 pub use fuse::pointwise::fuse_pointwise;
 pub use fuse::transposes::fuse_transposes;
+pub use known::Known;
 pub use layout::assign_layouts;
 pub use patterns::activations::match_activations;
 pub use patterns::attention::match_attention;
@@ -57,7 +59,9 @@ pub use patterns::layer_norm::match_layer_norm;
 pub use price::{Priced, Prices};
 pub use quantize::{lower_quantized, match_qdq};
 pub use recompute::recompute;
-pub use schedule::{Counted, MemoryModel, Ordered, Scheduled, least_of_any_kernels, live_bytes, schedule, tasks};
+pub use schedule::{
+    Counted, MemoryModel, Ordered, Scheduled, in_good_order, least_of_any_kernels, live_bytes, schedule, tasks,
+};
 pub use simplify::canonicalize::canonicalize;
 pub use simplify::conv3d_to_conv2d::conv3d_to_conv2d;
 pub use simplify::cse::cse;
@@ -83,7 +87,7 @@ pub struct Pass {
 pub enum Stage {
     /// Independent of the target.
     General,
-    /// Dtypes that the target's kernels compute with.
+    /// Dtypes and forms of operands that the target's kernels compute with.
     Precision,
     /// Layouts, and fusion that depends on them.
     Layout,
@@ -132,7 +136,7 @@ pub const PIPELINE: &[Pass] = &[
     for_target("convert_to_half", Stage::Precision, convert_to_half),
     for_target("tie_weights", Stage::Precision, tie_weights),
     for_target("store_weights", Stage::Precision, store_weights),
-    for_target("fuse_transposes", Stage::Layout, fuse_transposes),
+    for_target("fuse_transposes", Stage::Precision, fuse_transposes),
     for_target("assign_layouts", Stage::Layout, assign_layouts),
     for_target("fuse_conv_chains", Stage::Layout, fuse_conv_chains),
     Pass { name: "schedule", stage: Stage::Order, run: Run::Schedule },
@@ -163,23 +167,26 @@ pub fn run(graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<
     Ok(graph)
 }
 
-/// Runs the passes of a stage that query the target, where bytes have a price.
+/// Runs the passes of a stage that query the target, where bytes have a price. The first pass gets `graph` itself, so that
+/// a target can recognize the graph that it has answers about ([`Known`]).
 ///
 /// # Errors
 /// The first graph that does not verify.
 pub fn run_stage(
-    mut graph: Graph,
+    graph: &Graph,
     stage: Stage,
     target: &dyn Target,
     prices: &Prices,
     mut watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Graph, PassError> {
+    let mut last: Option<Graph> = None;
     for pass in PIPELINE.iter().filter(|pass| pass.stage == stage) {
         if let Run::Target(run) = pass.run {
-            graph = checked(pass.name, run(&graph, &Priced::new(target, prices, &graph)), &mut watch)?;
+            let from = last.as_ref().unwrap_or(graph);
+            last = Some(checked(pass.name, run(from, &Priced::new(target, prices, from)), &mut watch)?);
         }
     }
-    Ok(graph)
+    Ok(last.unwrap_or_else(|| graph.clone()))
 }
 
 /// The graph that a pass returned, once it is verified and `watch` has seen it.

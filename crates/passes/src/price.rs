@@ -29,9 +29,9 @@ impl Prices {
         self.steps.get(scope).copied().unwrap_or(self.elsewhere)
     }
 
-    /// Doubles the price of a step, which is at least `least` afterwards.
-    pub fn raise(&mut self, scope: &Scope, least: u64) {
-        let price = self.at(scope).saturating_mul(2).max(least);
+    /// Multiplies the price of a step by `2^doublings`; it is at least `least` afterwards.
+    pub fn raise(&mut self, scope: &Scope, least: u64, doublings: u32) {
+        let price = self.at(scope).saturating_mul(1 << doublings.min(32)).max(least);
         self.steps.insert(scope.clone(), price);
     }
 }
@@ -54,14 +54,25 @@ struct Lives {
 pub struct Priced<'a> {
     target: &'a dyn Target,
     prices: &'a Prices,
-    /// By value of the graph whose layouts are assigned.
+    /// The graph whose layouts are assigned.
+    graph: &'a Graph,
+    /// By node of that graph the price of a byte while it runs.
+    steps: Map<NodeId, u64>,
+    /// By value of that graph.
     lives: Map<ValueId, Lives>,
 }
 
 impl<'a> Priced<'a> {
     /// A target for the nodes of `graph` in their order, and of graphs that passes make of it.
-    pub fn new(target: &'a dyn Target, prices: &'a Prices, graph: &Graph) -> Priced<'a> {
-        Priced { target, prices, lives: lives(graph, prices) }
+    pub fn new(target: &'a dyn Target, prices: &'a Prices, graph: &'a Graph) -> Priced<'a> {
+        let steps: Map<NodeId, u64> = graph.nodes().values().map(|node| prices.at(&node.scope)).collect();
+        let lives = lives(graph, prices, &steps);
+        Priced { target, prices, graph, steps, lives }
+    }
+
+    /// The price of a byte while a node runs. Searching the prices by scope takes longer than all else that is done here.
+    fn step(&self, graph: &Graph, id: NodeId) -> u64 {
+        if std::ptr::eq(graph, self.graph) { self.steps[id] } else { self.prices.at(&graph.node(id).scope) }
     }
 
     fn lives(&self, value: ValueId) -> Lives {
@@ -70,25 +81,27 @@ impl<'a> Priced<'a> {
 }
 
 /// By value the prices over its life.
-fn lives(graph: &Graph, prices: &Prices) -> Map<ValueId, Lives> {
-    let at: Vec<u64> = graph.nodes().values().map(|node| prices.at(&node.scope)).collect();
+fn lives(graph: &Graph, prices: &Prices, steps: &Map<NodeId, u64>) -> Map<ValueId, Lives> {
     // By position the sum of the prices in front of it.
     let mut before = vec![0u64];
-    at.iter().for_each(|&price| before.push(before[before.len() - 1].saturating_add(price)));
+    steps.values().for_each(|&price| before.push(before[before.len() - 1].saturating_add(price)));
     let readers = graph.readers();
     let of = |(id, value): (ValueId, &ir::Value)| {
         let first = value.producer().map_or(0, EntityId::index);
         let last = match graph.is_output(id) {
-            true => at.len(),
+            true => steps.len(),
             false => readers[id].last().map_or(first, |reader| reader.index() + 1),
         };
         let own = before[last.max(first)] - before[first];
         // A relayout has both copies. Its first reader has the new one, unless it can write its result there.
-        let convert = value.producer().map_or(prices.elsewhere, |id| prices.at(&relayout_scope(&graph.node(id).scope)));
+        let convert = match value.producer() {
+            Some(id) if !prices.steps.is_empty() => prices.at(&relayout_scope(&graph.node(id).scope)),
+            _ => prices.elsewhere,
+        };
         let read = readers[id].first().map_or(0, |&reader| {
             let node = graph.node(reader);
             let is_taken = matches!(graph.reuse(node), Reuse::InPlace(operands) if operands.iter().any(|&ix| node.inputs[ix] == id));
-            if is_taken { 0 } else { prices.at(&node.scope) }
+            if is_taken { 0 } else { steps[reader] }
         });
         Lives { own, twin: convert.saturating_add(read) }
     };
@@ -127,7 +140,7 @@ impl Target for Priced<'_> {
         let mut candidates = self.target.candidates(graph, nodes, query)?;
         let &[id] = nodes else { return Ok(candidates) };
         let node = graph.node(id);
-        let step = self.prices.at(&node.scope);
+        let step = self.step(graph, id);
         let price = |candidate: &Candidate| {
             let results = [candidate.result].into_iter().chain(candidate.further.iter().copied());
             let stored = node.outputs.iter().zip(results).map(|(&value, format)| {

@@ -95,13 +95,52 @@ impl Values {
     }
 }
 
-pub(super) fn lower(node: &NodeView, chain: &ConvChain, weights: Option<WeightFormat>) -> Result<Call, String> {
+/// The kernels of a chain, from the highest stripes within the node's workspace to single rows: lower ones need less workspace
+/// and compute more rows twice.
+///
+/// # Errors
+/// The reason that there is no kernel.
+pub(super) fn kernels(
+    node: &NodeView,
+    chain: &ConvChain,
+    weights: Option<WeightFormat>,
+) -> Result<Vec<cpu::InvertedBottleneck>, String> {
     if !node.is_blocked() {
         return Err("its channels are not in blocks".into());
     }
     let types: SmallVec<[&TensorType; 8]> = node.node.inputs.iter().map(|&input| node.graph.ty(input)).collect();
     let is_blocked = node.input_layout(0) == LAYOUT;
-    let kernel = kernel_of(chain, &types, is_blocked, &node.output().shape, node.workspace, weights)?;
+    let highest = kernel_of(chain, &types, is_blocked, &node.output().shape, node.workspace, weights)?;
+    let workspace = |kernel: &cpu::InvertedBottleneck| {
+        cpu::Kernel::from(kernel.clone()).sizes().map_or(u64::MAX, |sizes| sizes.workspace)
+    };
+    let lower = std::iter::successors(Some(highest.band), |&band| (1 < band).then_some(band / 2)).skip(1);
+    let mut least = workspace(&highest);
+    let mut kernels = vec![highest];
+    for band in lower {
+        let kernel = cpu::InvertedBottleneck { band, ..kernels[0].clone() };
+        // Lower stripes may be more at a time.
+        if workspace(&kernel) < least {
+            least = workspace(&kernel);
+            kernels.push(kernel);
+        }
+    }
+    Ok(kernels)
+}
+
+/// The time of a kernel with these stripes, if that of the highest ones is `time`: the convolution in front of the depthwise one is
+/// computed for each row that a stripe reads.
+pub(super) fn time_of_stripes(time: u64, kernel: &cpu::InvertedBottleneck, highest: &cpu::InvertedBottleneck) -> u64 {
+    if kernel.front.is_none() {
+        return time;
+    }
+    let ((rows, read), (rows_highest, read_highest)) = (kernel.rows_of_band(), highest.rows_of_band());
+    let (own, least) = (read as u128 * rows_highest as u128, rows as u128 * read_highest as u128);
+    u64::try_from(u128::from(time) * own.max(least) / least.max(1)).unwrap_or(u64::MAX)
+}
+
+pub(super) fn call_of(node: &NodeView, chain: &ConvChain, kernel: cpu::InvertedBottleneck) -> Result<Call, String> {
+    let types: SmallVec<[&TensorType; 8]> = node.node.inputs.iter().map(|&input| node.graph.ty(input)).collect();
     let mut inputs: Vec<CallInput> = (0..types.len()).map(CallInput::Value).collect();
     let first = 3 - chain.convs.len();
     for (ix, (conv, own)) in chain.parts().enumerate() {
@@ -302,6 +341,18 @@ mod tests {
     #[test]
     fn less_scratch_is_lower_bands() {
         let (graph, nodes) = bottleneck(96, 112, 2);
+        let (fused, id) = as_one_step(&graph, &nodes);
+        let workspace = |workspace: Bytes| {
+            let query = Query { workspace, ..Query::GIVEN };
+            CpuTarget::new().candidates(&fused, &[id], &query).unwrap()[0].workspace
+        };
+        let free = workspace(UNLIMITED);
+        assert!(workspace(Bytes(free.0 / 2)).0 <= free.0 / 2);
+        assert!(workspace(Bytes(0)) < Bytes(free.0 / 2), "one row at a time is the least");
+    }
+
+    /// A chain with one node for all of its convolutions behind them.
+    fn as_one_step(graph: &Graph, nodes: &[NodeId]) -> (Graph, NodeId) {
         let mut fused = graph.clone();
         let mut inputs = vec![graph.inputs()[0]];
         inputs.extend(graph.nodes().values().flat_map(|node| node.inputs[1..].to_vec()));
@@ -312,12 +363,20 @@ mod tests {
         let y = fused.add1(ConvChain { convs: convs.collect() }.into(), &inputs, Scope::new("all")).unwrap();
         fused.value_mut(y).layout = LAYOUT;
         let id = fused.value(y).producer().unwrap();
-        let workspace = |workspace: Bytes| {
-            let query = Query { workspace, ..Query::GIVEN };
-            CpuTarget::new().candidates(&fused, &[id], &query).unwrap()[0].workspace
-        };
-        let free = workspace(UNLIMITED);
-        assert!(workspace(Bytes(free.0 / 2)).0 <= free.0 / 2);
-        assert!(workspace(Bytes(0)) < Bytes(free.0 / 2), "one row at a time is the least");
+        (fused, id)
+    }
+
+    #[test]
+    fn lower_stripes_are_candidates_and_take_longer() {
+        let (graph, nodes) = bottleneck(96, 112, 2);
+        let (fused, id) = as_one_step(&graph, &nodes);
+        let candidates = CpuTarget::new().candidates(&fused, &[id], &Query::GIVEN).unwrap();
+        assert!(1 < candidates.len());
+        for pair in candidates.windows(2) {
+            assert!(
+                pair[1].workspace < pair[0].workspace && pair[0].cost < pair[1].cost,
+                "more rows are computed twice"
+            );
+        }
     }
 }

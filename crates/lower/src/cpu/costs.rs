@@ -7,7 +7,7 @@ use types::{Bytes, DType, Layout};
 use super::blocked::{self, BLOCK, LAYOUT, reads_blocked};
 use super::times::Workload;
 use super::training::{self, is_channel_sum, writes_blocked};
-use super::{CpuTarget, windows};
+use super::{CpuTarget, bottleneck, windows};
 use crate::NodeView;
 
 /// The candidates for a node whose result has a layout, the fastest first.
@@ -62,6 +62,15 @@ pub(super) fn costs(graph: &Graph, id: NodeId, layout: Layout, query: &Query, ta
         let workspace = Bytes(kernel.sizes().ok()?.workspace);
         Some((target.time(kernel).unwrap_or_else(|| rough_time(graph, node, layout, target)), workspace))
     };
+    if let Op::ConvChain(chain) = &node.op {
+        let kernels = bottleneck::kernels(&NodeView::new(graph, id, query), chain, target.weights).unwrap_or_default();
+        let time = rough_time(graph, node, layout, target);
+        let cost = |kernel: &cpu::InvertedBottleneck| {
+            let workspace = Bytes(Kernel::from(kernel.clone()).sizes().ok()?.workspace);
+            Some((bottleneck::time_of_stripes(time, kernel, &kernels[0]), workspace))
+        };
+        return kernels.iter().filter_map(cost).collect();
+    }
     match kernels(graph, id, is_blocked, query, target) {
         Some(kernels) => kernels.iter().filter_map(cost).collect(),
         None => vec![(rough_time(graph, node, layout, target), Bytes::ZERO)],

@@ -76,6 +76,10 @@ pub(super) fn select(node: &NodeView, target: &CpuTarget) -> Result<Vec<Vec<Call
         let kernels = windows::conv_transpose_kernels(node, conv, target)?;
         return Ok(kernels.into_iter().map(|kernel| vec![windows::conv_call(node, kernel, &conv.epilogue)]).collect());
     }
+    if let Op::ConvChain(chain) = &*node.op {
+        let kernels = bottleneck::kernels(node, chain, target.weights)?.into_iter();
+        return kernels.map(|kernel| Ok(vec![bottleneck::call_of(node, chain, kernel)?])).collect();
+    }
     select_only(node, target).map(|calls| vec![calls])
 }
 
@@ -107,8 +111,7 @@ fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String>
             pointwise::lower(node).map(|call| vec![call])
         }
         Op::Pool(pool) if node.is_blocked() => blocked::pool(node, pool).map(|call| vec![call]),
-        Op::Conv(_) | Op::ConvTranspose(_) => Err("its kernels are chosen before".into()),
-        Op::ConvChain(chain) => bottleneck::lower(node, chain, target.weights).map(|call| vec![call]),
+        Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvChain(_) => Err("its kernels are chosen before".into()),
         Op::Pool(pool) => windows::pool(node, pool).map(|call| vec![call]),
         Op::MatMul(product) => matmul(node, product, weights).map(|call| vec![call]),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),

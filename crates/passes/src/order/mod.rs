@@ -56,25 +56,32 @@ pub struct OrderLimits {
     pub states: usize,
     /// Words of memory for the states' sets.
     pub words: usize,
-    /// Task effects that the search, and each beam, may evaluate.
+    /// Task effects that the search may evaluate.
     pub search_work: u64,
+    /// Task effects that each beam may evaluate.
+    pub beam_work: u64,
     /// Tasks that the improvement by windows may look at.
     pub window_work: u64,
-    /// Blocks and channels that minimum cuts, in the bound and in the search, may look at.
+    /// Blocks and channels that minimum cuts, in the bound by single tasks and in the search, may look at.
     pub bound_work: u64,
+    /// The same for the bound by sets of tasks.
+    pub set_work: u64,
 }
 
 impl OrderLimits {
     /// Limits for which the time of large problems grows less than in proportion to the number of tasks. The exact search
     /// ends for few problems of more than some hundred tasks: its work falls.
     pub fn for_tasks(count: usize) -> OrderLimits {
+        let shared = |work: u64, least: u64, most: u64| (work / count.max(1) as u64).clamp(least, most);
         let each = |work: u64, least: u64, most: u64| (work * count as u64).clamp(least, most);
         OrderLimits {
             states: 1 << 15,
             words: 1 << 23,
-            search_work: (4_000_000_000 / count.max(1) as u64).clamp(200_000, 10_000_000),
-            window_work: each(1_000, 2_000_000, 10_000_000),
+            search_work: shared(1_000_000_000, 100_000, 10_000_000),
+            beam_work: shared(2_000_000_000, 200_000, 10_000_000),
+            window_work: each(1_000, 1_000_000, 10_000_000),
             bound_work: each(2_000, 4_000_000, 16_000_000),
+            set_work: shared(2_500_000_000, 500_000, 10_000_000),
         }
     }
 }
@@ -84,8 +91,10 @@ impl Default for OrderLimits {
     fn default() -> OrderLimits {
         OrderLimits {
             search_work: 10_000_000,
+            beam_work: 10_000_000,
             window_work: 5_000_000,
             bound_work: 8_000_000,
+            set_work: 8_000_000,
             ..OrderLimits::for_tasks(1000)
         }
     }
@@ -94,27 +103,16 @@ impl Default for OrderLimits {
 /// Finds the order with the least peak; the given order if it is equally good.
 pub fn least_peak(tasks: &Tasks, limits: OrderLimits) -> Order {
     let instance = Instance::new(tasks);
-    let mut best = Best { order: (0..instance.len()).collect(), peak: 0 };
-    best.peak = instance.peak(&best.order);
-    let given = best.order.clone();
+    let given: Vec<Position> = (0..instance.len()).collect();
+    let mut best = Best { peak: instance.peak(&given), order: given.clone() };
     let greedy = beam::greedy(&instance);
     best.offer(&instance, &greedy);
     let mut cut = Cut::new(limits.bound_work);
     let lower_bound = bound::over_all_orders(&instance, &[&given, &greedy], best.peak, &mut cut);
+    best.improve(&instance, lower_bound, limits);
+    let lower_bound = bound::by_sets(&instance, &best.order, lower_bound, best.peak, limits.set_work);
     let mut is_searched = false;
     let mut effort = Effort::default();
-    for width in [1, 16] {
-        if lower_bound < best.peak
-            && let Some(order) = beam::beam(&instance, width, best.peak, lower_bound, &mut limits.search_work.clone())
-        {
-            best.offer(&instance, &order);
-        }
-    }
-    if lower_bound < best.peak {
-        let mut order = best.order.clone();
-        window::improve(&instance, &mut order, lower_bound, limits.window_work);
-        best.offer(&instance, &order);
-    }
     if lower_bound < best.peak {
         let budget = Budget { states: limits.states, words: limits.words, work: limits.search_work };
         let (end, spent) = search::least_below(&instance, best.peak, lower_bound, budget, &mut cut);
@@ -132,6 +130,17 @@ pub fn least_peak(tasks: &Tasks, limits: OrderLimits) -> Order {
     let least = if is_searched { best.peak } else { lower_bound };
     let certificate = Certificate { value: Bytes(best.peak), lower_bound: Bytes(lower_bound), least: Bytes(least) };
     Order { order: best.order.into_iter().map(TaskId::from_index).collect(), certificate, effort }
+}
+
+/// Finds an order with a low peak, in less time than [`least_peak`] as nothing is proved; `start` if none is lower. `bound` is a
+/// lower bound on the peak of every order: the search ends there.
+pub fn good_order(tasks: &Tasks, start: &[TaskId], bound: Bytes, limits: OrderLimits) -> Vec<TaskId> {
+    let instance = Instance::new(tasks);
+    let start: Vec<Position> = start.iter().map(|task| task.index()).collect();
+    let mut best = Best { peak: instance.peak(&start), order: start };
+    best.offer(&instance, &beam::greedy(&instance));
+    best.improve(&instance, bound.0, limits);
+    best.order.into_iter().map(TaskId::from_index).collect()
 }
 
 /// A bound on the peak of every order, alone. It is the less sharp the less may be done.
@@ -158,6 +167,22 @@ impl Best {
         let peak = instance.peak(order);
         if peak < self.peak {
             *self = Best { order: order.to_vec(), peak };
+        }
+    }
+
+    /// Lowers the peak by beams and by windows, as far as the work allows. Nothing is left to do at `bound`.
+    fn improve(&mut self, instance: &Instance, bound: u64, limits: OrderLimits) {
+        for width in [1, 16] {
+            if bound < self.peak
+                && let Some(order) = beam::beam(instance, width, self.peak, bound, &mut limits.beam_work.clone())
+            {
+                self.offer(instance, &order);
+            }
+        }
+        if bound < self.peak {
+            let mut order = self.order.clone();
+            window::improve(instance, &mut order, bound, limits.window_work);
+            self.offer(instance, &order);
         }
     }
 }

@@ -31,14 +31,21 @@ struct Norm {
 
 /// The normalization whose result a node yields.
 fn find(uses: &Uses, id: NodeId) -> Option<Norm> {
+    // A product with the scale and a sum with the shift, at most. Rows of sums may be long.
+    find_behind(uses, id, 2)
+}
+
+/// The same with at most `steps` nodes behind the standardized values.
+fn find_behind(uses: &Uses, id: NodeId, steps: usize) -> Option<Norm> {
     let node = uses.graph.node(id);
     if let Some(norm) = standardized(uses, node) {
         return Some(norm);
     }
     let Op::Binary(Binary(function)) = node.op else { return None };
+    let steps = steps.checked_sub(1)?;
     let behind = |value: ValueId| {
         uses.only_reader(value)?;
-        find(uses, uses.producer(value)?.0)
+        find_behind(uses, uses.producer(value)?.0, steps)
     };
     [[0, 1], [1, 0]].into_iter().find_map(|[normal, other]| {
         let (normal, other) = (node.inputs[normal], node.inputs[other]);

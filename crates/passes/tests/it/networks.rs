@@ -68,13 +68,27 @@ fn values_that_thousands_of_tasks_read_do_not_make_the_order_slow() {
 
 #[test]
 fn random_dags_need_no_more_than_a_list_scheduler_with_restarts() {
-    for (count, window) in [(60, 10), (200, 20), (200, 1000), (500, 50), (1000, 100)] {
+    let many = [(1000, 300), (2000, 30), (5000, 100)];
+    for (count, window) in [(60, 10), (200, 20), (200, 1000), (500, 50), (1000, 100)].into_iter().chain(many) {
         for seed in 1..4 {
             let tasks = random_dag(count, window, seed);
-            let value = order(&tasks).certificate.value;
+            let found = least_peak(&tasks, OrderLimits::for_tasks(tasks.tasks().len()));
+            let value = found.certificate.value;
+            assert_eq!(tasks.peak(&found.order), Some(value));
             let peer = list_scheduled(&tasks, 12);
             assert!(value <= peer, "{count} tasks, window {window}, seed {seed}: {value} > {peer}");
         }
+    }
+}
+
+#[test]
+fn sets_of_tasks_tighten_the_bound_of_wide_graphs() {
+    for seed in 1..4 {
+        let tasks = random_dag(200, 300, seed);
+        let limits = OrderLimits { search_work: 0, ..OrderLimits::for_tasks(tasks.tasks().len()) };
+        let [with, without] = [limits, OrderLimits { set_work: 0, ..limits }]
+            .map(|limits| least_peak(&tasks, limits).certificate.lower_bound.0);
+        assert!(without * 11 / 10 <= with, "seed {seed}: {with} with sets, {without} without");
     }
 }
 
