@@ -202,8 +202,16 @@ pub(crate) fn best(
     let budget = goal.budget.filter(|&budget| budget < unlimited);
     // A target that models no time has nothing to trade.
     let is_done = least_time == 0 || (budget.is_none() && goal.optimize == Optimize::Time);
-    let found = if is_done { fastest } else { traded(graph, target, Goal { budget, ..goal }, fastest)? };
-    let found = found.finally_placed(target)?;
+    let found = match is_done {
+        true => fastest.finally_placed(target)?,
+        false => {
+            let found = traded(graph, target, Goal { budget, ..goal }, fastest.clone())?.finally_placed(target)?;
+            // Drafts were compared: with all the work, the fastest plan may still need less.
+            let may_be_less = fastest.placement.certificate.least < found.arena();
+            let fastest = if may_be_less { fastest.finally_placed(target)? } else { fastest };
+            if fastest.arena() < found.arena() { fastest } else { found }
+        }
+    };
     passes::run_stage(&found.source, Stage::Layout, target, &found.prices, &mut watch)?;
     watch("schedule", &found.scheduled.graph);
     let mut compiled = finish(&found.scheduled, target, &found.kernels, &found.placement)?;
