@@ -197,7 +197,10 @@ pub(crate) fn best(
     goal: Goal,
     mut watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Best, CompileError> {
-    let fastest = Found::ordered(Rc::new(graph.clone()), target, Prices::default())?;
+    let mut fastest = Found::ordered(Rc::new(graph.clone()), target, Prices::default())?;
+    if goal.budget.is_some_and(|budget| budget < fastest.arena()) {
+        fastest = fastest.finally_placed(target)?;
+    }
     let (unlimited, least_time) = (fastest.arena(), fastest.time);
     let budget = goal.budget.filter(|&budget| budget < unlimited);
     // A target that models no time has nothing to trade.

@@ -134,7 +134,7 @@ fn budget_of_a_step_is_kept_or_refused() {
         Ok(step) => panic!("{} of {free}", step.plan.arena.size()),
     }
     let fits = step(DType::F32, Some(free)).expect("it fits");
-    assert_eq!(fits.plan.arena.size(), free);
+    assert!(fits.plan.arena.size() <= free, "{} of {free}", fits.plan.arena.size());
 }
 
 /// The weights behind one step of SGD with a weight decay, by multipliers of the first convolution's weight.
