@@ -87,10 +87,8 @@ fn find<'a>(uses: &Uses<'a>, id: NodeId) -> Option<Found<'a>> {
 
 /// The order of axes of a transposition.
 fn order_of(node: &Node) -> Option<&[usize]> {
-    match &node.op {
-        Op::Transpose(Transpose { order }) => Some(order),
-        _ => None,
-    }
+    let Op::Transpose(Transpose { order }) = &node.op else { return None };
+    Some(order)
 }
 
 #[cfg(test)]
