@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use types::Bytes;
 
-use crate::view::{Depth, Fit, Groups, Measure, View, ViewOptions};
+use crate::view::{Depth, Fit, Groups, Measure, View, ViewOptions, WIDTH_MIN};
 use crate::{Origin, Page, Report};
 
 /// The largest file of groups.
@@ -102,7 +102,7 @@ impl ReportRequest {
         flag("groups", "FILE.toml", "categories by keywords instead of layers: [layer], [data_structure]"),
         flag("expected", "BYTES", "the total that another tool found, for comparison"),
         flag("by", "MEASURE", "measure of flame graphs: peak (default) or byte-steps"),
-        flag("width", "N", "columns of the text, from 72 (default 80)"),
+        flag("width", "N", "columns of the text, from 72 (default: those of the terminal, otherwise 80)"),
         flag("html", "FILE", "write the report as one page"),
         flag("svg", "DIR", "write bars, timeline, map and flame graph as pictures"),
         flag("csv", "FILE", "write MXNet's form with five columns"),
@@ -143,7 +143,7 @@ impl ReportRequest {
             "expected" => self.options.expected = Some(bytes()?.0.min(i64::MAX as u64)),
             "top" => self.options.rows = number(1)?,
             "depth" => self.options.depth = Depth::Parts(number(1)?),
-            "width" => self.options.width = number(72)?,
+            "width" => self.options.width = number(WIDTH_MIN)?,
             "by" => {
                 let measure = Measure::named(word);
                 self.options.measure = measure.ok_or_else(|| format!("expected peak or byte-steps, got `{word}`"))?;

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use data::DataSpec;
 use lexopt::prelude::*;
-use report::ReportRequest;
+use report::{ReportRequest, ViewOptions};
 use train::{Metric, Schedule};
 
 /// A parsed command line.
@@ -255,6 +255,9 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         return Ok(Command::Help(help(&command)));
     }
     let (mut run, mut memory) = (Run::default(), Memory::default());
+    if command == "memory" {
+        memory.request.options = ViewOptions::of_terminal();
+    }
     let mut training = Training::default();
     let (mut warmup, mut iters, mut top, mut trace, mut slow) = (10, 100, None, None, false);
     for (name, value) in given {

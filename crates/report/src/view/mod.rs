@@ -100,7 +100,7 @@ impl View {
     }
 }
 
-/// ViewOptions of the views.
+/// Options of the views.
 #[derive(Clone, Debug)]
 pub struct ViewOptions {
     /// Columns of the terminal.
@@ -115,6 +115,20 @@ pub struct ViewOptions {
     pub expected: Option<u64>,
     /// The quantity of flame graphs.
     pub measure: Measure,
+}
+
+/// The fewest columns of a view.
+pub(crate) const WIDTH_MIN: usize = 72;
+
+impl ViewOptions {
+    /// The default options, as wide as the terminal if the standard output is one.
+    pub fn of_terminal() -> ViewOptions {
+        let options = ViewOptions::default();
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+        // A terminal that does not know its size says 0.
+        let columns = size.map(|size| usize::from(size.ws_col)).filter(|&columns| 0 < columns);
+        ViewOptions { width: columns.map_or(options.width, |columns| columns.max(WIDTH_MIN)), ..options }
+    }
 }
 
 impl Default for ViewOptions {

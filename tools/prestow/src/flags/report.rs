@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
-use report::{Flag, ReportRequest};
+use report::{Flag, ReportRequest, ViewOptions};
 
 /// A choice of the table's flags.
 pub(crate) trait Subset {
@@ -88,7 +88,7 @@ impl<S: Subset> Args for ReportFlags<S> {
 
 impl<S: Subset> FromArgMatches for ReportFlags<S> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let mut request = ReportRequest::default();
+        let mut request = ReportRequest { options: ViewOptions::of_terminal(), ..ReportRequest::default() };
         for flag in flags::<S>() {
             for value in matches.get_many::<OsString>(flag.name).into_iter().flatten() {
                 request
