@@ -125,7 +125,7 @@ impl ViewOptions {
     pub fn of_terminal() -> ViewOptions {
         let options = ViewOptions::default();
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
-        // A terminal that does not know its size says 0.
+        // A terminal that does not know its size reports 0.
         let columns = size.map(|size| usize::from(size.ws_col)).filter(|&columns| 0 < columns);
         ViewOptions { width: columns.map_or(options.width, |columns| columns.max(WIDTH_MIN)), ..options }
     }
