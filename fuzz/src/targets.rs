@@ -157,7 +157,8 @@ fn recipe(bytes: &[u8]) -> bool {
     share::recipe::apply(&recipe, size, &BTreeMap::from([("w".to_string(), tensor)])).is_ok()
 }
 
-/// Tables of tensors: what is accepted has its tensors in its range, and is written as it was read.
+/// The tables in which the daemon's messages list tensors: each tensor of an accepted table lies within the table's bytes, and
+/// a table that is written and read again is equal.
 fn manifest(bytes: &[u8]) -> bool {
     let Some(read) = share::manifest::Manifest::decode(bytes) else { return false };
     let end = |tensor: &share::manifest::TensorPlace| tensor.at.checked_add(tensor.size);
@@ -166,7 +167,7 @@ fn manifest(bytes: &[u8]) -> bool {
     assert!(found.max().is_none_or(|at| at <= read.length));
     // Labels may overlap in a damaged file, and are written one after the other.
     let again = share::manifest::Manifest::decode(&read.encode());
-    assert!(again.as_ref() == Some(&read), "a table that was read is written alike");
+    assert!(again.as_ref() == Some(&read), "a table that is written and read again must be equal");
     true
 }
 
@@ -184,7 +185,8 @@ fn checkpoint(bytes: &[u8]) -> bool {
     }
     let Ok(checkpoint) = read else { return false };
     let written = checkpoint.to_bytes();
-    let again = train::Checkpoint::from_bytes("step.ckpt", &written).expect("what is written is read");
+    let again =
+        train::Checkpoint::from_bytes("step.ckpt", &written).expect("a checkpoint that was written must be readable");
     assert!(again.to_bytes() == written, "a checkpoint that was read is written alike");
     true
 }
