@@ -5,8 +5,8 @@
 
 use std::cell::RefCell;
 
-use ir::{CallSizes, Candidate, Formats, Graph, NoKernel, NodeId, Query, Target, ValueId};
-use types::{Bytes, DType, Layout, Map, WeightFormat};
+use ir::{Candidate, Formats, Graph, NoKernel, NodeId, Query, Target, ValueId};
+use types::{Layout, Map};
 
 /// By node: an answer and the layout in question.
 type Answers = Vec<(Layout, Result<Vec<Candidate>, NoKernel>)>;
@@ -33,25 +33,7 @@ impl<'a> Known<'a> {
 }
 
 impl Target for Known<'_> {
-    fn name(&self) -> String {
-        self.target.name()
-    }
-
-    fn alignment(&self) -> Bytes {
-        self.target.alignment()
-    }
-
-    fn precision(&self) -> DType {
-        self.target.precision()
-    }
-
-    fn weight_format(&self) -> Option<WeightFormat> {
-        self.target.weight_format()
-    }
-
-    fn layout(&self) -> Option<Layout> {
-        self.target.layout()
-    }
+    crate::forward_properties!(target);
 
     fn candidates(&self, graph: &Graph, nodes: &[NodeId], query: &Query) -> Result<Vec<Candidate>, NoKernel> {
         let (&[id], Formats::Layout(layout)) = (nodes, query.formats) else {
@@ -66,10 +48,6 @@ impl Target for Known<'_> {
         let answer = self.target.candidates(graph, nodes, query);
         self.candidates.borrow_mut()[id].push((layout, answer.clone()));
         answer
-    }
-
-    fn check_call(&self, code: &[u8], sizes: CallSizes) -> Result<(), String> {
-        self.target.check_call(code, sizes)
     }
 
     fn relayout_cost(&self, graph: &Graph, value: ValueId) -> u64 {
@@ -90,7 +68,7 @@ mod tests {
     use std::cell::Cell;
 
     use ir::{Op, ops};
-    use types::{Scope, Shape, pointwise};
+    use types::{Bytes, DType, Scope, Shape, pointwise};
 
     use super::*;
     use crate::test_target::TestTarget;

@@ -23,6 +23,36 @@
 //! assert_eq!(scheduled.order.value.0, 16, "in place");
 //! ```
 
+/// The methods of [`ir::Target`] that a target around another, its field `$target`, leaves as they are.
+macro_rules! forward_properties {
+    ($target:ident) => {
+        fn name(&self) -> String {
+            self.$target.name()
+        }
+
+        fn alignment(&self) -> types::Bytes {
+            self.$target.alignment()
+        }
+
+        fn precision(&self) -> types::DType {
+            self.$target.precision()
+        }
+
+        fn weight_format(&self) -> Option<types::WeightFormat> {
+            self.$target.weight_format()
+        }
+
+        fn layout(&self) -> Option<types::Layout> {
+            self.$target.layout()
+        }
+
+        fn check_call(&self, code: &[u8], sizes: ir::CallSizes) -> Result<(), String> {
+            self.$target.check_call(code, sizes)
+        }
+    };
+}
+use forward_properties;
+
 mod convert_to_half;
 mod fuse;
 mod known;

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use ir::{CallSizes, Candidate, Formats, Graph, NoKernel, NodeId, Query, Reuse, Target, ValueId};
-use types::{Bytes, DType, EntityId, Layout, Map, Scope, WeightFormat};
+use ir::{Candidate, Formats, Graph, NoKernel, NodeId, Query, Reuse, Target, ValueId};
+use types::{Bytes, EntityId, Map, Scope};
 
 /// The price of a byte while a node runs, in the unit of the target's costs. By scope, which passes keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,25 +115,7 @@ fn sum(cost: u64, parts: impl Iterator<Item = (Bytes, u64)>) -> u64 {
 }
 
 impl Target for Priced<'_> {
-    fn name(&self) -> String {
-        self.target.name()
-    }
-
-    fn alignment(&self) -> Bytes {
-        self.target.alignment()
-    }
-
-    fn precision(&self) -> DType {
-        self.target.precision()
-    }
-
-    fn weight_format(&self) -> Option<WeightFormat> {
-        self.target.weight_format()
-    }
-
-    fn layout(&self) -> Option<Layout> {
-        self.target.layout()
-    }
+    crate::forward_properties!(target);
 
     /// Those of the target, the cheapest first. The costs of candidates for a layout include the bytes of results.
     fn candidates(&self, graph: &Graph, nodes: &[NodeId], query: &Query) -> Result<Vec<Candidate>, NoKernel> {
@@ -162,10 +144,6 @@ impl Target for Priced<'_> {
             _ => candidates.sort_by_cached_key(price),
         }
         Ok(candidates)
-    }
-
-    fn check_call(&self, code: &[u8], sizes: CallSizes) -> Result<(), String> {
-        self.target.check_call(code, sizes)
     }
 
     fn relayout_cost(&self, graph: &Graph, value: ValueId) -> u64 {
