@@ -113,7 +113,8 @@ pub(super) fn conv_choices(
     Ok(target.fastest_first(kernels, |kernel| kernel.clone().kernel(run_time)))
 }
 
-/// The kernels of a transposed convolution, by run-time weights the data gradient of a convolution, the fastest first.
+/// The kernels of a transposed convolution, the fastest first. With run-time weights it is the data gradient of a convolution
+/// in a training step.
 pub(super) fn data_gradient_kernels(
     graph: &Graph,
     node: &Node,
@@ -122,20 +123,19 @@ pub(super) fn data_gradient_kernels(
     target: &CpuTarget,
 ) -> Result<Vec<cpu::Kernel>, String> {
     let is_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32);
-    let is_known = |ix: usize| graph.value(node.inputs[ix]).tensor().is_some();
-    let is_constant = is_known(1);
+    let is_constant = graph.value(node.inputs[1]).tensor().is_some();
     if !is_f32 {
         return Err("its blocked kernel takes f32".into());
     }
     match is_constant {
         true => are_constants(graph, node, &conv.epilogue)?,
         false if conv.epilogue.operands() != 0 => {
-            return Err("by run-time weights it has no bias and no residual".into());
+            return Err("its blocked kernel for run-time weights has no bias and no residual".into());
         }
         false => {}
     }
     if is_constant && target.weights_of(graph, node).is_some() {
-        return Err("its blocked kernel has no weights in fewer bits".into());
+        return Err("its blocked kernel reads weights of f32 only".into());
     }
     let ty = |ix: usize| &graph.ty(node.inputs[ix]).shape;
     let (x, weight, out) = (ty(0), ty(1), &graph.ty(node.outputs[0]).shape);
@@ -145,7 +145,7 @@ pub(super) fn data_gradient_kernels(
     let epilogue = epilogue(&conv.epilogue);
     let is_depthwise = is_depthwise(groups, x, out);
     if is_constant && is_depthwise {
-        return Err("its blocked kernel computes no channels one by one".into());
+        return Err("its blocked kernel has no depthwise form".into());
     }
     let kernels: Vec<cpu::Kernel> = match forward.stride {
         _ if is_constant => {
