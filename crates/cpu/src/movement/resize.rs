@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
-use crate::simd::vector::{Vector, with_vector};
+use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
@@ -57,14 +57,15 @@ impl KernelFn for Resize {
     fn run(&self, args: Args, pool: &Pool) {
         let x: &[f32] = input(&args, 0);
         let out: &mut [f32] = elements_mut(args.outputs[0]);
-        let width = self.taps.last().map_or(0, AxisTaps::outputs);
         if out.is_empty() {
             return;
         }
+        let sides = Sides::of(self);
+        let width = sides.columns.outputs() * sides.run;
         let rows = (TASK / width).max(1);
         for_each_chunk(pool, out, rows * width, &|number, cells| {
-            let (kernel, first) = (self, number * rows);
-            with_vector!(pool.isa(), resize_rows(kernel: &Resize, x: &[f32], first: usize, cells: &mut [f32]));
+            let (sides, first) = (&sides, number * rows);
+            with_vector!(pool.isa(), resize_rows(sides: &Sides, x: &[f32], first: usize, cells: &mut [f32]));
         });
     }
 }
@@ -74,22 +75,48 @@ const TASK: usize = 1 << 12;
 /// Elements of input rows that are blended at a time.
 const BLEND: usize = 2048;
 
+/// The axes of a [`Resize`] by what happens to them. The outermost and innermost ones mostly stay as they are: planes, and
+/// runs of neighbors that have the same taps, such as the channels of a block.
+struct Sides<'a> {
+    /// The axes between planes and columns, and their extents.
+    rows: &'a [AxisTaps],
+    extents: &'a [usize],
+    /// The innermost axis that is resized, and its extent.
+    columns: &'a AxisTaps,
+    width: usize,
+    /// Elements of all axes within that one.
+    run: usize,
+}
+
+impl<'a> Sides<'a> {
+    fn of(kernel: &'a Resize) -> Sides<'a> {
+        let stays: Vec<bool> =
+            kernel.taps.iter().zip(&kernel.shape).map(|(taps, extent)| taps.is_identity(*extent)).collect();
+        let last = stays.iter().rposition(|stays| !stays).unwrap_or(stays.len() - 1);
+        let first = stays[..last].iter().position(|stays| !stays).unwrap_or(last);
+        Sides {
+            rows: &kernel.taps[first..last],
+            extents: &kernel.shape[first..last],
+            columns: &kernel.taps[last],
+            width: kernel.shape[last],
+            run: kernel.shape[last + 1..].iter().product(),
+        }
+    }
+}
+
 /// Some output rows, from row `first` of all on.
 #[inline(always)]
-fn resize_rows<V: Vector>(kernel: &Resize, x: &[f32], first: usize, cells: &mut [f32]) {
-    let Some((columns, rows)) = kernel.taps.split_last() else { return };
-    let width = kernel.shape[kernel.shape.len() - 1];
+fn resize_rows<V: Vector>(sides: &Sides, x: &[f32], first: usize, cells: &mut [f32]) {
+    let &Sides { rows, extents, columns, run, .. } = sides;
+    let width = sides.width * run;
     // Each combination of the outer axes' taps selects an input row and its weight. Blended first, rows are gathered
     // from once.
     let combinations: usize = rows.iter().map(|taps| taps.per_output).product();
     let blends = 1 < combinations && width <= BLEND;
-    // The outermost axes mostly stay as they are: their positions are planes.
-    let whole = rows.iter().zip(&kernel.shape).take_while(|(taps, extent)| taps.is_identity(**extent)).count();
-    let (rows, extents) = (&rows[whole..], &kernel.shape[whole..]);
     let rows_of_plane: usize = rows.iter().map(AxisTaps::outputs).product();
-    let plane: usize = extents.iter().product();
+    let plane = extents.iter().product::<usize>() * width;
     let mut blended = [0.0; BLEND];
-    for (ix, cells) in cells.chunks_exact_mut(columns.outputs()).enumerate() {
+    for (ix, cells) in cells.chunks_exact_mut(columns.outputs() * run).enumerate() {
         cells.fill(0.0);
         if blends {
             blended[..width].fill(0.0);
@@ -110,13 +137,27 @@ fn resize_rows<V: Vector>(kernel: &Resize, x: &[f32], first: usize, cells: &mut 
             }
             let row = &x[start..start + width];
             match blends {
-                true => blended.iter_mut().zip(row).for_each(|(sum, item)| *sum += weight * item),
-                false => columns.add(row, weight, cells),
+                true => add_scaled(&mut blended[..width], weight, row),
+                false => columns.add(row, run, weight, cells),
             }
         }
         if blends {
-            columns.add(&blended[..width], 1.0, cells);
+            columns.add(&blended[..width], run, 1.0, cells);
         }
+    }
+}
+
+/// Adds `weight * row`.
+#[inline(always)]
+fn add_scaled(sums: &mut [f32], weight: f32, row: &[f32]) {
+    let ((sums, sums_rest), (row, row_rest)) = (sums.as_chunks_mut::<LANES>(), row.as_chunks::<LANES>());
+    for (sums, items) in sums.iter_mut().zip(row) {
+        for lane in 0..LANES {
+            sums[lane] += weight * items[lane];
+        }
+    }
+    for (sum, item) in sums_rest.iter_mut().zip(row_rest) {
+        *sum += weight * item;
     }
 }
 
@@ -127,18 +168,26 @@ impl AxisTaps {
         self.per_output == 1 && self.index.len() == extent && self.index.iter().zip(&self.weight).enumerate().all(own)
     }
 
-    /// Adds the weighted sums of each output's taps in a row.
+    /// Adds the weighted sums of each output's taps in a row, whose elements are runs of `run` neighbors.
     #[inline(always)]
-    fn add(&self, row: &[f32], weight: f32, cells: &mut [f32]) {
-        match self.per_output {
-            1 => self.add_some::<1>(row, weight, cells),
-            2 => self.add_some::<2>(row, weight, cells),
-            4 => self.add_some::<4>(row, weight, cells),
-            taps => {
+    fn add(&self, row: &[f32], run: usize, weight: f32, cells: &mut [f32]) {
+        match (run, self.per_output) {
+            (1, 1) => self.add_some::<1>(row, weight, cells),
+            (1, 2) => self.add_some::<2>(row, weight, cells),
+            (1, 4) => self.add_some::<4>(row, weight, cells),
+            (1, taps) => {
                 let taps = self.index.chunks_exact(taps).zip(self.weight.chunks_exact(taps));
                 for (cell, (index, weights)) in cells.iter_mut().zip(taps) {
                     let terms = index.iter().zip(weights);
                     *cell += weight * terms.map(|(&at, weight)| weight * row[at as usize]).sum::<f32>();
+                }
+            }
+            (_, taps) => {
+                let taps = self.index.chunks_exact(taps).zip(self.weight.chunks_exact(taps));
+                for (cells, (index, weights)) in cells.chunks_exact_mut(run).zip(taps) {
+                    for (&at, tap) in index.iter().zip(weights) {
+                        add_scaled(cells, weight * tap, &row[at as usize * run..][..run]);
+                    }
                 }
             }
         }
