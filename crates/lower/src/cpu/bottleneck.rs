@@ -6,6 +6,7 @@ use ir::{Call, CallInput, Graph, NodeId, Op, Operator, TensorType, UNLIMITED, Va
 use smallvec::SmallVec;
 use types::{Bytes, DType, Shape, WeightFormat};
 
+use super::CpuTarget;
 use super::blocked::{BLOCK, LAYOUT};
 use super::select::{call, epilogue, packed, suffix};
 use super::windows::{label, window};
@@ -128,15 +129,20 @@ pub(super) fn kernels(
     Ok(kernels)
 }
 
-/// The time of a kernel with these stripes, if that of the highest ones is `time`: the convolution in front of the depthwise one is
-/// computed for each row that a stripe reads.
-pub(super) fn time_of_stripes(time: u64, kernel: &cpu::InvertedBottleneck, highest: &cpu::InvertedBottleneck) -> u64 {
-    if kernel.front.is_none() {
-        return time;
-    }
-    let ((rows, read), (rows_highest, read_highest)) = (kernel.rows_of_band(), highest.rows_of_band());
-    let (own, least) = (read as u128 * rows_highest as u128, rows as u128 * read_highest as u128);
-    u64::try_from(u128::from(time) * own.max(least) / least.max(1)).unwrap_or(u64::MAX)
+/// The modelled time of a kernel in picoseconds: that of its convolutions, the one in front as often as its rows are computed.
+/// `None` if one of them is not modelled.
+pub(super) fn time(kernel: &cpu::InvertedBottleneck, target: &CpuTarget) -> Option<u64> {
+    let time = |part: cpu::Kernel| target.time(&part);
+    let front = match kernel.front_kernel() {
+        Some(front) => {
+            let (rows, read) = kernel.rows_of_band();
+            let again = u128::from(time(front.into())?) * read.max(rows) as u128 / rows.max(1) as u128;
+            u64::try_from(again).unwrap_or(u64::MAX)
+        }
+        None => 0,
+    };
+    let behind = time(kernel.depthwise_kernel().into())?.saturating_add(time(kernel.project_kernel().into())?);
+    Some(front.saturating_add(behind))
 }
 
 pub(super) fn call_of(node: &NodeView, chain: &ConvChain, kernel: cpu::InvertedBottleneck) -> Result<Call, String> {
@@ -244,7 +250,6 @@ mod tests {
     use types::{DType, Random, Scope, Tensor};
 
     use super::*;
-    use crate::cpu::CpuTarget;
     use ir::{Query, Target};
 
     /// A bottleneck on blocked values, with its three nodes.

@@ -64,10 +64,10 @@ pub(super) fn costs(graph: &Graph, id: NodeId, layout: Layout, query: &Query, ta
     };
     if let Op::ConvChain(chain) = &node.op {
         let kernels = bottleneck::kernels(&NodeView::new(graph, id, query), chain, target.weights).unwrap_or_default();
-        let time = rough_time(graph, node, layout, target);
         let cost = |kernel: &cpu::InvertedBottleneck| {
             let workspace = Bytes(Kernel::from(kernel.clone()).sizes().ok()?.workspace);
-            Some((bottleneck::time_of_stripes(time, kernel, &kernels[0]), workspace))
+            let time = bottleneck::time(kernel, target).unwrap_or_else(|| rough_time(graph, node, layout, target));
+            Some((time, workspace))
         };
         return kernels.iter().filter_map(cost).collect();
     }
