@@ -81,6 +81,8 @@ struct MicrokernelTable {
     bf16_dot: ByRows,
     bf16_dot_to_f32: ByRows,
     bytes_dot: ByRows,
+    /// For int8 sums that are dequantized, to `f32` and to `u8`, of [`DotMethod::Dot`]. Residuals and bounds are applied.
+    dequantized_dot: Option<[ByRows; 2]>,
 }
 
 impl MicrokernelTable {
@@ -107,6 +109,7 @@ impl MicrokernelTable {
             bf16_dot: ByRows::narrow(bf16),
             bf16_dot_to_f32: ByRows::narrow(bf16_to_f32),
             bytes_dot: ByRows::narrow(bytes),
+            dequantized_dot: None,
         }
     }
 
@@ -204,25 +207,29 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
     unsafe { MicrokernelTable::of(isa).select(method, tile).run(tile) }
 }
 
-/// Computes an int8 tile whose sums are only dequantized and rounded, if there are microkernels for that; otherwise
-/// returns `false`.
+/// Computes an int8 tile whose sums are dequantized and rounded, if there are microkernels for that; otherwise returns `false`.
 ///
 /// # Safety
 /// As [`multiply`]; the results are of the tile's type.
 pub(crate) unsafe fn multiply_dequantized(isa: Isa, tile: &Tile) -> bool {
     let is_scaled = matches!(tile.init, Init::Dequant(Dequant { scale: Some(_), .. }));
-    let is_plain = is_scaled && tile.residual.is_none() && tile.limits.is_none();
-    let is_widened = tile.operands == StorageType::U8 && DotMethod::of(isa, tile.operands) == DotMethod::Widened;
-    let microkernels = match (MicrokernelTable::of(isa).dequantized, tile.result) {
+    if !is_scaled || tile.operands != StorageType::U8 {
+        return false;
+    }
+    let table = MicrokernelTable::of(isa);
+    let microkernels = match DotMethod::of(isa, tile.operands) {
+        DotMethod::Widened if tile.residual.is_none() && tile.limits.is_none() => table.dequantized,
+        DotMethod::Dot => table.dequantized_dot,
+        DotMethod::Widened | DotMethod::Matrix => None,
+    };
+    let microkernels = match (microkernels, tile.result) {
         (Some([to_f32, _]), StorageType::F32) => to_f32,
         (Some([_, to_u8]), StorageType::U8) => to_u8,
         _ => return false,
     };
-    if is_plain && is_widened {
-        // SAFETY: the caller's promise; the functions are for the type of the results.
-        unsafe { microkernels.run(tile) };
-    }
-    is_plain && is_widened
+    // SAFETY: the caller's promise; the functions are for the type of the results.
+    unsafe { microkernels.run(tile) };
+    true
 }
 
 /// The sums of an int8 or half-precision tile of one iteration; its `out` is not used.

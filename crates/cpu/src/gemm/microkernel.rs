@@ -5,7 +5,7 @@
 
 use crate::gemm::operands::Operands;
 use crate::gemm::prefetch::{LINE, Prefetch};
-use crate::gemm::tile::{Compact, Init, ROWS, Repeat, Row, Tile, Word};
+use crate::gemm::tile::{Compact, Dequant, Init, ROWS, Repeat, Row, Tile, Word};
 use crate::simd::storage::Item;
 use crate::simd::vector::{LANES, Vector};
 
@@ -40,7 +40,7 @@ pub(crate) unsafe fn compute<
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
     let (width, next_vector) = (tile.weight_stride, tile.weight_vector);
     // All rows start from one vector, zeros included: clearing each register would take as many instructions more.
-    let start = match tile.init {
+    let bias = match tile.init {
         Init::Bias(bias) => bias,
         Init::Zero | Init::Accumulate | Init::Dequant(_) => ZEROS.as_ptr(),
     };
@@ -48,6 +48,14 @@ pub(crate) unsafe fn compute<
     let scale = match tile.compact {
         Some(Compact::Int8(scale)) => scale,
         Some(Compact::Bf16) | None => ZEROS.as_ptr(),
+    };
+    // Sums that are scaled in the end get their bias behind the scale.
+    let (start, scale, bias) = match tile.init {
+        Init::Dequant(Dequant { start, scale: Some(scale), bias: own }) if F::IS_SCALED => {
+            (start.cast(), scale, own.unwrap_or(bias))
+        }
+        _ if F::IS_SCALED => (ZEROS.as_ptr(), scale, bias),
+        _ => (bias, ZEROS.as_ptr(), ZEROS.as_ptr()),
     };
     let (mut tile_x, mut tile_weights, mut tile_out) = (tile.x, tile.weights, 0);
     let mut prefetch = tile.prefetch;
@@ -58,10 +66,8 @@ pub(crate) unsafe fn compute<
             let weights = tile_weights.wrapping_byte_add(vector * next_vector * F::WEIGHT_BYTES);
             // No closures: one that is not inlined is not compiled for the instruction set.
             let mut begin = [F::sum(V::zero()); N];
-            if !F::IS_SCALED {
-                for v in 0..N {
-                    begin[v] = F::sum(V::load(start.add((vector + v) * LANES)));
-                }
+            for v in 0..N {
+                begin[v] = F::sum(V::load(start.add((vector + v) * LANES)));
             }
             let mut sums = [begin; R];
             let mut partial = [[[F::sum(V::zero()); N]; R]; U];
@@ -141,7 +147,7 @@ pub(crate) unsafe fn compute<
                 let out = tile.out.cast_const().cast::<f32>().wrapping_add(tile_out + vector * tile.vector_stride);
                 for v in 0..N {
                     let scale = V::load(scale.add((vector + v) * LANES));
-                    let bias = V::load(start.add((vector + v) * LANES));
+                    let bias = V::load(bias.add((vector + v) * LANES));
                     for r in 0..R {
                         let first = match accumulates {
                             true => V::load(out.wrapping_add(rows[r].out + v * tile.vector_stride)),

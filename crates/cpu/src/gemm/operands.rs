@@ -245,48 +245,61 @@ impl Operands<Portable> for Bytes {
     }
 }
 
+/// As [`Bytes`], with sums that begin at the integers of [`Dequant`](crate::gemm::tile::Dequant) and end as `f32`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) struct DequantizedBytes;
+
 #[cfg(target_arch = "x86_64")]
 mod x86_bytes {
-    use super::{Bytes, Operands, Word};
+    use super::{Bytes, DequantizedBytes, Operands, Word};
+    use crate::simd::vector::Vector;
     use crate::simd::vector::x86::{Avx512, Int32Lanes512};
 
-    /// In one instruction, AVX512-VNNI.
-    impl Operands<Avx512> for Bytes {
-        type Item = Int32Lanes512;
-        type Weights = Int32Lanes512;
-        type Sum = Int32Lanes512;
-        type Common = ();
+    // In one instruction, AVX512-VNNI.
+    macro_rules! bytes {
+        ($name:ident, $scaled:literal) => {
+            impl Operands<Avx512> for $name {
+                type Item = Int32Lanes512;
+                type Weights = Int32Lanes512;
+                type Sum = Int32Lanes512;
+                type Common = ();
 
-        #[inline(always)]
-        unsafe fn item(from: *const Word) -> Int32Lanes512 {
-            // SAFETY: the caller's promise.
-            Int32Lanes512::splat(unsafe { from.cast::<u32>().read_unaligned() })
-        }
+                const IS_SCALED: bool = $scaled;
 
-        #[inline(always)]
-        unsafe fn weights(from: *const Word) -> Int32Lanes512 {
-            // SAFETY: the caller's promise.
-            unsafe { Int32Lanes512::load(from.cast()) }
-        }
+                #[inline(always)]
+                unsafe fn item(from: *const Word) -> Int32Lanes512 {
+                    // SAFETY: the caller's promise.
+                    Int32Lanes512::splat(unsafe { from.cast::<u32>().read_unaligned() })
+                }
 
-        #[inline(always)]
-        fn mul_add(item: Int32Lanes512, weights: Int32Lanes512, sum: Int32Lanes512) -> Int32Lanes512 {
-            sum.add_dot(item, weights)
-        }
+                #[inline(always)]
+                unsafe fn weights(from: *const Word) -> Int32Lanes512 {
+                    // SAFETY: the caller's promise.
+                    unsafe { Int32Lanes512::load(from.cast()) }
+                }
 
-        #[inline(always)]
-        fn sum(_: Avx512) -> Int32Lanes512 {
-            Int32Lanes512::zero()
-        }
+                #[inline(always)]
+                fn mul_add(item: Int32Lanes512, weights: Int32Lanes512, sum: Int32Lanes512) -> Int32Lanes512 {
+                    sum.add_dot(item, weights)
+                }
 
-        #[inline(always)]
-        fn add(sum: Int32Lanes512, other: Int32Lanes512) -> Int32Lanes512 {
-            sum.add(other)
-        }
+                #[inline(always)]
+                fn sum(lanes: Avx512) -> Int32Lanes512 {
+                    if $scaled { Int32Lanes512::of_bits(lanes) } else { Int32Lanes512::zero() }
+                }
 
-        #[inline(always)]
-        fn lanes(sum: Int32Lanes512, (): ()) -> Avx512 {
-            sum.bits()
-        }
+                #[inline(always)]
+                fn add(sum: Int32Lanes512, other: Int32Lanes512) -> Int32Lanes512 {
+                    sum.add(other)
+                }
+
+                #[inline(always)]
+                fn lanes(sum: Int32Lanes512, (): ()) -> Avx512 {
+                    if $scaled { sum.bits().i32_to_f32() } else { sum.bits() }
+                }
+            }
+        };
     }
+    bytes!(Bytes, false);
+    bytes!(DequantizedBytes, true);
 }

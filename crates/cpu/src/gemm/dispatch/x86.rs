@@ -5,7 +5,7 @@ use types::{bf16, f16};
 use super::{ByRows, Microkernel, MicrokernelTable};
 use crate::gemm::bytes_avx2::{Dequantized, Sums, sum_bytes};
 use crate::gemm::microkernel::{ANYWHERE, EVENLY, compute};
-use crate::gemm::operands::{ByBf16, ByInt8, Bytes, Dot, Operands};
+use crate::gemm::operands::{ByBf16, ByInt8, Bytes, DequantizedBytes, Dot, Operands};
 use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::{AtOnce, Item};
 use crate::simd::vector::LANES;
@@ -81,6 +81,15 @@ const DOT_NARROW_TO_F32: &[Microkernel] = &narrow!(dot Dot => f32, ANYWHERE);
 
 const BYTES: &[Microkernel] = &wide!(vnni Bytes => f32, ANYWHERE);
 const BYTES_NARROW: &[Microkernel] = &narrow!(vnni Bytes => f32, ANYWHERE);
+macro_rules! vnni_dequantized {
+    ($results:ty) => {
+        ByRows::wide(
+            &narrow!(vnni DequantizedBytes => $results, ANYWHERE),
+            &wide!(vnni DequantizedBytes => $results, ANYWHERE),
+        )
+    };
+}
+const VNNI_DEQUANTIZED: [ByRows; 2] = [vnni_dequantized!(f32), vnni_dequantized!(u8)];
 macro_rules! bytes_by_rows {
     ($results:ty, $vectors:literal: $($rows:literal)*) => { [$(sum_bytes::<$results, $rows, $vectors>),*] };
 }
@@ -132,6 +141,7 @@ pub(super) const AVX512_PARTS: MicrokernelTable = MicrokernelTable {
     bf16_dot: ByRows::wide(DOT_NARROW, DOT),
     bf16_dot_to_f32: ByRows::wide(DOT_NARROW_TO_F32, DOT_TO_F32),
     bytes_dot: ByRows::wide(BYTES_NARROW, BYTES),
+    dequantized_dot: Some(VNNI_DEQUANTIZED),
 };
 
 pub(super) const AVX2_PARTS: MicrokernelTable = MicrokernelTable {

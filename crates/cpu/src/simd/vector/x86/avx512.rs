@@ -366,6 +366,13 @@ impl Int32Lanes512 {
 
     /// Reinterprets the bits.
     #[inline(always)]
+    pub(crate) fn of_bits(lanes: Avx512) -> Int32Lanes512 {
+        // SAFETY: only called from code compiled for AVX-512.
+        Int32Lanes512(unsafe { _mm512_castps_si512(lanes.0) })
+    }
+
+    /// Reinterprets the bits.
+    #[inline(always)]
     pub(crate) fn bits(self) -> Avx512 {
         // SAFETY: only called from code compiled for AVX-512.
         Avx512(unsafe { _mm512_castsi512_ps(self.0) })
