@@ -281,16 +281,15 @@ impl KernelFn for ConvBlocked {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
-        if self.is_packed() && (self.operands == StorageType::F32 || 1 < *groups) {
+        if self.is_packed() && (self.operands == StorageType::F32 || 1 < *groups || 1 < self.joined) {
             return Err(InvalidKernel("`algorithm` Packed requires f16, bf16 or u8 operands and one group"));
         }
         if self.is_packed() && PACKED_CHANNELS_MAX < *in_channels {
             return Err(InvalidKernel("sizes must not overflow"));
         }
         check_groups(*groups, *in_channels, *out_channels)?;
-        let joins = (1..=LANES).contains(&self.joined) && (self.joined == 1 || self.operands == StorageType::F32);
-        if !joins {
-            return Err(InvalidKernel("`joined` must be from 1 to 16, and 1 unless operands are f32"));
+        if !(1..=LANES).contains(&self.joined) {
+            return Err(InvalidKernel("`joined` must be from 1 to 16"));
         }
         let [ins, outs] = self.part_channels().map(|channels| channels.checked_mul(self.joined));
         let [ins, outs] = [ins, outs].map(|channels| channels.ok_or(InvalidKernel("sizes must not overflow")));

@@ -2,7 +2,7 @@
 
 use prestow_cpu::{
     ConvAlgorithm, ConvBlocked, DepthwiseBlocked, Epilogue, ImageLayout, Kernel, MatMul, MatMulB, Pool2dKind,
-    PoolBlocked, StorageType, Window,
+    PoolBlocked, StorageType, Window, groups_of_blocks,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -126,12 +126,12 @@ fn int8_matmul_is_exact() {
 fn int8_convolution_is_exact() {
     let mut random = Random::new(32);
     for _ in 0..cases(if cfg!(debug_assertions) { 40 } else { 250 }) {
-        let groups = pick(&mut random, &[1, 1, 1, 2, 3]);
+        let groups = pick(&mut random, &[1, 1, 1, 2, 3, 8]);
         let is_blocked = 1 < groups || random.below(4) != 0;
         let [ins, outs] = match groups {
             1 if !is_blocked => [pick(&mut random, &[1, 2, 3, 3, 5, 17]), pick(&mut random, &[7, 16, 40, 64])],
             1 => [pick(&mut random, &[4, 8, 12, 16, 20, 32, 48, 64]), pick(&mut random, &[1, 7, 16, 24, 32, 40, 64])],
-            _ => [pick(&mut random, &[16, 32]), pick(&mut random, &[16, 48])],
+            _ => [pick(&mut random, &[4, 6, 8, 16, 24, 32]), pick(&mut random, &[8, 16, 24, 48])],
         };
         let mut two = |of: &[usize]| [pick(&mut random, of), pick(&mut random, of)];
         let kernel = two(&[1, 1, 2, 3, 3, 5]);
@@ -146,7 +146,7 @@ fn int8_convolution_is_exact() {
             in_channels: groups * ins,
             out_channels: groups * outs,
             groups,
-            joined: 1,
+            joined: groups_of_blocks(groups, groups * ins, groups * outs),
             window,
             layout: if is_blocked { ImageLayout::Blocked } else { ImageLayout::RowMajor },
             algorithm: match !is_blocked || (groups == 1 && random.below(2) == 0) {

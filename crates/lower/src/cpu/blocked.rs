@@ -258,10 +258,16 @@ fn required_algorithm(layout: ImageLayout) -> ConvAlgorithm {
     }
 }
 
-/// A convolution of `f32` operands with operands of another type, whose joined groups have zeros between them.
+/// A convolution of `f32` operands with operands of another type. Row-major images must be packed, and all of their groups in
+/// one, with zeros between them.
 fn with_operands(operands: StorageType, direct: cpu::ConvBlocked) -> cpu::ConvBlocked {
-    let groups = joined_groups(direct.groups, direct.in_channels, direct.out_channels);
-    cpu::ConvBlocked { operands, groups, joined: 1, ..direct }
+    match direct.layout {
+        ImageLayout::Blocked => cpu::ConvBlocked { operands, ..direct },
+        ImageLayout::RowMajor => {
+            let groups = joined_groups(direct.groups, direct.in_channels, direct.out_channels);
+            cpu::ConvBlocked { operands, groups, joined: 1, ..direct }
+        }
+    }
 }
 
 /// How often a convolution uses each element of its input.
@@ -319,8 +325,10 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     let layout = if reads_blocked(graph, node, 0) { ImageLayout::Blocked } else { ImageLayout::RowMajor };
     let (batch, in_channels, out_channels) = (x[0], x[1], out[1]);
     let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
-    // The kernel leaves out the zeros between joined groups of constant `f32` weights. Others are joined with them.
-    let (groups, joined) = match operands == StorageType::F32 && !is_dynamic {
+    // The kernel leaves out the zeros between joined groups of constant weights. Others are joined with them, as are those of
+    // packed images.
+    let leaves_out = operands == StorageType::F32 || layout == ImageLayout::Blocked;
+    let (groups, joined) = match leaves_out && !is_dynamic {
         true => (conv.groups, groups_of_blocks(conv.groups, in_channels, out_channels)),
         false => (joined_groups(conv.groups, in_channels, out_channels), 1),
     };
