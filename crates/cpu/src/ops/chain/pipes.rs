@@ -14,13 +14,14 @@ use types::pointwise::{Binary, Unary};
 
 use super::{Chain, Instruction, REGISTERS};
 use crate::kernel;
-use crate::simd::StorageType;
 use crate::simd::math;
 use crate::simd::storage::{Item, with_item};
 use crate::simd::vector::{LANES, Vector};
+use crate::simd::{Isa, StorageType};
 
-/// Vectors per dispatch: with those of a second operand they fit the registers of AVX2.
+/// Vectors per dispatch: with those of a second operand they fit the registers of AVX2, and of AVX-512.
 const GROUP: usize = 4;
+const GROUP_WIDE: usize = 12;
 
 /// A sequence of instructions.
 #[derive(Clone, Copy, Default)]
@@ -163,6 +164,10 @@ pub(super) fn run<V: Vector, B: Item>(
     let mut at = 0;
     while at < length {
         let count = match length - at {
+            rest if V::ISA == Isa::Avx512 && GROUP_WIDE * LANES <= rest => {
+                group::<V, B, GROUP_WIDE>(chain, pipe, sources, stored, out, at, GROUP_WIDE * LANES);
+                GROUP_WIDE * LANES
+            }
             rest if GROUP * LANES <= rest => {
                 group::<V, B, GROUP>(chain, pipe, sources, stored, out, at, GROUP * LANES);
                 GROUP * LANES
