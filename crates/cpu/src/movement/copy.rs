@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::simd::Isa;
+use crate::simd::storage::Item;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
@@ -91,7 +93,12 @@ impl KernelFn for Copy {
 
     fn run(&self, args: Args, pool: &Pool) {
         if let Some(transpose) = self.transpose() {
-            return transpose.run(args, pool);
+            return match self.element_size {
+                1 => transpose.run(args, pool, transpose_bytes),
+                2 => transpose.run(args, pool, transpose_any::<u16>),
+                4 => transpose.run(args, pool, transpose_numbers),
+                _ => transpose.run(args, pool, transpose_pairs),
+            };
         }
         match self.element_size {
             1 => self.run_typed::<u8>(args, pool),
@@ -102,7 +109,7 @@ impl KernelFn for Copy {
     }
 }
 
-/// A copy whose rows are columns of the source: matrices of elements of four bytes.
+/// A copy whose rows are columns of the source: matrices.
 struct Transpose<'a> {
     copy: &'a Copy,
     /// Axes of the matrices.
@@ -144,7 +151,8 @@ impl Copy {
         };
         let stride = usize::try_from(across).ok()?;
         let is_matrix = rows <= stride && 1 < rows && 1 < columns;
-        let fits = self.element_size == 4 && self.out_offset == 0 && dense && elements == self.out_elements;
+        let fits =
+            [1, 4].contains(&self.element_size) && self.out_offset == 0 && dense && elements == self.out_elements;
         (is_matrix && fits && elements != 0).then(|| Transpose {
             copy: self,
             outer,
@@ -157,44 +165,125 @@ impl Copy {
 }
 
 impl Transpose<'_> {
-    fn run(&self, args: Args, pool: &Pool) {
-        let x: &[f32] = input(&args, 0);
-        let out = &SharedMut::new(elements_mut::<f32>(args.outputs[0]));
+    /// Bytes are moved as `u8` and elements of four bytes as `f32`, which no instruction here changes.
+    fn run<T: bytemuck::Pod + Send + Sync>(
+        &self,
+        args: Args,
+        pool: &Pool,
+        transpose_band: fn(Isa, &[T], [usize; 2], &mut [T]),
+    ) {
+        let x: &[T] = input(&args, 0);
+        let out = &SharedMut::new(elements_mut::<T>(args.outputs[0]));
         let (bands, isa) = (self.rows.div_ceil(BAND), pool.isa());
-        pool.run(self.matrices * bands, &|task| {
-            let (matrix, row) = (task / bands, task % bands * BAND);
-            let (mut rest, mut from) = (matrix, self.copy.in_offset as isize);
-            for axis in (0..self.outer).rev() {
-                from += (rest % self.copy.shape[axis]) as isize * self.copy.in_strides[axis];
-                rest /= self.copy.shape[axis];
+        let together = (TASK_BYTES / (BAND.min(self.rows) * self.columns * self.copy.element_size)).max(1);
+        let all = self.matrices * bands;
+        pool.run(all.div_ceil(together), &|task| {
+            for band in task * together..all.min((task + 1) * together) {
+                let (matrix, row) = (band / bands, band % bands * BAND);
+                let (mut rest, mut from) = (matrix, self.copy.in_offset as isize);
+                for axis in (0..self.outer).rev() {
+                    from += (rest % self.copy.shape[axis]) as isize * self.copy.in_strides[axis];
+                    rest /= self.copy.shape[axis];
+                }
+                let rows = BAND.min(self.rows - row);
+                // SAFETY: tasks differ in matrix or rows.
+                let cells = unsafe { out.part((matrix * self.rows + row) * self.columns, rows * self.columns) };
+                transpose_band(isa, &x[from as usize + row..], [self.stride, self.columns], cells);
             }
-            let rows = BAND.min(self.rows - row);
-            // SAFETY: tasks differ in matrix or rows.
-            let cells = unsafe { out.part((matrix * self.rows + row) * self.columns, rows * self.columns) };
-            let (columns, stride, items) = (self.columns, self.stride, &x[from as usize + row..]);
-            with_vector!(isa, transpose_band(items: &[f32], stride: usize, columns: usize, cells: &mut [f32]));
         });
     }
 }
 
-/// `cells[row][column] = items[column * stride + row]`, in tiles of sixteen by sixteen.
+fn transpose_bytes(isa: Isa, items: &[u8], strides: [usize; 2], cells: &mut [u8]) {
+    with_vector!(isa, transpose_band<u8>(items: &[u8], strides: [usize; 2], cells: &mut [u8]));
+}
+
+fn transpose_numbers(isa: Isa, items: &[f32], strides: [usize; 2], cells: &mut [f32]) {
+    with_vector!(isa, transpose_band<f32>(items: &[f32], strides: [usize; 2], cells: &mut [f32]));
+}
+
+fn transpose_pairs(isa: Isa, items: &[u64], strides: [usize; 2], cells: &mut [u64]) {
+    let (items, cells): (&[f32], &mut [f32]) = (bytemuck::cast_slice(items), bytemuck::cast_slice_mut(cells));
+    with_vector!(isa, transpose_band_of_pairs(items: &[f32], strides: [usize; 2], cells: &mut [f32]));
+}
+
+/// The same as [`transpose_band`] for elements of eight bytes, as pairs of numbers: sixteen columns of eight elements at a time.
 #[inline(always)]
-fn transpose_band<V: Vector>(items: &[f32], stride: usize, columns: usize, cells: &mut [f32]) {
-    let rows = cells.len() / columns;
+fn transpose_band_of_pairs<V: Vector>(items: &[f32], [stride, columns]: [usize; 2], cells: &mut [f32]) {
+    const HEIGHT: usize = LANES / 2;
+    let rows = cells.len() / (2 * columns);
     for column in (0..columns).step_by(LANES) {
+        let column = column.min(columns.saturating_sub(LANES));
         let width = LANES.min(columns - column);
-        for row in (0..rows).step_by(LANES) {
-            let height = LANES.min(rows - row);
-            if width == LANES && height == LANES {
-                let tile = std::array::from_fn(|lane| V::read(&items[(column + lane) * stride + row..]));
-                for (ix, vector) in V::transpose(tile).into_iter().enumerate() {
-                    vector.write(&mut cells[(row + ix) * columns + column..]);
+        for row in (0..rows).step_by(HEIGHT) {
+            let mut tile = [V::zero(); LANES];
+            for (lane, vector) in tile.iter_mut().enumerate().take(width) {
+                // Neighbors behind the rows are read and not written.
+                *vector = V::read_part(&items[2 * ((column + lane) * stride + row)..], 0.0);
+            }
+            let halves = V::transpose(tile);
+            for ix in 0..HEIGHT.min(rows - row) {
+                let cells = &mut cells[2 * ((row + ix) * columns + column)..][..2 * width];
+                let (low, high) = cells.split_at_mut(width.min(LANES / 2) * 2);
+                let [first, second] = halves[2 * ix].zip(halves[2 * ix + 1]);
+                first.write_part(low);
+                second.write_part(high);
+            }
+        }
+    }
+}
+
+/// The same as [`transpose_band`] for elements of any type, in tiles of eight by eight.
+fn transpose_any<T: bytemuck::Pod>(_: Isa, items: &[T], [stride, columns]: [usize; 2], cells: &mut [T]) {
+    const SIDE: usize = 8;
+    let rows = cells.len() / columns;
+    for row in (0..rows).step_by(SIDE) {
+        for column in (0..columns).step_by(SIDE) {
+            let (height, width) = (SIDE.min(rows - row), SIDE.min(columns - column));
+            let source = |column: usize| &items[column * stride + row..];
+            if (height, width) == (SIDE, SIDE) {
+                let tile: [[T; SIDE]; SIDE] = std::array::from_fn(|ix| {
+                    *source(column + ix).first_chunk().expect("the source has all rows of a tile")
+                });
+                for ix in 0..SIDE {
+                    let cells = &mut cells[(row + ix) * columns + column..][..SIDE];
+                    cells.copy_from_slice(&tile.map(|items| items[ix]));
                 }
                 continue;
             }
-            for row in row..row + height {
-                for column in column..column + width {
-                    cells[row * columns + column] = items[column * stride + row];
+            for ix in 0..height {
+                let cells = &mut cells[(row + ix) * columns + column..][..width];
+                cells.iter_mut().enumerate().for_each(|(at, cell)| *cell = source(column + at)[ix]);
+            }
+        }
+    }
+}
+
+/// `cells[row * columns + column] = items[column * stride + row]`, in tiles of sixteen by sixteen.
+#[inline(always)]
+fn transpose_band<V: Vector, T: Item>(items: &[T], [stride, columns]: [usize; 2], cells: &mut [T]) {
+    let rows = cells.len() / columns;
+    for column in (0..columns).step_by(LANES) {
+        // The last tile overlaps the one before it, unless it is the only one.
+        let column = column.min(columns.saturating_sub(LANES));
+        let width = LANES.min(columns - column);
+        for row in (0..rows).step_by(LANES) {
+            let height = LANES.min(rows - row);
+            let mut tile = [V::zero(); LANES];
+            for (lane, vector) in tile.iter_mut().enumerate().take(width) {
+                // Neighbors behind the rows are read and not written.
+                let items = &items[(column + lane) * stride + row..];
+                *vector = match items.first_chunk::<LANES>() {
+                    Some(items) => T::read(items),
+                    None => T::read_part(items, 0.0),
+                };
+            }
+            for (ix, vector) in V::transpose(tile).into_iter().enumerate().take(height) {
+                let cells = &mut cells[(row + ix) * columns + column..];
+                // Lanes behind a row that is shorter than a vector are written over by the next rows.
+                match cells.first_chunk_mut::<LANES>() {
+                    Some(cells) => T::write(vector, cells),
+                    None => T::write_part(vector, &mut cells[..width]),
                 }
             }
         }
@@ -295,8 +384,16 @@ impl Copy {
                         // these.
                         let cells = unsafe { out.part(to + row * self.out_strides[turned] + column, count) };
                         let start = from + row as isize + column as isize * self.in_strides[last];
-                        for (ix, cell) in cells.iter_mut().enumerate() {
-                            *cell = x[(start + ix as isize * self.in_strides[last]) as usize];
+                        match usize::try_from(self.in_strides[last]) {
+                            Ok(step @ 1..) => {
+                                let items = x[start as usize..].iter().step_by(step);
+                                cells.iter_mut().zip(items).for_each(|(cell, item)| *cell = *item);
+                            }
+                            _ => {
+                                for (ix, cell) in cells.iter_mut().enumerate() {
+                                    *cell = x[(start + ix as isize * self.in_strides[last]) as usize];
+                                }
+                            }
                         }
                     }
                 }

@@ -37,14 +37,15 @@ impl KernelFn for ArgExtreme {
         let Operand::Bytes(bytes) = args.inputs[0] else { return };
         let x: &[f32] = elements(bytes);
         // Neighboring results read neighboring elements.
-        let chunk = (WORK / self.axis).clamp(1, COLUMNS);
+        let chunk = (WORK / self.axis).clamp(1, if self.inner == 1 { WORK } else { COLUMNS });
         let outputs = self.outer * self.inner;
         for_each_chunk(pool, args.outputs[0], 8 * chunk, &|number, cells| {
             let mut number = number * chunk;
             let mut cells = &mut cells.as_chunks_mut::<8>().0[..];
             while !cells.is_empty() && number < outputs {
                 let (outer, column) = (number / self.inner, number % self.inner);
-                let (own, rest) = cells.split_at_mut(cells.len().min(self.inner - column));
+                let together = if self.inner == 1 { outputs - number } else { self.inner - column };
+                let (own, rest) = cells.split_at_mut(cells.len().min(together));
                 let x = &x[outer * self.axis * self.inner + column..];
                 let (kernel, count) = (self, own.len());
                 with_vector!(pool.isa(), search(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]));
@@ -114,11 +115,24 @@ fn search<V: Vector>(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]) {
 #[inline(always)]
 fn search_row(kernel: &ArgExtreme, row: &[f32]) -> u32 {
     if row.len() < 8 * LANES {
-        let mut best = Best::<1>::new(kernel);
-        for (number, item) in row.iter().enumerate() {
-            best.add(kernel, std::slice::from_ref(item), number as u32);
+        let (mut found, worst) = (0, if kernel.max { f32::NEG_INFINITY } else { f32::INFINITY });
+        macro_rules! each {
+            ($item:ident, $best:ident => $better:expr) => {{
+                let mut $best = worst;
+                for (number, &$item) in row.iter().enumerate() {
+                    let better = $better;
+                    $best = if better { $item } else { $best };
+                    found = if better { number as u32 } else { found };
+                }
+            }};
         }
-        return best.found[0];
+        match (kernel.max, kernel.last) {
+            (true, false) => each!(item, best => item > best),
+            (true, true) => each!(item, best => item >= best),
+            (false, false) => each!(item, best => item < best),
+            (false, true) => each!(item, best => item <= best),
+        }
+        return found;
     }
     let mut best = Best::<LANES>::new(kernel);
     for (number, items) in row.chunks(LANES).enumerate() {

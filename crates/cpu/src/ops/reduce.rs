@@ -76,7 +76,9 @@ impl KernelFn for Reduce {
             return;
         }
         let job = &Job::new(self, x);
-        let chunk = (WORK / job.window.max(1)).max(1) * self.dtype.size().0 as usize;
+        // Windows of neighboring outputs are reduced together.
+        let least = if job.kept.last().stride == 1 { job.kept.last().extent.min(LANES) } else { 1 };
+        let chunk = (WORK / job.window.max(1)).max(least) * self.dtype.size().0 as usize;
         for_each_chunk(pool, args.outputs[0], chunk, &|number, cells| {
             let first = number * chunk / self.dtype.size().0 as usize;
             with_vector!(pool.isa(), run_outputs(job: &Job<'_>, first: usize, cells: &mut [u8]));
@@ -105,22 +107,47 @@ fn extreme_of_all(items: &[f32], is_min: bool, pool: &Pool) -> f32 {
 
 #[inline(always)]
 fn extreme<V: Vector>(items: &[f32], is_min: bool, cell: &mut [u8]) {
-    // The minimum is the negated maximum of the negated items.
-    let sign = V::splat(if is_min { -1.0 } else { 1.0 });
-    let mut best = [V::splat(f32::NEG_INFINITY); 4];
-    let mut chunks = items.chunks_exact(4 * LANES);
-    for items in &mut chunks {
-        for (best, items) in best.iter_mut().zip(items.chunks_exact(LANES)) {
-            *best = best.max_or_nan(V::read(items).mul(sign));
+    cell.copy_from_slice(&extreme_of_row::<V>(items, is_min).to_le_bytes());
+}
+
+/// The maximum or minimum of items; NaN if one is NaN, and an infinity if there is none.
+#[inline(always)]
+fn extreme_of_row<V: Vector>(items: &[f32], is_min: bool) -> f32 {
+    if items.len() < LANES {
+        let (mut best, sign) = (f32::NEG_INFINITY, if is_min { -1.0 } else { 1.0 });
+        for item in items {
+            let x = item * sign;
+            best = if x.is_nan() || x > best { x } else { best };
         }
+        return best * sign;
+    }
+    // The minimum is the negated maximum of the negated items.
+    let (sign, worst) = if is_min { (V::splat(-1.0), f32::INFINITY) } else { (V::splat(1.0), f32::NEG_INFINITY) };
+    let mut best = V::splat(f32::NEG_INFINITY);
+    let mut chunks = items.chunks_exact(4 * LANES);
+    if 4 * LANES <= items.len() {
+        // Four maxima hide the latency.
+        let mut parts = [best; 4];
+        for items in &mut chunks {
+            for (part, items) in parts.iter_mut().zip(items.chunks_exact(LANES)) {
+                *part = part.max_or_nan(V::read(items).mul(sign));
+            }
+        }
+        best = parts[0].max_or_nan(parts[1]).max_or_nan(parts[2].max_or_nan(parts[3]));
     }
     for items in chunks.remainder().chunks(LANES) {
-        best[0] =
-            best[0].max_or_nan(V::read_part(items, if is_min { f32::INFINITY } else { f32::NEG_INFINITY }).mul(sign));
+        best = best.max_or_nan(V::read_part(items, worst).mul(sign));
     }
-    let best = best[0].max_or_nan(best[1]).max_or_nan(best[2].max_or_nan(best[3])).to_array();
-    let best = best.into_iter().fold(f32::NEG_INFINITY, |best, x| if x.is_nan() || x > best { x } else { best });
-    cell.copy_from_slice(&(if is_min { -best } else { best }).to_le_bytes());
+    let mut best = best.to_array();
+    let mut count = LANES;
+    while 1 < count {
+        count /= 2;
+        for lane in 0..count {
+            let x = best[lane + count];
+            best[lane] = if x.is_nan() || x > best[lane] { x } else { best[lane] };
+        }
+    }
+    if is_min { -best[0] } else { best[0] }
 }
 
 /// Elements that a task reduces.
@@ -129,10 +156,15 @@ const WORK: usize = 1 << 14;
 const TILE: usize = 256;
 /// Partial results of a run of reduced elements: element `i` goes to number `i % PARTIAL`.
 const PARTIAL: usize = 16;
+/// The most neighboring outputs whose windows are reduced by blocks, one after the other.
+const NARROW: usize = 64;
+
 /// A reduction of elements in memory.
 struct Job<'a> {
     kernel: &'a Reduce,
     x: &'a [u8],
+    /// The same as `f32`, if they are that and aligned; otherwise nothing.
+    numbers: &'a [f32],
     kept: Axes,
     reduced: Axes,
     /// Elements of an output.
@@ -279,12 +311,13 @@ impl<'a> Job<'a> {
             stride /= extent.max(1);
             (if gone { &mut reduced } else { &mut kept }).push(Axis { extent, stride });
         }
-        Job { kernel, x, kept, reduced, window: kernel.part(true).product() }
+        let numbers = if kernel.dtype == DType::F32 { bytemuck::try_cast_slice(x).unwrap_or_default() } else { &[] };
+        Job { kernel, x, numbers, kept, reduced, window: kernel.part(true).product() }
     }
 
     /// Reduces the windows of some outputs.
     #[inline(always)]
-    fn reduce(&self, step: Step, first: usize, sums: &mut [f64], tops: &[f64]) {
+    fn reduce<V: Vector>(&self, step: Step, first: usize, sums: &mut [f64], tops: &[f64]) {
         sums.fill(step.start());
         if self.window == 0 {
             return;
@@ -299,10 +332,16 @@ impl<'a> Job<'a> {
             let tops = &tops[at..at + count];
             let sums = &mut sums[at..at + count];
             at += count;
+            // Neighboring outputs have neighboring elements, or an output has elements at one stride.
+            let across = inner.stride == 1;
+            if across && !self.numbers.is_empty() && count <= NARROW {
+                for ((number, sums), tops) in sums.chunks_mut(LANES).enumerate().zip(tops.chunks(LANES)) {
+                    self.reduce_block::<V>(step, start + number * LANES, sums, tops);
+                }
+                continue;
+            }
             for outer in 0..self.reduced.outer() {
                 let start = start + self.reduced.at(outer);
-                // Neighboring outputs have neighboring elements, or an output has elements at one stride.
-                let across = inner.stride == 1;
                 if across {
                     for turn in 0..window.extent {
                         let start = start + turn * window.stride;
@@ -318,15 +357,77 @@ impl<'a> Job<'a> {
                 }
                 for (turn, (sum, &top)) in sums.iter_mut().zip(tops).enumerate() {
                     let row = start + turn * inner.stride;
-                    *sum = step.join(*sum, self.reduce_row(step, row, window, top));
+                    *sum = step.join(*sum, self.reduce_row::<V>(step, row, window, top));
                 }
             }
         }
     }
 
+    /// Reduces the windows of up to sixteen neighboring outputs, of `f32`, whose results stay in registers.
+    #[inline(always)]
+    fn reduce_block<V: Vector>(&self, step: Step, start: usize, sums: &mut [f64], tops: &[f64]) {
+        let axis = self.reduced.last();
+        // Lanes behind the outputs have results that nobody reads.
+        macro_rules! rows {
+            ($items:ident => $add:expr) => {
+                for outer in 0..self.reduced.outer() {
+                    let start = start + self.reduced.at(outer);
+                    for turn in 0..axis.extent {
+                        let rest = &self.numbers[start + turn * axis.stride..];
+                        let mut part = [0.0; LANES];
+                        let $items: &[f32; LANES] = match rest.first_chunk() {
+                            Some(items) => items,
+                            None => {
+                                part[..rest.len()].copy_from_slice(rest);
+                                &part
+                            }
+                        };
+                        $add;
+                    }
+                }
+            };
+        }
+        if let Step::Max | Step::Min = step {
+            let sign = V::splat(if let Step::Min = step { -1.0 } else { 1.0 });
+            let mut best = V::splat(f32::NEG_INFINITY);
+            rows!(items => best = best.max_or_nan(V::read(items).mul(sign)));
+            for (sum, best) in sums.iter_mut().zip(best.mul(sign).to_array()) {
+                *sum = f64::from(best);
+            }
+            return;
+        }
+        let (mut all, mut own_tops) = ([step.start(); LANES], [0.0; LANES]);
+        own_tops[..tops.len()].copy_from_slice(tops);
+        macro_rules! each {
+            ($sum:ident, $x:ident => $value:expr) => {
+                rows!(items => for lane in 0..LANES {
+                    let ($sum, $x) = (all[lane], f64::from(items[lane]));
+                    all[lane] = $value;
+                })
+            };
+        }
+        match step {
+            Step::Sum => each!(sum, x => sum + x),
+            Step::Square => each!(sum, x => sum + x * x),
+            Step::Abs => each!(sum, x => sum + x.abs()),
+            Step::Product => each!(sum, x => sum * x),
+            Step::Exp => rows!(items => for lane in 0..tops.len() {
+                all[lane] += (f64::from(items[lane]) - own_tops[lane]).exp();
+            }),
+            Step::Max | Step::Min => unreachable!("they were computed in `f32`"),
+        }
+        sums.copy_from_slice(&all[..sums.len()]);
+    }
+
     /// Reduces elements from one on along an axis.
     #[inline(always)]
-    fn reduce_row(&self, step: Step, start: usize, axis: Axis, top: f64) -> f64 {
+    fn reduce_row<V: Vector>(&self, step: Step, start: usize, axis: Axis, top: f64) -> f64 {
+        if let Step::Max | Step::Min = step
+            && axis.stride == 1
+            && let Some(items) = self.numbers.get(start..start + axis.extent)
+        {
+            return f64::from(extreme_of_row::<V>(items, matches!(step, Step::Min)));
+        }
         if self.kernel.dtype == DType::F32 && axis.stride == 1 {
             let (items, _) = self.x.as_chunks::<4>();
             return step.reduce_numbers(&items[start..start + axis.extent], top);
@@ -383,7 +484,7 @@ fn run_outputs<V: Vector>(job: &Job<'_>, first: usize, cells: &mut [u8]) {
         for &step in steps {
             // The results of the step before this one.
             tops = sums;
-            job.reduce(step, first + tile * TILE, &mut sums[..count], &tops[..count]);
+            job.reduce::<V>(step, first + tile * TILE, &mut sums[..count], &tops[..count]);
         }
         let (sums, tops) = (&mut sums[..count], &tops[..count]);
         if function == ReduceFn::LogSumExp {

@@ -9,6 +9,7 @@ mod compact;
 mod fuzz;
 mod guarded;
 mod matmul;
+mod movement;
 mod recurrent;
 mod rows;
 mod training;

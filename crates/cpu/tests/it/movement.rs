@@ -1,0 +1,170 @@
+//! Transpositions, interpolation and searches against their definitions, on every ISA.
+
+use prestow_cpu::{ArgExtreme, AxisTaps, Copy, Kernel, Reduce, ReduceFn, Resize, StorageType};
+use types::{DType, Random};
+
+use crate::common::{assert_close, bits, pools, run, run_bytes};
+
+#[test]
+fn transpositions_move_every_element() {
+    let mut random = Random::new(41);
+    for element_size in [1, 2, 4, 8] {
+        for [matrices, rows, columns] in [
+            [1, 1, 9],
+            [3, 38, 10],
+            [2, 7, 33],
+            [1, 16, 16],
+            [2, 17, 16],
+            [1, 48, 400],
+            [5, 9, 3],
+            [1, 40, 25],
+            [2, 8, 8],
+        ] {
+            let elements = matrices * rows * columns;
+            let x: Vec<u8> = (0..elements * element_size).map(|_| random.bits() as u8).collect();
+            let kernel = Copy {
+                element_size,
+                shape: vec![matrices, rows, columns],
+                in_elements: elements,
+                in_offset: 0,
+                in_strides: vec![(rows * columns) as isize, 1, rows as isize],
+                out_elements: elements,
+                out_offset: 0,
+                out_strides: vec![rows * columns, columns, 1],
+            };
+            let mut want = Vec::with_capacity(x.len());
+            for (matrix, row) in (0..matrices).flat_map(|matrix| (0..rows).map(move |row| (matrix, row))) {
+                for column in 0..columns {
+                    let at = (matrix * rows * columns + column * rows + row) * element_size;
+                    want.extend_from_slice(&x[at..at + element_size]);
+                }
+            }
+            for [one, three] in pools([1, 3]) {
+                for pool in [&one, &three] {
+                    let kernel = Kernel::from(kernel.clone());
+                    let got = run_bytes(&kernel, std::slice::from_ref(&x), None, f32::NAN, pool).swap_remove(0);
+                    assert!(got == want, "{} of {element_size} bytes, {matrices} x {rows} x {columns}", pool.isa());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn extremes_are_those_of_their_windows() {
+    let mut random = Random::new(42);
+    for (shape, reduced) in [
+        (vec![40, 5], vec![false, true]),
+        (vec![9, 27], vec![false, true]),
+        (vec![3, 300], vec![false, true]),
+        (vec![4, 2, 6, 5, 14], vec![true, false, true, true, false]),
+        (vec![7, 70], vec![true, false]),
+        (vec![3, 5, 17], vec![false, true, false]),
+    ] {
+        let elements: usize = shape.iter().product();
+        let mut x: Vec<f32> = (0..elements).map(|_| random.uniform(-9.0, 9.0)).collect();
+        x[elements / 2] = f32::NAN;
+        for function in [ReduceFn::Max, ReduceFn::Min, ReduceFn::Sum, ReduceFn::L1, ReduceFn::LogSumExp] {
+            let kernel = Reduce { function, dtype: DType::F32, shape: shape.clone(), reduced: reduced.clone() };
+            // The output of each element, by its index along the axes that stay.
+            let output = |mut at: usize| {
+                let (mut number, mut stride) = (0, 1);
+                for (&extent, &gone) in shape.iter().zip(&reduced).rev() {
+                    if !gone {
+                        number += at % extent * stride;
+                        stride *= extent;
+                    }
+                    at /= extent;
+                }
+                number
+            };
+            let outputs = shape.iter().zip(&reduced).filter(|(_, gone)| !**gone).map(|(extent, _)| extent).product();
+            let mut windows: Vec<Vec<f64>> = vec![Vec::new(); outputs];
+            x.iter().enumerate().for_each(|(at, &item)| windows[output(at)].push(item.into()));
+            let want: Vec<f64> = windows
+                .iter()
+                .map(|window| match function {
+                    _ if window.iter().any(|item| item.is_nan()) => f64::NAN,
+                    ReduceFn::Max => window.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                    ReduceFn::Min => window.iter().copied().fold(f64::INFINITY, f64::min),
+                    ReduceFn::Sum => window.iter().sum(),
+                    ReduceFn::L1 => window.iter().map(|item| item.abs()).sum(),
+                    _ => window.iter().map(|item| item.exp()).sum::<f64>().ln(),
+                })
+                .collect();
+            for [one, three] in pools([1, 3]) {
+                let [got, other] = [&one, &three].map(|pool| run(&kernel.clone().into(), &[&x], pool));
+                assert_eq!(bits(&got), bits(&other));
+                assert_close(&got, &want, |_| 100.0, 1e-6, &format!("{} {kernel:?}", one.isa()));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_or_last_extreme_of_a_row_is_found() {
+    let mut random = Random::new(43);
+    for (outer, axis, inner) in [(200, 5, 1), (90, 63, 1), (3, 1000, 1), (4, 6, 7)] {
+        let x: Vec<f32> = (0..outer * axis * inner).map(|_| random.below(4) as f32).collect();
+        for (max, last) in [(true, false), (true, true), (false, false), (false, true)] {
+            let kernel = ArgExtreme { outer, axis, inner, max, last };
+            let index = |outer: usize, lane: usize| -> i64 {
+                let item = |at: usize| x[(outer * axis + at) * inner + lane];
+                let mut found = 0;
+                for at in 1..axis {
+                    let is_better = if max { item(at) > item(found) } else { item(at) < item(found) };
+                    found = if is_better || (last && item(at) == item(found)) { at } else { found };
+                }
+                found as i64
+            };
+            let want: Vec<i64> = (0..outer)
+                .flat_map(|outer| (0..inner).map(move |lane| (outer, lane)))
+                .map(|(outer, lane)| index(outer, lane))
+                .collect();
+            for [one, three] in pools([1, 3]) {
+                for pool in [&one, &three] {
+                    let x = StorageType::F32.bytes(&x);
+                    let got = run_bytes(&kernel.clone().into(), &[x], None, f32::NAN, pool).swap_remove(0);
+                    let got: Vec<i64> = got.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect();
+                    assert_eq!(got, want, "{} {kernel:?}", pool.isa());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn interpolation_treats_the_elements_of_a_run_alike() {
+    let mut random = Random::new(44);
+    let same =
+        |extent: usize| AxisTaps { index: (0..extent as u32).collect(), weight: vec![1.0; extent], per_output: 1 };
+    for (planes, run_length, per_output) in [(3, 16, 2), (2, 5, 2), (1, 33, 1), (2, 16, 3), (2, 1, 2), (1, 1, 4)] {
+        let shape = vec![planes, 6, 7, run_length];
+        let mut taps = |extent: usize, outputs: usize| AxisTaps {
+            index: (0..outputs * per_output).map(|_| random.below(extent as u64) as u32).collect(),
+            weight: (0..outputs * per_output).map(|_| random.uniform(-1.0, 1.0)).collect(),
+            per_output,
+        };
+        let (rows, columns) = (taps(6, 9), taps(7, 11));
+        let x: Vec<f32> = (0..shape.iter().product()).map(|_| random.uniform(-1.0, 1.0)).collect();
+        let mut want = Vec::new();
+        for (plane, row, column, item) in (0..planes)
+            .flat_map(|plane| (0..9).flat_map(move |row| (0..11).map(move |column| (plane, row, column))))
+            .flat_map(|(plane, row, column)| (0..run_length).map(move |item| (plane, row, column, item)))
+        {
+            let mut sum = 0.0;
+            for (a, b) in (0..per_output).flat_map(|a| (0..per_output).map(move |b| (a, b))) {
+                let (a, b) = (row * per_output + a, column * per_output + b);
+                let at = ((plane * 6 + rows.index[a] as usize) * 7 + columns.index[b] as usize) * run_length + item;
+                sum += f64::from(rows.weight[a]) * f64::from(columns.weight[b]) * f64::from(x[at]);
+            }
+            want.push(sum);
+        }
+        let kernel = Resize { shape, taps: vec![same(planes), rows, columns, same(run_length)] };
+        for [one, three] in pools([1, 3]) {
+            let [got, other] = [&one, &three].map(|pool| run(&kernel.clone().into(), &[&x], pool));
+            assert_eq!(bits(&got), bits(&other));
+            assert_close(&got, &want, |_| 4.0, 1e-6, &format!("{} {kernel:?}", one.isa()));
+        }
+    }
+}
