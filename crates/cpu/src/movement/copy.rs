@@ -11,6 +11,9 @@ use crate::threads::shared_slice::SharedMut;
 
 /// Approximate size of a task.
 const TASK_BYTES: usize = 1 << 15;
+/// Rows or columns of a tile that are too few for vectors, and columns of eight bytes.
+const FEW: usize = 4;
+const FEW_PAIRS: usize = 11;
 /// Rows of the result that a task of a transposition writes.
 const BAND: usize = 2 * LANES;
 
@@ -216,13 +219,26 @@ fn transpose_band_of_pairs<V: Vector>(items: &[f32], [stride, columns]: [usize; 
         let column = column.min(columns.saturating_sub(LANES));
         let width = LANES.min(columns - column);
         for row in (0..rows).step_by(HEIGHT) {
+            let height = HEIGHT.min(rows - row);
+            if height <= FEW || width <= FEW_PAIRS {
+                let cells: &mut [[f32; 2]] = bytemuck::cast_slice_mut(cells);
+                let items: &[[f32; 2]] = bytemuck::cast_slice(items);
+                move_each(
+                    &items[column * stride + row..],
+                    stride,
+                    [height, width],
+                    &mut cells[row * columns + column..],
+                    columns,
+                );
+                continue;
+            }
             let mut tile = [V::zero(); LANES];
             for (lane, vector) in tile.iter_mut().enumerate().take(width) {
                 // Neighbors behind the rows are read and not written.
                 *vector = V::read_part(&items[2 * ((column + lane) * stride + row)..], 0.0);
             }
             let halves = V::transpose(tile);
-            for ix in 0..HEIGHT.min(rows - row) {
+            for ix in 0..height {
                 let cells = &mut cells[2 * ((row + ix) * columns + column)..][..2 * width];
                 let (low, high) = cells.split_at_mut(width.min(LANES / 2) * 2);
                 let [first, second] = halves[2 * ix].zip(halves[2 * ix + 1]);
@@ -230,6 +246,21 @@ fn transpose_band_of_pairs<V: Vector>(items: &[f32], [stride, columns]: [usize; 
                 second.write_part(high);
             }
         }
+    }
+}
+
+/// `cells[row * columns + column] = items[column * stride + row]` for some rows and columns.
+#[inline(always)]
+fn move_each<T: bytemuck::Pod>(
+    items: &[T],
+    stride: usize,
+    [height, width]: [usize; 2],
+    cells: &mut [T],
+    columns: usize,
+) {
+    for row in 0..height {
+        let items = items[row..].iter().step_by(stride);
+        cells[row * columns..][..width].iter_mut().zip(items).for_each(|(cell, item)| *cell = *item);
     }
 }
 
@@ -251,10 +282,7 @@ fn transpose_any<T: bytemuck::Pod>(_: Isa, items: &[T], [stride, columns]: [usiz
                 }
                 continue;
             }
-            for ix in 0..height {
-                let cells = &mut cells[(row + ix) * columns + column..][..width];
-                cells.iter_mut().enumerate().for_each(|(at, cell)| *cell = source(column + at)[ix]);
-            }
+            move_each(source(column), stride, [height, width], &mut cells[row * columns + column..], columns);
         }
     }
 }
@@ -269,6 +297,16 @@ fn transpose_band<V: Vector, T: Item>(items: &[T], [stride, columns]: [usize; 2]
         let width = LANES.min(columns - column);
         for row in (0..rows).step_by(LANES) {
             let height = LANES.min(rows - row);
+            if height.min(width) <= FEW {
+                move_each(
+                    &items[column * stride + row..],
+                    stride,
+                    [height, width],
+                    &mut cells[row * columns + column..],
+                    columns,
+                );
+                continue;
+            }
             let mut tile = [V::zero(); LANES];
             for (lane, vector) in tile.iter_mut().enumerate().take(width) {
                 // Neighbors behind the rows are read and not written.

@@ -339,28 +339,8 @@ impl Vector for Avx2 {
         if let Some(to) = to.first_chunk_mut::<LANES>() {
             return self.write(to);
         }
-        // Masked stores are slow on AMD's processors: halves, quarters and so on, as the length has them.
-        let (mut at, count) = (to.as_mut_ptr(), to.len());
-        let [mut half, other] = self.0;
-        // SAFETY: this ISA's instructions are available; the stores write `count` elements in all.
-        unsafe {
-            if count & 8 != 0 {
-                _mm256_storeu_ps(at, half);
-                (at, half) = (at.add(8), other);
-            }
-            let mut quarter = _mm256_castps256_ps128(half);
-            if count & 4 != 0 {
-                _mm_storeu_ps(at, quarter);
-                (at, quarter) = (at.add(4), _mm256_extractf128_ps::<1>(half));
-            }
-            if count & 2 != 0 {
-                _mm_storel_pd(at.cast(), _mm_castps_pd(quarter));
-                (at, quarter) = (at.add(2), _mm_movehl_ps(quarter, quarter));
-            }
-            if count & 1 != 0 {
-                _mm_store_ss(at, quarter);
-            }
-        }
+        // SAFETY: this ISA's instructions are available; the slice has fewer than 16 elements.
+        unsafe { store_first(self.0, to) }
     }
 
     #[inline(always)]
@@ -444,5 +424,34 @@ unsafe fn transpose_eight(rows: [__m256; 8]) -> [__m256; 8] {
             columns[column + 4] = _mm256_permute2f128_ps::<0x31>(fours[column], fours[column + 4]);
         }
         columns
+    }
+}
+
+/// Stores the first `to.len()` of sixteen lanes, in halves, quarters and so on, as the length has them: masked stores are slow on
+/// AMD's processors, and loads cannot be forwarded from them.
+///
+/// # Safety
+/// The processor must have AVX2.
+#[inline(always)]
+pub(super) unsafe fn store_first([mut half, other]: [__m256; 2], to: &mut [f32]) {
+    let (mut at, count) = (to.as_mut_ptr(), to.len());
+    // SAFETY: the caller's promise; the stores write `count` elements in all, at most 15.
+    unsafe {
+        if count & 8 != 0 {
+            _mm256_storeu_ps(at, half);
+            (at, half) = (at.add(8), other);
+        }
+        let mut quarter = _mm256_castps256_ps128(half);
+        if count & 4 != 0 {
+            _mm_storeu_ps(at, quarter);
+            (at, quarter) = (at.add(4), _mm256_extractf128_ps::<1>(half));
+        }
+        if count & 2 != 0 {
+            _mm_storel_pd(at.cast(), _mm_castps_pd(quarter));
+            (at, quarter) = (at.add(2), _mm_movehl_ps(quarter, quarter));
+        }
+        if count & 1 != 0 {
+            _mm_store_ss(at, quarter);
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 use std::mem::transmute;
 
 use super::super::{Isa, LANES, Vector};
+use super::avx2::store_first;
 
 /// One AVX-512 register.
 #[derive(Clone, Copy)]
@@ -209,12 +210,14 @@ impl Vector for Avx512 {
 
     #[inline(always)]
     fn write_part(self, to: &mut [f32]) {
-        // A load right after a masked store cannot be forwarded from the store buffer.
         if let Some(to) = to.first_chunk_mut::<LANES>() {
             return self.write(to);
         }
-        // SAFETY: this ISA's instructions are available; lanes behind the slice are not written.
-        unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), first(to.len()), self.0) }
+        // SAFETY: this ISA's instructions are available, those of AVX2 too; the slice has fewer than 16 elements.
+        unsafe {
+            let other = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(self.0)));
+            store_first([_mm512_castps512_ps256(self.0), other], to);
+        }
     }
 
     #[inline(always)]
