@@ -449,6 +449,7 @@ mod tests {
             vec![One(affine(2.0, 1.0), 0), One(affine(0.5, -1.0), 1), Two(Binary::Add, 3, 4), One(Unary::Relu, 5)],
             vec![One(affine(2.0, 1.0), 0), One(Unary::Neg, 3), Two(Binary::Mul, 3, 4), Two(Binary::Sub, 5, 0)],
             vec![One(affine(3.0, 0.0), 2), Two(Binary::Add, 3, 1), One(Unary::Abs, 4), Two(Binary::Add, 5, 2)],
+            vec![One(affine(20.0, 0.5), 0), One(Unary::Round, 3), Two(Binary::Add, 4, 1), One(Unary::Round, 5)],
             vec![Constant(3.0), One(Unary::Neg, 3), Two(Binary::Max, 4, 0), One(affine(1.0, 2.0), 5)],
         ];
         let (rows, columns) = (3, 700);

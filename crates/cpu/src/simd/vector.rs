@@ -68,6 +68,16 @@ pub(crate) trait Vector: Copy {
         self.mul(minus).max_or_nan(other.mul(minus)).mul(minus)
     }
 
+    /// The nearest integer of each lane, the even one of two.
+    #[inline(always)]
+    fn round(self) -> Self {
+        let mut lanes = self.to_array();
+        for lane in &mut lanes {
+            *lane = lane.round_ties_even();
+        }
+        Self::read(&lanes)
+    }
+
     /// The larger of each pair, where `low` is not NaN; NaN in `self` stays NaN.
     #[inline(always)]
     fn at_least(self, low: Self) -> Self {

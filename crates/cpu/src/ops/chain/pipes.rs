@@ -93,6 +93,7 @@ fn is_fast(instruction: Instruction) -> bool {
                     | Unary::Affine { .. }
                     | Unary::Neg
                     | Unary::Abs
+                    | Unary::Round
                     | Unary::Sign
                     | Unary::HardSigmoid { .. }
                     | Unary::HardSwish
@@ -220,6 +221,7 @@ fn group<V: Vector, B: Item, const G: usize>(
                 each!(x => x.mul(scale).add(shift));
             }
             Instruction::Unary(Unary::Neg, _) => each!(x => x.mul(V::splat(-1.0))),
+            Instruction::Unary(Unary::Round, _) => each!(x => x.round()),
             Instruction::Unary(Unary::Sign, _) => each!(x => math::sign(x)),
             Instruction::Unary(Unary::LeakyRelu { alpha }, _) => {
                 let alpha = V::splat(alpha);

@@ -376,6 +376,12 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
+    fn round(self) -> Self {
+        // SAFETY: this ISA's instructions are available.
+        self.each(self, |a, _| unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) })
+    }
+
+    #[inline(always)]
     fn max_or_nan(self, other: Self) -> Self {
         // The instruction gives `b` where either is no number: lanes that are none already are kept.
         // SAFETY: this ISA's instructions are available.

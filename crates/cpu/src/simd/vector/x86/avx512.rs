@@ -268,6 +268,12 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
+    fn round(self) -> Self {
+        // SAFETY: this ISA's instructions are available.
+        Avx512(unsafe { _mm512_roundscale_ps::<_MM_FROUND_TO_NEAREST_INT>(self.0) })
+    }
+
+    #[inline(always)]
     fn max_or_nan(self, other: Self) -> Self {
         // The instruction gives `other` where either is no number: it is kept away from lanes that are none already.
         // SAFETY: this ISA's instructions are available.
