@@ -234,12 +234,12 @@ impl ConvBlocked {
         }
     }
 
-    /// The terms of the outputs of a region.
-    fn k_loops(&self, window: &Window, panel: Panel, region: &Region) -> [KLoop; 2] {
+    /// The terms of the outputs of a region, those of words that packed pixels are filled up with included if `fills_up`.
+    fn k_loops(&self, window: &Window, panel: Panel, region: &Region, fills_up: bool) -> [KLoop; 2] {
         let (ins, plane, pixel) = (panel.in_words, window.input_plane(), self.pixel());
         let width = self.weight_row(panel);
         let (row_taps, column_taps) = (&region.rows.taps, &region.columns.taps);
-        let k_loop = |first: usize, blocks: usize, depth: usize| {
+        let k_loop = |first: usize, blocks: usize, depth: usize, words: usize| {
             let mut block = Loop { iterations: blocks, x: pixel * plane, weights: window.taps() * depth * width };
             let mut row = Loop {
                 iterations: row_taps.len(),
@@ -251,10 +251,10 @@ impl ConvBlocked {
             let cell = row_taps.start * window.kernel[1] + column_taps.start;
             let x = (panel.in_word + first) * plane;
             let weights = panel.weights + (first * window.taps() + cell * depth) * width;
-            let mut depth = depth;
+            let mut words = words;
             // Taps that are neighbors in memory need no loop.
-            if column.x == depth {
-                (column, depth) = (Loop::ONCE, depth * column.iterations);
+            if column.x == words {
+                (column, words) = (Loop::ONCE, words * column.iterations);
             }
             // Loops of one iteration go outwards.
             if column.iterations == 1 {
@@ -263,15 +263,19 @@ impl ConvBlocked {
             if column.iterations == 1 {
                 (block, column) = (Loop::ONCE, block);
             }
-            KLoop { x, weights, loops: [block, row, column], depth }
+            KLoop { x, weights, loops: [block, row, column], depth: words }
         };
         if self.is_packed() {
-            return [k_loop(0, 1, self.depth()), k_loop(0, 0, 0)];
+            let (depth, words) = (self.depth(), self.in_words());
+            // One long loop is worth an eighth of the products.
+            let words = if fills_up || 7 * depth <= 8 * words { depth } else { words };
+            return [k_loop(0, 1, depth, words), k_loop(0, 0, 0, 0)];
         }
         // The last block may not be full.
         let full = region.blocks.start..region.blocks.end.min(ins / pixel);
         let rest = if full.end < region.blocks.end { ins % pixel } else { 0 };
-        [k_loop(full.start * pixel, full.len(), pixel), k_loop(ins - rest, usize::from(0 < rest), rest)]
+        let last = k_loop(ins - rest, usize::from(0 < rest), rest, rest);
+        [k_loop(full.start * pixel, full.len(), pixel, pixel), last]
     }
 }
 
@@ -548,7 +552,8 @@ impl Job<'_> {
     /// Adds the terms of a region's taps to its outputs.
     fn run_region(&self, panel: Panel, region: &Region, pass: Pass, prefetch: &mut Prefetch) {
         let (conv, window) = (self.conv, &self.window);
-        let k_loops = conv.k_loops(window, panel, region);
+        let lines = tile::prefers_strided_rows(self.isa, conv.operands);
+        let k_loops = conv.k_loops(window, panel, region, lines);
         let shift = conv.shift(self.corners, panel, &region.rows.taps, &region.columns.taps);
         let tile = Tile {
             operands: conv.operands,
@@ -577,7 +582,6 @@ impl Job<'_> {
         let even: [Row; STRIDED_ROWS_MAX] =
             std::array::from_fn(|ix| Row { x: ix.wrapping_mul(walk.step.x), out: ix.wrapping_mul(walk.step.out) });
         let mut rest = region.outputs();
-        let lines = tile::prefers_strided_rows(self.isa, conv.operands);
         let rows_max = match tile.k_loops {
             [k_loop] => self.rows_max(k_loop.depth),
             _ => tile::rows_max(self.isa),
