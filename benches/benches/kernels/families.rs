@@ -341,6 +341,7 @@ fn resizes() -> Vec<Case> {
                     mode,
                     coordinates: Coordinates::HalfPixel,
                     antialias: false,
+                    range: None,
                 };
                 let name = format!("{mode:?} of {channels} from {from} to {to}");
                 cases.push(one(name, op, &[(DType::F32, &[1, channels, from, from])], &[]));

@@ -1,17 +1,19 @@
 //! [`within`]: the fastest plan whose arena fits a budget.
 //!
-//! Three changes make an arena smaller, each at a cost. Kernels with less workspace at the peak may be slower; stripes
-//! along the batch repeat steps; stripes of rows also compute halos twice. `passes::stripes` chooses regions by an
-//! estimate of the live bytes. The exact size needs a placed plan, so the limit for the estimate is lowered by each
-//! plan's excess, until a plan fits or no choice is left.
+//! Four changes make an arena smaller, each at a cost. Kernels with less workspace at the peak may be slower; stripes
+//! along the batch repeat steps; stripes of rows also compute halos twice; values that are read late may be computed again.
+//! `passes::stripes` chooses regions by an estimate of the live bytes. The exact size needs a placed plan, so the limit for the
+//! estimate is lowered in proportion to each plan's excess, until a plan fits or no choice is left. The number of estimates, of
+//! plans, and of their nodes bounds the work; there is no clock.
 
 use ir::{Graph, NodeId, Target};
 use lower::Selection;
-use passes::stripes::{self, Tiling};
-use passes::{MemoryModel, Prices, Stage};
+use passes::stripes::{self, StripedRegion, Tiler, Tiling};
+use passes::{Priced, Prices, Stage};
 use types::{Bytes, EntityId};
 
-use crate::{CompileError, Compiled, PLACE_LIMITS, finish, place, schedule};
+use crate::search::ANY_TIME;
+use crate::{CompileError, Compiled, DRAFT_LIMITS, PLACE_LIMITS, finish, place, schedule};
 
 /// The changes that made a plan fit a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +33,7 @@ pub struct Region {
     pub first: String,
     /// The scope of the last node.
     pub last: String,
-    /// The axis that is cut: 0 is the batch, 2 the rows.
+    /// The axis that is cut: 0 is the batch, 1 the tokens of a sequence, 2 the rows of an image.
     pub axis: usize,
     /// The number of stripes.
     pub stripes: usize,
@@ -46,77 +48,182 @@ pub(crate) enum Cuts {
     Nothing,
 }
 
-/// Nodes whose live bytes are estimated while regions are chosen, at most: some seconds. The search then ends with the best
-/// that it has found.
-const WORK: u64 = 400_000;
-/// Limits for the estimate that are tried at most.
-const ATTEMPTS: u32 = 16;
+/// Nodes of stripes whose live bytes are estimated at most: for choices within limits, and for those with the least peak.
+const WORK: [u64; 2] = [10_000_000, 4_000_000];
+/// Plans that are made at most for the same prices, and nodes of all of them together, beyond which no other is made. The search
+/// ends with the best plan that it has found.
+const ATTEMPTS: usize = 6;
+const NODES: usize = 40_000;
+/// Each attempt lowers the limit for the estimate by this part, at least.
+const STEP: u64 = 64;
 
 /// The fastest plan found for a graph that fits `budget`. `unlimited` is the size of its arena without a budget, `smallest`
-/// the least without stripes; both exceed `budget`.
+/// the least without stripes; both exceed `budget`. `least_time` is the modelled time of the fastest plan.
 pub(crate) fn within(
     graph: &Graph,
     target: &dyn Target,
     cuts: Cuts,
     budget: Bytes,
-    [unlimited, mut smallest]: [Bytes; 2],
+    least_time: u64,
+    [unlimited, smallest]: [Bytes; 2],
 ) -> Result<Compiled, CompileError> {
-    // Returns the plan, or the bytes by which it exceeds the budget.
-    let mut attempt = |choice: Option<&Tiling>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
-        let regions = choice.map(|choice| &choice.regions[..]).unwrap_or_default();
-        let striped = stripes::split(graph, regions).expect("chosen from this graph");
-        let striped = passes::run_stage(&striped, Stage::Layout, target, &Prices::default(), |_, _| {})?;
-        let striped = schedule(&striped, target, Bytes::ZERO, |_, _| {})?;
-        // A kernel may use the estimated slack below the limit.
-        let memory = MemoryModel { alignment: target.alignment(), workspaces: striped.selection.workspaces() };
-        let live = passes::live_bytes(&striped.graph, &memory);
-        let limit = |id: NodeId| Bytes(memory.workspaces[id].0 + aim.saturating_sub(live[id.index()].0));
-        let selection = Selection::within(&striped.graph, target, limit)?;
-        let placement = place(&striped.graph, target, &selection, PLACE_LIMITS)?;
-        let arena = placement.certificate.value;
-        smallest = smallest.min(arena);
-        if budget < arena {
-            return Ok(Err(arena - budget));
+    let cost = stripes::cost(graph);
+    let mut search = Search { target, budget, unlimited, least_time, cost, smallest, work: WORK, attempts: 0, nodes: 0 };
+    let found = match cuts {
+        Cuts::Nothing => search.attempt(graph, &[], &Prices::default())?.ok().map(|fit| fit.compiled),
+        Cuts::Stripes => search.with_stripes(graph)?,
+    };
+    found.ok_or(CompileError::Budget { budget, smallest: search.smallest })
+}
+
+struct Search<'a> {
+    target: &'a dyn Target,
+    budget: Bytes,
+    unlimited: Bytes,
+    /// The least modelled time of the graph; 0 if the target models none. Its cost in operations counts then.
+    least_time: u64,
+    cost: u64,
+    /// The smallest arena so far.
+    smallest: Bytes,
+    /// What is left of [`WORK`].
+    work: [u64; 2],
+    /// Plans made so far, and their nodes.
+    attempts: usize,
+    nodes: usize,
+}
+
+/// A graph whose regions are to be chosen, with everything that is chosen for the same prices.
+struct Source<'a> {
+    graph: &'a Graph,
+    tiler: Tiler,
+}
+
+/// A plan that fits, and its modelled time.
+struct Fit {
+    compiled: Compiled,
+    cost: f64,
+}
+
+impl Search<'_> {
+    fn with_stripes(&mut self, graph: &Graph) -> Result<Option<Compiled>, CompileError> {
+        let again = stripes::compute_again(graph, self.budget.0);
+        let graphs: Vec<&Graph> = [graph].into_iter().chain(&again).collect();
+        // At the first price, the bytes of all steps together cost as much as their time.
+        let price = (self.least_time / self.unlimited.0.max(1) / graph.nodes().len().max(1) as u64).max(1);
+        let mut best: Option<Fit> = None;
+        let mut least: Vec<(u64, Prices, &Graph, Tiling)> = Vec::new();
+        for price in [0, price, price.saturating_mul(16)].into_iter().take(if self.least_time == 0 { 1 } else { 3 }) {
+            let prices = Prices::everywhere(price);
+            let source = |&graph| Source { graph, tiler: Tiler::new(graph, self.target, &prices) };
+            let sources: Vec<Source> = graphs.iter().map(source).collect();
+            self.attempts = 0;
+            if let Some(fit) = self.within_limits(&sources, &prices)?
+                && best.as_ref().is_none_or(|best| fit.cost < best.cost)
+            {
+                best = Some(fit);
+            }
+            if best.is_none() {
+                let work = &mut self.work[1];
+                let tilings = sources.iter().filter_map(|source| Some((source.graph, source.tiler.choose(None, work)?)));
+                least.extend(tilings.map(|(graph, tiling)| (tiling.peak, prices.clone(), graph, tiling)));
+            }
         }
-        let mut compiled = finish(&striped, target, &selection, &placement)?;
-        let cost = stripes::cost(&striped.graph) as f64 / stripes::cost(graph).max(1) as f64;
+        if let Some(fit) = best {
+            return Ok(Some(fit.compiled));
+        }
+        // The estimates may also be too high: try the choices with the smallest ones, at last with kernels without workspace.
+        least.sort_by_key(|(peak, _, _, tiling)| (*peak, tiling.cost));
+        let mut last = least.clone();
+        last.iter_mut().for_each(|(_, prices, _, _)| *prices = Prices::everywhere(ANY_TIME));
+        for tried in [least, last] {
+            (self.attempts, self.nodes) = (0, 0);
+            for (_, prices, graph, tiling) in tried {
+                if !self.may_go_on() {
+                    break;
+                }
+                if let Ok(fit) = self.attempt(graph, &tiling.regions, &prices)? {
+                    best = best.filter(|best| best.cost <= fit.cost).or(Some(fit));
+                }
+            }
+            if let Some(fit) = best {
+                return Ok(Some(fit.compiled));
+            }
+        }
+        Ok(self.attempt(graph, &[], &Prices::default())?.ok().map(|fit| fit.compiled))
+    }
+
+    /// The first plan that fits, for estimates within the budget and within ever lower limits.
+    fn within_limits(&mut self, sources: &[Source], prices: &Prices) -> Result<Option<Fit>, CompileError> {
+        let mut aim = self.budget.0;
+        while self.may_go_on() {
+            let work = &mut self.work[0];
+            let choices = sources.iter().filter_map(|source| Some((source.graph, source.tiler.choose(Some(aim), work)?)));
+            let Some((graph, tiling)) = choices.min_by_key(|(_, tiling)| tiling.cost) else { break };
+            match self.attempt(graph, &tiling.regions, prices)? {
+                Ok(fit) => return Ok(Some(fit)),
+                Err(arena) => aim = self.lowered(aim, arena),
+            }
+        }
+        Ok(None)
+    }
+
+    fn may_go_on(&self) -> bool {
+        self.attempts < ATTEMPTS && self.nodes < NODES
+    }
+
+    /// The next limit for the estimate, after one that led to an arena above the budget.
+    fn lowered(&self, aim: u64, arena: Bytes) -> u64 {
+        let in_proportion = (u128::from(aim) * u128::from(self.budget.0) / u128::from(arena.0.max(1))) as u64;
+        // Larger steps as attempts are used up.
+        in_proportion.min(aim.saturating_sub((aim * (self.attempts as u64 + 1) / STEP).max(1)))
+    }
+
+    /// The plan with regions in stripes, or its arena if that exceeds the budget.
+    fn attempt(
+        &mut self,
+        graph: &Graph,
+        regions: &[StripedRegion],
+        prices: &Prices,
+    ) -> Result<Result<Fit, Bytes>, CompileError> {
+        let striped = stripes::split(graph, regions).expect("chosen from this graph");
+        self.attempts += 1;
+        self.nodes += striped.nodes().len();
+        let striped = passes::run_stage(&striped, Stage::Layout, self.target, prices, |_, _| {})?;
+        let target = &Priced::new(self.target, prices, &striped);
+        let striped = schedule(&striped, target, Bytes::ZERO, |_, _| {})?;
+        // Kernels may take the bytes that are free at their step, if the plan can still be placed then.
+        let workspaces = striped.selection.workspaces();
+        let live = striped.selection.live_bytes(&striped.graph, self.target)?;
+        let mut selection = striped.selection.clone();
+        let mut placement = place(&striped.graph, self.target, &selection, DRAFT_LIMITS)?;
+        if placement.certificate.lower_bound <= self.budget {
+            let free = |id: NodeId| self.budget.0.saturating_sub(live[id.index()]);
+            let limit = |id: NodeId| Bytes(workspaces[id].0 + free(id));
+            let faster = Selection::within(&striped.graph, target, limit)?;
+            let other = place(&striped.graph, self.target, &faster, PLACE_LIMITS)?;
+            if other.certificate.value <= self.budget {
+                (selection, placement) = (faster, other);
+            } else if self.budget < placement.certificate.value {
+                placement = place(&striped.graph, self.target, &selection, PLACE_LIMITS)?;
+            }
+        }
+        let arena = placement.certificate.value;
+        self.smallest = self.smallest.min(arena);
+        if self.budget < arena {
+            return Ok(Err(arena));
+        }
+        let mut compiled = finish(&striped, self.target, &selection, &placement)?;
+        let cost = match self.least_time {
+            0 => stripes::cost(&striped.graph) as f64 / self.cost.max(1) as f64,
+            least => selection.time() as f64 / least as f64,
+        };
         let regions = regions.iter().map(|region| Region {
             first: graph.node(NodeId::from_index(region.nodes.start)).scope.to_string(),
             last: graph.node(NodeId::from_index(region.nodes.end - 1)).scope.to_string(),
             axis: region.axis,
             stripes: region.stripes,
         });
-        compiled.fit = Some(BudgetChanges { unlimited, regions: regions.collect(), cost });
-        Ok(Ok(compiled))
-    };
-
-    if cuts == Cuts::Nothing {
-        let mut aim = budget.0;
-        return loop {
-            match attempt(None, aim)? {
-                Ok(compiled) => break Ok(compiled),
-                Err(_) if aim == 0 => break Err(CompileError::Budget { budget, smallest }),
-                Err(over) => aim = aim.saturating_sub(over.0.max(aim / 64).max(1)),
-            }
-        };
-    }
-    let (mut aim, mut work) = (budget.0, WORK);
-    for number in 0..ATTEMPTS {
-        let Some(choice) = stripes::choose(graph, Some(aim), target, &mut work) else { break };
-        match attempt(Some(&choice), aim)? {
-            Ok(compiled) => return Ok(compiled),
-            // Larger steps as attempts are used up.
-            Err(over) => aim = aim.saturating_sub(over.0.max(aim * u64::from(number + 1) / 64).max(1)),
-        }
-    }
-    // The estimate may also be too high: try the choice with the smallest estimate.
-    if let Some(choice) = stripes::choose(graph, None, target, &mut WORK.clone())
-        && let Ok(compiled) = attempt(Some(&choice), 0)?
-    {
-        return Ok(compiled);
-    }
-    match attempt(None, 0)? {
-        Ok(compiled) => Ok(compiled),
-        Err(_) => Err(CompileError::Budget { budget, smallest }),
+        compiled.fit = Some(BudgetChanges { unlimited: self.unlimited, regions: regions.collect(), cost });
+        Ok(Ok(Fit { compiled, cost }))
     }
 }

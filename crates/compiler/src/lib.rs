@@ -135,7 +135,7 @@ pub fn compile(
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
     let graph = passes::run(model.graph, &mut watch)?;
     let graph = passes::run_stage(&graph, Stage::Precision, target, &Prices::default(), &mut watch)?;
-    let search::Best { mut compiled, unlimited } = search::best(&graph, target, goal, &mut watch)?;
+    let search::Best { mut compiled, unlimited, least_time } = search::best(&graph, target, goal, &mut watch)?;
     if let Some(budget) = goal.budget
         && budget < compiled.plan.arena.size()
     {
@@ -148,7 +148,8 @@ pub fn compile(
             if target.precision().is_half() || !graph.states().is_empty() { Cuts::Nothing } else { Cuts::Stripes };
         // The stripes are cut before layouts are chosen: a stripe has layouts of its own.
         let plain = schedule(&graph, target, UNLIMITED, |_, _| {})?;
-        compiled = budget::within(&plain.graph, target, cuts, budget, [unlimited, compiled.plan.arena.size()])?;
+        let arenas = [unlimited, compiled.plan.arena.size()];
+        compiled = budget::within(&plain.graph, target, cuts, budget, least_time, arenas)?;
     }
     // The counts of the original model: passes fold weights and remove multiply-adds, stripes compute halos twice.
     let plan = &mut compiled.plan;

@@ -228,7 +228,7 @@ pub(crate) fn best(
         regions: Vec::new(),
         cost: found.time as f64 / least_time.max(1) as f64,
     });
-    Ok(Best { compiled, unlimited })
+    Ok(Best { compiled, unlimited, least_time })
 }
 
 /// The plan for a goal.
@@ -236,6 +236,8 @@ pub(crate) struct Best {
     pub(crate) compiled: Compiled,
     /// The arena of the fastest plan.
     pub(crate) unlimited: Bytes,
+    /// The modelled time of the fastest plan; 0 if the target models none.
+    pub(crate) least_time: u64,
 }
 
 /// The best of the plans with prices, and of the fastest one.

@@ -218,6 +218,7 @@ impl Made<'_> {
                 let attributes = if op.shape.contains(&0) { vec![Attribute::flag("allowzero", true)] } else { vec![] };
                 self.push("Reshape", [first(), shape], attributes);
             }
+            Op::Resize(op) if op.range.is_some() => return Err("a part of `resize`, which only passes make,".into()),
             Op::Resize(op) => self.resize(op, first(), &types[0].shape)?,
             Op::Select(_) => drop(self.push_all("Where", inputs, vec![])),
             Op::Slice(op) => self.slice(op, first()),
@@ -230,7 +231,7 @@ impl Made<'_> {
                 self.push("Transpose", [first()], vec![Attribute::ints("perm", op.order.iter().copied())]);
             }
             Op::Unary(op) => drop(self.unary(op.0, first(), dtype)),
-            Op::Attention(_) | Op::Chain(_) | Op::ConvChain(_) | Op::Relayout(_) => {
+            Op::Attention(_) | Op::Chain(_) | Op::ConvChain(_) | Op::Insert(_) | Op::Relayout(_) => {
                 return Err(format!("`{}`, which only passes make,", op.name()));
             }
             Op::BatchNormGradient(_)

@@ -50,6 +50,8 @@ pub enum Along {
     Same(usize),
     /// Elements inside a window along an operand axis.
     Window(Window),
+    /// Elements inside a band along an operand axis.
+    Band(Band),
     /// The same elements for every `i`: the operand has no such axis, or an extent of 1.
     Broadcast,
     /// Any element.
@@ -72,6 +74,27 @@ pub struct Window {
     pub front: usize,
 }
 
+/// Elements between two lines along an operand axis. Output index `i` reads indices from `(i * rise + low) / run` to
+/// `(i * rise + high) / run`, both rounded down and clamped to the axis. Fewer may be read, never others.
+///
+/// ```text
+/// resize to twice the rows   rise 1, run 2     row 5 of the result reads rows 2 and 3
+/// padding of two rows        rise 1, run 1     row 5 of the result reads row 3
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Band {
+    /// The operand axis.
+    pub axis: usize,
+    /// Operand indices that both lines rise by in [`Band::run`] output indices.
+    pub rise: i64,
+    /// See [`Band::rise`]; positive.
+    pub run: i64,
+    /// The start of the lower line, in parts of `run`.
+    pub low: i64,
+    /// The start of the upper line, in parts of `run`.
+    pub high: i64,
+}
+
 /// A change of the axes of a node's values, see [`Operator::with_axes`](crate::Operator::with_axes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisChange {
@@ -88,8 +111,12 @@ pub enum AxisChange {
 pub struct Tile {
     /// The output axis.
     pub axis: usize,
+    /// The first output index.
+    pub start: usize,
     /// Output indices.
     pub count: usize,
+    /// The first index of the cut operand, and the number of its indices, for an axis with a [`Window`] or a [`Band`].
+    pub read: [usize; 2],
     /// Padding that remains in front of and behind the cut operand, for an axis with a [`Window`].
     pub pad: [usize; 2],
 }
@@ -145,6 +172,30 @@ impl Window {
     /// Whether output `index` reads element `at`.
     pub fn reads(&self, index: usize, at: usize) -> bool {
         (0..self.kernel).any(|tap| index * self.stride + tap * self.dilation == at + self.front)
+    }
+}
+
+impl Band {
+    /// The narrowest band of this slope around pairs of an output index and an operand index that it reads.
+    pub(crate) fn around(axis: usize, [rise, run]: [usize; 2], reads: impl Iterator<Item = [usize; 2]>) -> Band {
+        let (rise, run) = (rise as i64, run.max(1) as i64);
+        let start = |[index, at]: [usize; 2]| at as i64 * run - index as i64 * rise;
+        let (low, high) = reads.map(start).fold((i64::MAX, i64::MIN), |(low, high), at| (low.min(at), high.max(at)));
+        // Nothing is read: any band.
+        if low <= high { Band { axis, rise, run, low, high } } else { Band { axis, rise, run, low: 0, high: 0 } }
+    }
+
+    /// The indices of an axis of `extent` elements, at least one, that the outputs `range` read. `None` if the axis or the range
+    /// is empty.
+    pub fn read(&self, extent: usize, range: &Range<usize>) -> Option<Range<usize>> {
+        let last = extent.checked_sub(1)? as i64;
+        let at = |index: usize, start: i64| (index as i64 * self.rise + start).div_euclid(self.run).clamp(0, last) as usize;
+        (!range.is_empty()).then(|| at(range.start, self.low)..at(range.end - 1, self.high) + 1)
+    }
+
+    /// Whether output `index` may read element `at` of an axis of `extent` elements.
+    pub fn reads(&self, extent: usize, index: usize, at: usize) -> bool {
+        self.read(extent, &(index..index + 1)).is_some_and(|range| range.contains(&at))
     }
 }
 

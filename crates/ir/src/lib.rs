@@ -43,7 +43,7 @@ mod trainable;
 mod verify;
 mod weight_operand;
 
-pub use axes::{Along, AxisChange, AxisMap, OperandAxes, Tile, Window, Work};
+pub use axes::{Along, AxisChange, AxisMap, Band, OperandAxes, Tile, Window, Work};
 pub use backward::{Backward, Gradients};
 pub use dot::{dependencies, dot};
 pub use eval::{EvalError, evaluate, evaluate_run, initial_states};

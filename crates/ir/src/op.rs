@@ -256,6 +256,7 @@ operators! {
     Dropout,
     Expand,
     Gather,
+    Insert,
     LayerNorm,
     Lrn,
     MatMul,

@@ -268,6 +268,7 @@ mod tests {
                 mode,
                 coordinates: Coordinates::HalfPixel,
                 antialias: false,
+                range: None,
             };
             check(Op::Resize(resize), &[&image], &[]);
         }

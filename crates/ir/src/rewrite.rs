@@ -33,6 +33,17 @@ impl Rewrite<'_> {
         new
     }
 
+    /// Sets the new value for the result of a node that was dropped. Readers of the result must come behind.
+    pub fn replace(&mut self, old: ValueId, new: ValueId) {
+        self.map[old] = Some(new);
+        let role = self.old.value(old).result_role;
+        let value = self.new.value_mut(new);
+        value.name.clone_from(&self.old.value(old).name);
+        if value.producer().is_some() {
+            value.result_role = role;
+        }
+    }
+
     /// Adds a node to the copy; `inputs` are new values.
     ///
     /// # Errors

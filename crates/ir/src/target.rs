@@ -205,8 +205,8 @@ pub struct Call {
     pub workspace: Bytes,
     /// Operands of the node whose bytes the result may overwrite.
     pub in_place: SmallVec<[usize; 2]>,
-    /// `Some(i)` for a call that only copies operand `i` of a concatenation into its slice of the result. The call falls
-    /// away if the operand is in place.
+    /// `Some(i)` for a call that only copies operand `i`: of a concatenation into its slice of the result, of an insertion the
+    /// whole. The call falls away if the operand is in place.
     pub slice: Option<usize>,
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ir::analysis::alias::{AliasKind, AliasObstacle, AliasSets, Location, concat_starts};
 use ir::analysis::value_size;
-use ir::{Call, CallInput, CallSizes, Graph, NodeId, Pack, Target, ValueDef, ValueId};
+use ir::{Call, CallInput, CallSizes, Graph, NodeId, Op, Pack, Target, ValueDef, ValueId};
 use plan::{
     Arena, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, Initial, Operand, Persistence, Place, Plan, Port,
     RefusedReason, RefusedSharing, Sharing, StatePort, Step, ValueSpan,
@@ -168,8 +168,11 @@ impl<'a> PlanWriter<'a> {
         Ok(())
     }
 
-    /// The offset of an operand in the result of a concatenation, in bytes.
+    /// The offset in the result of an operand that is copied as it is, in bytes: in a concatenation, that of its slice.
     fn part_offset(&mut self, id: NodeId, part: usize) -> u64 {
+        if let Op::Insert(_) = self.graph.node(id).op {
+            return 0;
+        }
         if self.starts.as_ref().is_none_or(|(known, _)| *known != id) {
             let starts = concat_starts(self.graph, self.graph.node(id));
             self.starts = Some((id, starts.expect("only results made of contiguous parts have calls for them")));

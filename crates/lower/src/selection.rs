@@ -163,7 +163,10 @@ impl Selection {
             KernelReuse {
                 by_slice: calls.iter().all(|call| call.slice.is_some()),
                 in_place: match calls {
-                    [first, others @ ..] if others.iter().all(Call::is_postprocessing) => first.in_place.clone(),
+                    // Calls behind a copy of the operand that is in place write over it.
+                    [first, others @ ..] if first.slice.is_some() || others.iter().all(Call::is_postprocessing) => {
+                        first.in_place.clone()
+                    }
                     _ => SmallVec::new(),
                 },
             }

@@ -64,6 +64,7 @@ fn check_shapes(name: &str, map: &AxisMap, operands: &[Tensor], output: &Tensor)
             match *along {
                 Along::Same(own) => assert_eq!(operand.shape()[own], output.shape()[axis], "{name}: axis {axis}"),
                 Along::Window(window) => assert!(window.axis < operand.shape().rank(), "{name}: axis {axis}"),
+                Along::Band(band) => assert!(band.axis < operand.shape().rank(), "{name}: axis {axis}"),
                 Along::Broadcast | Along::Whole => {}
             }
         }
@@ -106,6 +107,7 @@ fn check_change(name: &str, map: &AxisMap, ix: usize, at: usize, operand: &Tenso
             let admitted = match *along {
                 Along::Same(own) => from[own] == to[axis],
                 Along::Window(window) => window.reads(to[axis], from[window.axis]),
+                Along::Band(band) => band.reads(operand.shape()[band.axis], to[axis], from[band.axis]),
                 Along::Broadcast | Along::Whole => true,
             };
             assert!(admitted, "{name}: operand {ix} at {from:?} changes output {to:?}, {along:?} along axis {axis}");

@@ -52,6 +52,7 @@ pub fn all() -> Vec<Case> {
             mode: ResizeMode::Linear,
             coordinates: Coordinates::HalfPixel,
             antialias: false,
+            range: None,
         };
         cases.push(case(&format!("resize rows of {width}"), op, &[(F, &[1, 2, 3, width])]));
     }
@@ -63,6 +64,14 @@ pub fn all() -> Vec<Case> {
         Pad { mode: PadMode::Reflect, pad: dims(&[[0, 0], [0, 0], [3, 2], [1, 4]]) },
         &[(F, &[3, 5, 9, 11])],
     ));
+    for (shape, axis, start, count) in
+        [(&[3, 5, 9, 11][..], 2, 4, 3), (&[2, 20, 6, 7], 2, 0, 6), (&[40], 0, 31, 9), (&[3, 4, 5], 1, 1, 2)]
+    {
+        let mut part = shape.to_vec();
+        part[axis] = count;
+        let op = Insert { axis, start };
+        cases.push(case(&format!("insert {count} of {shape:?} along {axis}"), op, &[(F, shape), (F, &part)]));
+    }
     for (start, step, count) in
         [([0, 1], [1, 1], [3, 2]), ([2, 4], [-1, -2], [3, 3]), ([1, 0], [1, 1], [1, 5]), ([0, 0], [2, 2], [2, 3])]
     {
@@ -89,6 +98,7 @@ pub fn all() -> Vec<Case> {
                 mode,
                 coordinates: coordinates.clone(),
                 antialias: false,
+                range: None,
             };
             cases.push(case(&name, op, &[(F, &[1, 2, 4, 3])]));
         }
@@ -100,6 +110,7 @@ pub fn all() -> Vec<Case> {
             mode,
             coordinates: Coordinates::HalfPixel,
             antialias: true,
+            range: None,
         };
         cases.push(case(&format!("resize {mode:?} antialias"), smooth, &[(F, &[1, 2, 10, 8])]));
         let parts = [[0.0, 1.0], [0.0, 1.0], [0.4, 1.2], [0.0, 1.0]].into_iter().collect();
@@ -109,6 +120,7 @@ pub fn all() -> Vec<Case> {
             mode,
             coordinates: Coordinates::Region(parts),
             antialias: false,
+            range: None,
         };
         cases.push(case(&format!("resize {mode:?} region"), region, &[(F, &[1, 2, 4, 3])]));
     }

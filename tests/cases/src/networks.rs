@@ -219,6 +219,7 @@ impl Net {
             mode: ResizeMode::Nearest(Rounding::Floor),
             coordinates: Coordinates::Asymmetric,
             antialias: false,
+            range: None,
         };
         self.add(Op::Resize(resize), &[x])
     }

@@ -6,7 +6,8 @@
 //! 2. *Concat slices*, from the last concatenation to the first: an operand that fills a block of its own moves into its
 //!    slice of the result, so that its producer writes it there. If all operands are already adjacent in one block, the
 //!    result is a view of them: a dense block's growing concatenations become prefixes of its last one.
-//! 3. *In place*: a result takes the bytes of an operand that dies with the node.
+//! 3. *In place*: a result takes the bytes of an operand that dies with the node. Insertions, which exist for it, come before
+//!    round 2.
 //!
 //! A state's set lives through the whole run. Only the state's next value may take its bytes in place, and does so if it
 //! can; otherwise a copy node writes them at the end of the run.
@@ -24,7 +25,7 @@ use types::{Bytes, EntityId, Map};
 use super::live_peak::LivePeak;
 use super::liveness::{LiveRange, Liveness};
 use super::value_size;
-use crate::{Graph, Node, NodeId, Output, Reuse, ValueDef, ValueId};
+use crate::{Graph, Node, NodeId, Op, Output, Reuse, ValueDef, ValueId};
 
 /// Where the bytes of a value are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +176,12 @@ impl AliasSets {
     /// All rounds, for the order of the graph's nodes and the kernels that do their work.
     pub fn in_order(graph: &Graph, kernels: &Map<NodeId, KernelReuse>) -> AliasSets {
         let mut state = InOrder::new(graph);
+        // Insertions first: without their joins, the peak that the others are compared with would be too high.
+        for (id, node) in graph.nodes().iter().filter(|(_, node)| matches!(node.op, Op::Insert(_))) {
+            if let Reuse::InPlace(allowed) = graph.reuse(node) {
+                state.any_in_place(id, node, 0, &allowed, &kernels[id].in_place);
+            }
+        }
         for (id, node) in graph.nodes().iter().rev() {
             if let Some(starts) = concat_starts(graph, node)
                 && kernels[id].by_slice
@@ -185,6 +192,7 @@ impl AliasSets {
         }
         for (id, node) in graph.nodes().iter() {
             match graph.reuse(node) {
+                Reuse::InPlace(_) if matches!(node.op, Op::Insert(_)) => {}
                 Reuse::InPlace(allowed) => state.any_in_place(id, node, 0, &allowed, &kernels[id].in_place),
                 Reuse::EachInPlace(pairs) => {
                     for [output, input] in pairs {

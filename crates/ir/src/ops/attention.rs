@@ -145,8 +145,10 @@ impl Operator for Attention {
         AxisMap { work: Work::Arithmetic, operands }
     }
 
-    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
-        None
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        let AxisChange::Tile(tile) = change else { return None };
+        // An element of the result is a sum over tokens for one element of values: those are not cut.
+        (self.result.sorted([0, 1, 2, 3])[tile.axis] != 3).then(|| self.clone().into())
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {

@@ -6,7 +6,7 @@ use types::{Shape, Tensor};
 
 use super::common::{Epilogue, for_each_index, position, product, window_fits};
 use super::{Conv, ConvWeightGradient};
-use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
+use crate::axes::{Along, AxisChange, AxisMap, Band, OperandAxes, Tile, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 use crate::{Backward, Gradients, ValueId};
 
@@ -64,6 +64,17 @@ impl ConvTranspose {
             }
         }
         Ok(shape)
+    }
+}
+
+impl ConvTranspose {
+    /// The inputs whose windows reach an output index along an axis; the nearest one in front if there is none.
+    fn band(&self, axis: usize, kernel: usize) -> Band {
+        let spatial = axis - 2;
+        let [stride, dilation, front] =
+            [self.stride[spatial], self.dilation[spatial], self.pad[spatial][0]].map(|count| count as i64);
+        let reach = (kernel as i64 - 1) * dilation;
+        Band { axis, rise: 1, run: stride, low: front + (stride - 1 - reach).min(0), high: front }
     }
 }
 
@@ -140,9 +151,13 @@ impl Operator for ConvTranspose {
         Ok(gradients)
     }
 
-    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         let rank = output.shape.rank();
-        let x = (0..rank).map(|axis| if axis == 0 { Along::Same(0) } else { Along::Whole });
+        let x = (0..rank).map(|axis| match axis {
+            0 => Along::Same(0),
+            1 => Along::Whole,
+            _ => Along::Band(self.band(axis, inputs[1].shape[axis])),
+        });
         let weight = (0..rank).map(|axis| match axis {
             0 => Along::Broadcast,
             1 if self.groups == 1 => Along::Same(1),
@@ -153,8 +168,23 @@ impl Operator for ConvTranspose {
         AxisMap { work: Work::Arithmetic, operands }
     }
 
-    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
-        None
+    fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        let AxisChange::Tile(Tile { axis, start, count, read, .. }) = change else { return None };
+        let mut op = self.clone();
+        match axis {
+            0 => {}
+            // Weights and epilogues have a channel axis too, which tiles do not cut.
+            1 => return None,
+            _ => {
+                let spatial = axis - 2;
+                let (stride, dilation) = (self.stride[spatial], self.dilation[spatial]);
+                let front = (start + self.pad[spatial][0]).checked_sub(read[0] * stride)?;
+                let full = (read[1] - 1) * stride + (inputs[1].shape[axis] - 1) * dilation + 1;
+                op.pad[spatial] = [front, full.saturating_sub(front + count)];
+                op.output_pad[spatial] = (front + count).saturating_sub(full);
+            }
+        }
+        Some(op.into())
     }
 
     fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {

@@ -44,8 +44,11 @@ impl Operator for Expand {
         AxisMap { work: Work::Movement, ..AxisMap::elementwise(inputs, output) }
     }
 
-    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
-        None
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        let AxisChange::Tile(tile) = change else { return None };
+        let mut op = self.clone();
+        op.shape[tile.axis] = tile.count;
+        Some(op.into())
     }
 
     fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {

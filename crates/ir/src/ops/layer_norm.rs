@@ -107,8 +107,8 @@ impl Operator for LayerNorm {
         AxisMap { work: Work::Normalization, operands: [x].into_iter().chain(parameters).collect() }
     }
 
-    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
-        None
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        matches!(change, AxisChange::Tile(_)).then(|| self.clone().into())
     }
 
     fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {

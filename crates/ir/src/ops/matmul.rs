@@ -153,8 +153,10 @@ impl Operator for MatMul {
         AxisMap { work: Work::Arithmetic, operands }
     }
 
-    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
-        None
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], output: &TensorType) -> Option<Op> {
+        // Weights and epilogues have columns too, which tiles do not cut.
+        let AxisChange::Tile(tile) = change else { return None };
+        (tile.axis + 1 < output.shape.rank()).then(|| self.clone().into())
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {

@@ -6,7 +6,7 @@ use types::{Shape, Tensor};
 
 use super::ScatterAdd;
 use super::common::{arity, one, pick};
-use crate::axes::{Along, AxisChange, AxisMap, Work, with_channels_last};
+use crate::axes::{Along, AxisChange, AxisMap, Band, Tile, Work, with_channels_last};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 use crate::{Backward, Gradients, ValueId};
 
@@ -118,8 +118,20 @@ impl Operator for Pad {
         Ok(smallvec![Some(dy)])
     }
 
-    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
-        let along = |axis| if self.pad[axis] == [0, 0] { Along::Same(axis) } else { Along::Whole };
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let x = &inputs[0].shape;
+        let along = |axis: usize| match self.mode {
+            _ if self.pad[axis] == [0, 0] => Along::Same(axis),
+            PadMode::Wrap => Along::Whole,
+            PadMode::Reflect => {
+                let source = |ix| self.source(axis, x[axis], ix).map(|at| [ix, at]);
+                Along::Band(Band::around(axis, [1, 1], (0..output.shape[axis]).filter_map(source)))
+            }
+            PadMode::Constant(_) | PadMode::Edge => {
+                let shift = -(self.pad[axis][0] as i64);
+                Along::Band(Band { axis, rise: 1, run: 1, low: shift, high: shift })
+            }
+        };
         AxisMap::unary(Work::Movement, output, along)
     }
 
@@ -128,7 +140,21 @@ impl Operator for Pad {
         match change {
             AxisChange::ChannelsLast => op.pad = with_channels_last(&self.pad).collect(),
             AxisChange::ChannelsBlocked(_) if self.pad[1] == [0, 0] => op.pad.push([0, 0]),
-            AxisChange::ChannelsBlocked(_) | AxisChange::Tile(_) => return None,
+            AxisChange::ChannelsBlocked(_) => return None,
+            AxisChange::Tile(tile) if self.pad[tile.axis] == [0, 0] => {}
+            // Elements of the cut operand that the tile has no use for are cropped.
+            AxisChange::Tile(Tile { axis, start, count, read, .. }) => {
+                let front = self.pad[axis][0] + read[0] as isize - start as isize;
+                let held = read[1] as isize;
+                // A tile of padding behind the last element.
+                let front = match self.mode {
+                    PadMode::Constant(_) => front.max(-held),
+                    PadMode::Edge => front.max(1 - held),
+                    PadMode::Reflect | PadMode::Wrap if front < -held => return None,
+                    PadMode::Reflect | PadMode::Wrap => front,
+                };
+                op.pad[axis] = [front, count as isize - held - front];
+            }
         }
         Some(op.into())
     }

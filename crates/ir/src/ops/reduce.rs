@@ -224,7 +224,8 @@ impl Operator for Reduce {
             AxisChange::ChannelsBlocked(_) if !self.axes.contains(&1) && (self.keep || !self.axes.contains(&0)) => {
                 Some(self.clone().into())
             }
-            AxisChange::ChannelsLast | AxisChange::ChannelsBlocked(_) | AxisChange::Tile(_) => None,
+            AxisChange::Tile(_) => Some(self.clone().into()),
+            AxisChange::ChannelsLast | AxisChange::ChannelsBlocked(_) => None,
         }
     }
 

@@ -35,7 +35,7 @@ impl Operator for Relayout {
         AxisMap::unary(Work::Movement, output, Along::Same)
     }
 
-    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
-        None
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        matches!(change, AxisChange::Tile(_)).then(|| self.clone().into())
     }
 }

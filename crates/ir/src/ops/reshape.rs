@@ -63,7 +63,12 @@ impl Operator for Reshape {
             AxisChange::ChannelsBlocked(block) if 2 <= x.rank() && x[..2] == output.shape[..2] => {
                 Some(Reshape { shape: Layout::ChannelsBlocked(block).physical(&output.shape) }.into())
             }
-            AxisChange::ChannelsBlocked(_) | AxisChange::ChannelsLast | AxisChange::Tile(_) => None,
+            AxisChange::Tile(tile) => {
+                let mut op = self.clone();
+                op.shape[tile.axis] = tile.count;
+                Some(op.into())
+            }
+            AxisChange::ChannelsBlocked(_) | AxisChange::ChannelsLast => None,
         }
     }
 

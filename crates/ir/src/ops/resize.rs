@@ -6,7 +6,7 @@ use types::{DType, Layout, Shape, Tensor};
 
 use super::MatMul;
 use super::common::{arity, for_each_index, from_f64, one, pick, product};
-use crate::axes::{Along, AxisChange, AxisMap, Work};
+use crate::axes::{Along, AxisChange, AxisMap, Band, Tile, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 use crate::{Backward, Gradients, ValueId};
 
@@ -68,6 +68,17 @@ pub struct Taps {
     pub per_output: usize,
 }
 
+/// A range of a larger result, from a range of a larger input, along one axis. Coordinates are those of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeRange {
+    /// The axis.
+    pub axis: usize,
+    /// The first index of the result in the whole one, and the extent of the whole one.
+    pub output: [usize; 2],
+    /// The first index of the input in the whole one, and the extent of the whole one.
+    pub input: [usize; 2],
+}
+
 /// Resizes axes one by one.
 ///
 /// `x: [..]` -> `shape`, same dtype; `f32` unless the mode is nearest. Refuses an empty tensor and another rank. ValueDef:
@@ -85,11 +96,17 @@ pub struct Resize {
     /// Whether the kernel is stretched along axes that shrink, so that each element contributes.
     #[serde(default)]
     pub antialias: bool,
+    /// The part of a larger result that is computed, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<ResizeRange>,
 }
 
 impl Resize {
     /// Whether an axis of `extent` elements is copied unchanged.
     pub fn keeps(&self, axis: usize, extent: usize) -> bool {
+        if self.range_along(axis).is_some() {
+            return false;
+        }
         let whole = match &self.coordinates {
             Coordinates::Region(parts) => parts[axis] == [0.0, 1.0],
             _ => true,
@@ -101,8 +118,9 @@ impl Resize {
     pub fn is_outside(&self, axis: usize, extent: usize, ix: usize) -> bool {
         match &self.coordinates {
             Coordinates::Region(parts) => {
-                let x = self.coordinate_in(parts[axis], axis, extent, ix);
-                !(0.0..=extent as f32 - 1.0).contains(&x)
+                let whole = self.whole(axis, extent);
+                let x = self.coordinate_in(parts[axis], whole, whole.output[0] + ix);
+                !(0.0..=whole.input[1] as f32 - 1.0).contains(&x)
             }
             _ => false,
         }
@@ -110,10 +128,19 @@ impl Resize {
 
     /// The elements and weights of each output along an axis of `extent` elements.
     pub fn taps(&self, axis: usize, extent: usize) -> Taps {
-        let out = self.shape[axis];
+        let mut taps = self.taps_in_whole(axis, extent);
+        let first = self.whole(axis, extent).input[0] as u32;
+        taps.index.iter_mut().for_each(|at| *at -= first);
+        taps
+    }
+
+    /// The same with indices of the whole input, if this is a part.
+    fn taps_in_whole(&self, axis: usize, extent: usize) -> Taps {
+        let whole = self.whole(axis, extent);
+        let extent = whole.input[1];
         let mut taps = Taps { index: Vec::new(), weight: Vec::new(), per_output: 1 };
-        for ix in 0..out {
-            let x = self.coordinate(axis, extent, ix);
+        for ix in 0..self.shape[axis] {
+            let x = self.coordinate(axis, whole, whole.output[0] + ix);
             let shrink = if self.antialias { f64::from(self.scale[axis]).min(1.0) } else { 1.0 };
             let found: SmallVec<[(f64, f64); 4]> = match self.mode {
                 ResizeMode::Nearest(rounding) => {
@@ -150,10 +177,27 @@ impl Resize {
         taps
     }
 
-    /// In `f32` as in the reference runtimes: rounding decides which element is nearest.
-    fn coordinate(&self, axis: usize, extent: usize, ix: usize) -> f64 {
+    /// The elements that each output reads along an axis of `extent` elements.
+    fn band(&self, axis: usize, extent: usize) -> Band {
+        let (taps, whole) = (self.taps(axis, extent), self.whole(axis, extent));
+        let reads = taps.index.iter().enumerate().map(|(ix, &at)| [ix / taps.per_output, at as usize]);
+        Band::around(axis, [whole.input[1], whole.output[1]], reads)
+    }
+
+    fn range_along(&self, axis: usize) -> Option<ResizeRange> {
+        self.range.filter(|range| range.axis == axis)
+    }
+
+    /// The range along an axis of `extent` elements: everything, unless the result is a part.
+    fn whole(&self, axis: usize, extent: usize) -> ResizeRange {
+        let everything = ResizeRange { axis, output: [0, self.shape[axis]], input: [0, extent] };
+        self.range_along(axis).unwrap_or(everything)
+    }
+
+    /// In `f32` as in the reference runtimes: rounding decides which element is nearest. `ix` is an index of the whole result.
+    fn coordinate(&self, axis: usize, whole: ResizeRange, ix: usize) -> f64 {
         let (x, scale) = (ix as f32, self.scale[axis]);
-        let (from, to) = (extent as f32, self.shape[axis] as f32);
+        let (from, to) = (whole.input[1] as f32, whole.output[1] as f32);
         let half_pixel = (x + 0.5) / scale - 0.5;
         f64::from(match &self.coordinates {
             Coordinates::HalfPixel => half_pixel,
@@ -176,13 +220,13 @@ impl Resize {
                     0.0
                 }
             }
-            Coordinates::Region(parts) => self.coordinate_in(parts[axis], axis, extent, ix).clamp(0.0, from - 1.0),
+            Coordinates::Region(parts) => self.coordinate_in(parts[axis], whole, ix).clamp(0.0, from - 1.0),
         })
     }
 
-    /// The coordinate of output `ix` for a region from `start` to `end`.
-    fn coordinate_in(&self, [start, end]: [f32; 2], axis: usize, extent: usize, ix: usize) -> f32 {
-        let (last, out) = (extent as f32 - 1.0, self.shape[axis] as f32);
+    /// The coordinate of output `ix` of the whole result for a region from `start` to `end`.
+    fn coordinate_in(&self, [start, end]: [f32; 2], whole: ResizeRange, ix: usize) -> f32 {
+        let (last, out) = (whole.input[1] as f32 - 1.0, whole.output[1] as f32);
         if out <= 1.0 {
             return 0.5 * (start + end) * last;
         }
@@ -239,6 +283,18 @@ impl Operator for Resize {
         }
         if self.antialias && matches!(self.mode, ResizeMode::Nearest(_)) {
             refuse!("`antialias` must be off with mode nearest, which has one tap");
+        }
+        if let Some(ResizeRange { axis, output, input }) = self.range {
+            let fits = |[start, extent]: [usize; 2], count: usize| {
+                start.checked_add(count).is_some_and(|end| end <= extent && extent <= TensorType::ELEMENTS_MAX)
+            };
+            if x.shape.rank() <= axis || !fits(output, self.shape[axis]) || !fits(input, x.shape[axis]) {
+                refuse!("range must be a part of the whole result and of the whole input, got {:?} for {}", self.range, x.shape);
+            }
+            let held = input[0]..input[0] + x.shape[axis];
+            if !self.taps_in_whole(axis, x.shape[axis]).index.iter().all(|&at| held.contains(&(at as usize))) {
+                refuse!("range must have all elements that it reads, got {:?} for {}", self.range, x.shape);
+            }
         }
         if x.dtype != DType::F32 && !matches!(self.mode, ResizeMode::Nearest(_)) {
             refuse!("input must be f32 to be interpolated, got {}; cast it first", x.dtype);
@@ -321,12 +377,29 @@ impl Operator for Resize {
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         let work = if let ResizeMode::Nearest(_) = self.mode { Work::Movement } else { Work::Arithmetic };
         let x = &inputs[0].shape;
-        let along = |axis| if self.keeps(axis, x[axis]) { Along::Same(axis) } else { Along::Whole };
+        let along = |axis| match self.keeps(axis, x[axis]) {
+            true => Along::Same(axis),
+            false => Along::Band(self.band(axis, x[axis])),
+        };
         AxisMap::unary(work, output, along)
     }
 
     fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
         match change {
+            AxisChange::Tile(Tile { axis, start, count, read, .. }) => {
+                let extent = inputs[0].shape[axis];
+                let mut op = self.clone();
+                op.shape[axis] = count;
+                if !self.keeps(axis, extent) {
+                    let whole = self.whole(axis, extent);
+                    if self.range.is_some_and(|range| range.axis != axis) {
+                        return None;
+                    }
+                    let [output, input] = [whole.output[0] + start, whole.input[0] + read[0]];
+                    op.range = Some(ResizeRange { axis, output: [output, whole.output[1]], input: [input, whole.input[1]] });
+                }
+                Some(op.into())
+            }
             AxisChange::ChannelsBlocked(block) if self.keeps(1, inputs[0].shape[1]) => {
                 let shape = Layout::ChannelsBlocked(block).physical(&self.shape);
                 let mut op = Resize { shape, ..self.clone() };
@@ -336,7 +409,7 @@ impl Operator for Resize {
                 }
                 Some(op.into())
             }
-            AxisChange::ChannelsBlocked(_) | AxisChange::ChannelsLast | AxisChange::Tile(_) => None,
+            AxisChange::ChannelsBlocked(_) | AxisChange::ChannelsLast => None,
         }
     }
 
@@ -363,6 +436,7 @@ mod tests {
             mode: ResizeMode::Nearest(Rounding::Floor),
             coordinates: Coordinates::Asymmetric,
             antialias: false,
+            range: None,
         };
         assert_eq!(resize.taps(0, 10).index, [0, 1, 3, 5, 6, 8]);
     }

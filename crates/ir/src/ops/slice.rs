@@ -6,7 +6,7 @@ use types::{Layout, Shape, Tensor};
 
 use super::common::{arity, one, pick};
 use super::{Pad, PadMode};
-use crate::axes::{Along, AxisChange, AxisMap, Work, with_channels_last};
+use crate::axes::{Along, AxisChange, AxisMap, Band, Work, with_channels_last};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 use crate::{Backward, Gradients, ValueId};
 
@@ -119,12 +119,18 @@ impl Operator for Slice {
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         let x = &inputs[0].shape;
         AxisMap::unary(Work::Movement, output, |axis| {
-            let whole = self.start[axis] == 0 && self.step[axis] == 1 && self.count[axis] == x[axis];
-            if whole { Along::Same(axis) } else { Along::Whole }
+            let (start, step) = (self.start[axis], self.step[axis]);
+            match usize::try_from(step) {
+                Ok(1) if start == 0 && self.count[axis] == x[axis] => Along::Same(axis),
+                Ok(step) => {
+                    Along::Band(Band { axis, rise: step as i64, run: 1, low: start as i64, high: start as i64 })
+                }
+                Err(_) => Along::Whole,
+            }
         })
     }
 
-    fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+    fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], output: &TensorType) -> Option<Op> {
         let mut op = self.clone();
         match change {
             AxisChange::ChannelsLast => {
@@ -146,7 +152,13 @@ impl Operator for Slice {
                 op.start.push(0);
                 op.step.push(1);
             }
-            AxisChange::Tile(tile) => op.count[tile.axis] = tile.count,
+            AxisChange::Tile(tile) => {
+                let axis = tile.axis;
+                op.count[axis] = tile.count;
+                if let Along::Band(_) = self.axes(inputs, output).operands[0][axis] {
+                    op.start[axis] = self.start[axis] + tile.start * self.step[axis].unsigned_abs() - tile.read[0];
+                }
+            }
         }
         Some(op.into())
     }

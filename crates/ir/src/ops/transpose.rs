@@ -54,8 +54,8 @@ impl Operator for Transpose {
         AxisMap::unary(Work::Movement, output, |axis| Along::Same(self.order[axis]))
     }
 
-    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
-        None
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        matches!(change, AxisChange::Tile(_)).then(|| self.clone().into())
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {

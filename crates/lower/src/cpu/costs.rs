@@ -83,7 +83,12 @@ fn rough_time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarget) ->
         let value = graph.value(value);
         if value.tensor().is_some() { 0 } else { layout.size(&value.ty.shape, value.ty.dtype).0 }
     };
-    let bytes: u64 = node.inputs.iter().chain(&node.outputs).map(|&value| bytes(value)).sum();
+    let bytes: u64 = match &node.op {
+        // Only the part moves.
+        Op::Slice(_) => 2 * bytes(node.outputs[0]),
+        Op::Insert(_) => 2 * bytes(node.inputs[1]),
+        _ => node.inputs.iter().chain(&node.outputs).map(|&value| bytes(value)).sum(),
+    };
     let multiplies =
         matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvChain(_) | Op::ConvWeightGradient(_));
     let products = if multiplies { graph.node_flops(node) as f64 / 2.0 } else { 0.0 };
@@ -139,6 +144,7 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
         | Op::Dropout(_)
         | Op::Expand(_)
         | Op::Gather(_)
+        | Op::Insert(_)
         | Op::LayerNorm(_)
         | Op::Lrn(_)
         | Op::MatMul(_)

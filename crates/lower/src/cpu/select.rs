@@ -131,6 +131,7 @@ fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String>
             Ok(vec![moved(node, &expand.shape, 0, strides)])
         }
         Op::Concat(concat) => Ok(concatenated(node, concat.axis)),
+        Op::Insert(insert) => Ok(inserted(node, insert)),
         Op::Pad(pad) => Ok(padded(node, pad)),
         Op::Gather(gather) => {
             let (table, index) = (node.input(0), node.input(1));
@@ -472,6 +473,28 @@ fn concatenated(node: &NodeView, axis: usize) -> Vec<Call> {
             Call { slice: part, ..call(kernel, format!("part {ix} of {out}"), vec![CallInput::Value(ix)]) }
         })
         .collect()
+}
+
+/// A copy of the whole, which falls away in place, and one of the part over it.
+fn inserted(node: &NodeView, insert: &ir::ops::Insert) -> Vec<Call> {
+    let out = &node.output().shape;
+    let strides = out.row_major_strides();
+    let copy = |ix: usize, out_offset: usize| {
+        let x = &node.input(ix).shape;
+        let kernel = cpu::Copy {
+            element_size: node.output().dtype.size().0 as usize,
+            shape: x.to_vec(),
+            in_elements: x.elements(),
+            in_offset: 0,
+            in_strides: x.row_major_strides().iter().map(|&stride| stride as isize).collect(),
+            out_elements: out.elements(),
+            out_offset,
+            out_strides: strides.to_vec(),
+        };
+        call(kernel, format!("{x} in {out}"), vec![CallInput::Value(ix)])
+    };
+    let whole = Call { slice: Some(0), in_place: [0].into_iter().collect(), ..copy(0, 0) };
+    vec![whole, copy(1, insert.start * strides[insert.axis])]
 }
 
 pub(super) fn padded(node: &NodeView, pad: &ir::ops::Pad) -> Vec<Call> {

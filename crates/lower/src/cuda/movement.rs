@@ -1,6 +1,6 @@
 //! Nodes that move elements: one thread an element of the result.
 
-use ir::ops::{Pad, PadMode, Resize, ResizeMode, Slice};
+use ir::ops::{Insert, Pad, PadMode, Resize, ResizeMode, Slice};
 use ir::{Call, Reuse};
 use types::{DType, Layout, Shape};
 
@@ -95,6 +95,17 @@ pub(super) fn concatenated(node: &NodeView, axis: usize) -> Vec<Call> {
             Call { slice: in_parts.then_some(ix), ..call }
         })
         .collect()
+}
+
+/// A copy of the whole, which falls away in place, and one of the part over it.
+pub(super) fn inserted(node: &NodeView, insert: &Insert) -> Vec<Call> {
+    let out = &node.output().shape;
+    let strides = signed(&out.row_major_strides());
+    let (whole, part) = (&node.input(0).shape, &node.input(1).shape);
+    let to = place(part, &strides, insert.start as isize * strides[insert.axis]);
+    let copy = moved(node, 0, whole, "i", "i", format!("{whole}"));
+    let whole = Call { slice: Some(0), in_place: [0].into_iter().collect(), ..copy };
+    vec![whole, moved(node, 1, part, "i", &to, format!("{part} in {out}"))]
 }
 
 /// The coordinates of element `i` of the result: `i / below % extent` for each axis.

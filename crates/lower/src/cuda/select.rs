@@ -114,6 +114,7 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::Slice(slice) => Ok(movement::sliced(node, slice)),
         Op::Expand(expand) => Ok(movement::expanded(node, &expand.shape)),
         Op::Concat(concat) => Ok(movement::concatenated(node, concat.axis)),
+        Op::Insert(insert) => Ok(movement::inserted(node, insert)),
         Op::Pad(pad) => Ok(movement::padded(node, pad)),
         Op::Gather(gather) => Ok(movement::gathered(node, gather.axis)),
         Op::Resize(resize) => movement::resized(node, resize),

@@ -60,6 +60,7 @@ fn is_identity(node: &Node) -> bool {
         | Op::CtcGradient(_)
         | Op::CumulativeSum(_)
         | Op::Gather(_)
+        | Op::Insert(_)
         | Op::LayerNorm(_)
         | Op::Lrn(_)
         | Op::MatMul(_)

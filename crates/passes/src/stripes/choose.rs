@@ -1,30 +1,34 @@
 //! [`choose`]: which regions to run in stripes, and in how many.
 //!
-//! The positions of the order at which one value alone crosses cut the graph into stretches that do not share a live byte
-//! apart from that value. So stretches are judged one by one: the peak of a choice is the largest of its stretches' peaks,
-//! its cost their sum, and a walk over the positions from the first to the last finds the best choice: for each position
-//! the best way to get there, over all regions that end there and all numbers of stripes. A stretch's peak in stripes is
-//! measured on the stretch itself, cut out and rewritten.
+//! Regions do not overlap, and what crosses a region's borders is the same whether it runs in stripes or not. So each range of
+//! nodes is judged by itself: the peak of a choice is the largest of its ranges' peaks, its cost their sum, and a walk over the
+//! positions from the first to the last finds the best choice: for each position the best way to get there, over all regions
+//! that end there and all numbers of stripes ([`Estimate`]).
 //!
-//! The cost of a step is modelled as its arithmetic plus its traffic, both in operations: see [`BYTE_COST`] and
-//! [`STEP_COST`].
+//! The walk is over the graph in the layouts that kernels are fastest in, so that relayouts count. Regions are those of the graph
+//! without them: stripes are cut before layouts are chosen, and a stripe has layouts of its own.
 
 use std::ops::Range;
 
-use ir::{Graph, Node, NodeId, Target, ValueId};
-use types::{Bytes, EntityId, Map};
+use ir::{Graph, NodeId, Op, Target};
+use types::{EntityId, Layout};
 
-use super::{StripedRegion, crossings, split};
-use crate::schedule::{MemoryModel, live_bytes};
+use super::estimate::{Estimate, Stretch, costs};
+use super::local::part;
+use super::{StripedRegion, split};
+use crate::Prices;
 
-/// What moving a byte costs, in arithmetic operations: some 100 GFLOP/s against 15 GB/s.
-const BYTE_COST: u64 = 6;
-/// What a step costs by itself, in operations: some microseconds to hand out work and wait.
-const STEP_COST: u64 = 300_000;
-/// More stripes than this spend more on halos and steps than they save.
-const STRIPES_MAX: usize = 64;
+/// Numbers of stripes that are tried. More spend more on halos and steps than they save.
+const STRIPES: [usize; 11] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 /// Nodes of a region at most: bounds the work for very long graphs.
 const REGION_NODES_MAX: usize = 200;
+/// Nodes of all stripes of a region at most: each becomes a node of the graph.
+const STRIPED_NODES_MAX: usize = 4_000;
+
+/// Nodes of stripes that are estimated for one choice at most.
+const WORK: u64 = 150_000;
+/// Choices that are made again at most because a region turned out invalid.
+const REFUSALS_MAX: usize = 8;
 
 /// Regions to run in stripes, with the estimated peak and cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,57 +41,131 @@ pub struct Tiling {
     pub cost: u64,
 }
 
-/// Finds the cheapest choice whose live bytes stay within `limit`, or without a limit the one with the least peak.
-///
-/// Workspaces are the least that kernels can do with. `None` where no choice stays within the limit, and for graphs
-/// without a position at which one value crosses alone. `work` is the number of nodes of stripes that may be estimated: once it
-/// is used up, no more regions are tried.
-pub fn choose(graph: &Graph, limit: Option<u64>, target: &dyn Target, work: &mut u64) -> Option<Tiling> {
-    let crossings = crossings(graph);
-    let stops: Vec<usize> = (0..crossings.len()).filter(|&at| crossings[at].is_some()).collect();
-    let whole = Measure::of(graph, target);
-    let better = |a: &Tiling, b: &Tiling| match limit {
+/// The best way to a position.
+#[derive(Clone)]
+struct Way {
+    peak: u64,
+    cost: u64,
+    /// The position before the last step, and the region in between if it runs in stripes.
+    from: usize,
+    region: Option<StripedRegion>,
+}
+
+/// A graph with what is needed to choose regions of it.
+pub struct Tiler {
+    graph: Graph,
+    estimate: Estimate,
+    /// By position in the graph with relayouts: the nodes of the graph without them that come before.
+    before: Vec<usize>,
+    /// By axis and position whether a node can compute a part of its result along the axis.
+    tileable: [Vec<bool>; 3],
+}
+
+/// The axes along which regions may be cut: the batch, the tokens of a sequence, and the rows of an image.
+const AXES: [usize; 3] = [0, 1, 2];
+/// The axis of tokens, or of channels, whose blocks no stripe cuts.
+const TOKENS: usize = 1;
+
+impl Tiler {
+    /// For the kernels of a target, and the layouts that are cheapest with these prices.
+    pub fn new(graph: &Graph, target: &dyn Target, prices: &Prices) -> Tiler {
+        let estimate = Estimate::of(graph, target, prices);
+        let is_added = |node: &ir::Node| matches!(node.op, Op::Relayout(_));
+        let mut before = vec![0];
+        for node in estimate.graph.nodes().values() {
+            before.push(before[before.len() - 1] + usize::from(!is_added(node)));
+        }
+        debug_assert_eq!(before.last(), Some(&graph.nodes().len()), "layouts add relayouts and nothing else");
+        let tileable = AXES.map(|axis| tileable(&estimate, axis));
+        Tiler { graph: graph.clone(), estimate, before, tileable }
+    }
+
+    /// Finds the cheapest choice whose live bytes stay within `limit`, or without a limit the one with the least peak.
+    ///
+    /// Workspaces are the least that kernels can do with. `None` if no choice stays within the limit. `work` is the number of
+    /// nodes of stripes that may be estimated, and falls by what is used; each position has an equal part of at most
+    /// [`WORK`] of it.
+    pub fn choose(&self, limit: Option<u64>, work: &mut u64) -> Option<Tiling> {
+        // The estimate looks at some stripes of a region: others may have no rows to read.
+        let mut refused: Vec<StripedRegion> = Vec::new();
+        for _ in 0..REFUSALS_MAX {
+            let tiling = choose(self, limit, work, &refused)?;
+            let wrong = |region: &&StripedRegion| split(&self.graph, std::slice::from_ref(region)).is_none();
+            let wrong: Vec<StripedRegion> = tiling.regions.iter().filter(wrong).cloned().collect();
+            if wrong.is_empty() {
+                return Some(tiling);
+            }
+            refused.extend(wrong);
+        }
+        None
+    }
+
+    /// A region of the graph with relayouts, as one of the graph without them.
+    fn without_relayouts(&self, region: &StripedRegion) -> StripedRegion {
+        let nodes = self.before[region.nodes.start]..self.before[region.nodes.end];
+        StripedRegion { nodes, ..*region }
+    }
+}
+
+fn choose(tiler: &Tiler, limit: Option<u64>, work: &mut u64, refused: &[StripedRegion]) -> Option<Tiling> {
+    let Tiler { estimate, before, tileable, .. } = tiler;
+    let is_allowed = |region: &StripedRegion| refused.is_empty() || !refused.contains(&tiler.without_relayouts(region));
+    let count = estimate.graph.nodes().len();
+    let is_better = |a: &Way, b: &Way| match limit {
         Some(_) => (a.cost, a.peak) < (b.cost, b.peak),
         None => (a.peak, a.cost) < (b.peak, b.cost),
     };
-    let start = *stops.first()?;
-    let before = whole.stretch(0..start);
-    let mut best: Vec<Option<Tiling>> = vec![None; stops.len()];
-    best[0] =
-        (within(before.peak, limit)).then(|| Tiling { regions: Vec::new(), peak: before.peak, cost: before.cost });
-    for to in 1..stops.len() {
-        let mut candidates = Vec::new();
-        if let Some(path) = &best[to - 1] {
-            let plain = whole.stretch(stops[to - 1]..stops[to]);
-            if within(plain.peak, limit) {
-                candidates.push(path.then(plain, None));
+    let work_each = WORK.min(*work) / count.max(1) as u64;
+    let mut best: Vec<Option<Way>> = vec![None; count + 1];
+    best[0] = Some(Way { peak: 0, cost: 0, from: 0, region: None });
+    for to in 1..=count {
+        let mut found: Option<Way> = None;
+        let mut offer = |way: Way| {
+            if limit.is_none_or(|limit| way.peak <= limit) && found.as_ref().is_none_or(|found| is_better(&way, found)) {
+                found = Some(way);
             }
+        };
+        let then = |from: usize, stretch: Stretch, region: Option<StripedRegion>| {
+            let before = best[from].as_ref()?;
+            Some(Way { peak: before.peak.max(stretch.peak), cost: before.cost + stretch.cost, from, region })
+        };
+        if let Some(way) = then(to - 1, estimate.plain(to - 1..to), None) {
+            offer(way);
         }
-        for from in (0..to).rev() {
-            let nodes = stops[from]..stops[to];
-            if REGION_NODES_MAX < nodes.len() {
+        let (mut left, mut plain_peak) = (work_each, 0);
+        let mut axes = vec![0, 1, 2];
+        for from in (to.saturating_sub(REGION_NODES_MAX)..to).rev() {
+            plain_peak = plain_peak.max(estimate.live[from]);
+            axes.retain(|&axis: &usize| tileable[axis][from]);
+            if axes.is_empty() || left == 0 {
                 break;
             }
-            let Some(path) = &best[from] else { continue };
-            // Stripes cost more than the whole: they must lower the peak.
-            let plain = whole.stretch(nodes.clone());
-            let goal = limit.unwrap_or_else(|| path.peak.max(1));
-            if plain.peak <= goal {
+            let Some(way) = &best[from] else { continue };
+            // Stripes cost more than the whole: they must lower the peak. Relayouts alone are no region.
+            if plain_peak <= limit.unwrap_or(way.peak) || before[from] == before[to] {
                 continue;
             }
-            let (Some(entry), Some(exit)) = (crossings[nodes.start], crossings[nodes.end]) else { continue };
-            let Some(stretch) = cut_out(graph, nodes.clone(), entry, exit) else { continue };
-            for axis in axes(&stretch) {
-                candidates.extend(stripes(&stretch, axis, limit, target, work).map(|(stripes, measured)| {
-                    path.then(measured, Some(StripedRegion { nodes: nodes.clone(), axis, stripes }))
-                }));
+            let nodes = from..to;
+            for &axis in &axes {
+                if let Some((stretch, region)) = stripes(estimate, &nodes, AXES[axis], limit, &mut left, &is_allowed)
+                    && let Some(way) = then(from, stretch, Some(region))
+                {
+                    offer(way);
+                }
             }
         }
-        best[to] = candidates.into_iter().reduce(|a, b| if better(&b, &a) { b } else { a });
+        *work -= work_each - left;
+        best[to] = found;
     }
-    let after = whole.stretch(stops[stops.len() - 1]..graph.nodes().len());
-    let last = best.pop()??;
-    within(after.peak, limit).then(|| last.then(after, None))
+    let last = best[count].clone()?;
+    let (mut regions, mut at) = (Vec::new(), count);
+    while 0 < at {
+        let way = best[at].as_ref()?;
+        regions.extend(way.region.as_ref().map(|region| tiler.without_relayouts(region)));
+        at = way.from;
+    }
+    regions.reverse();
+    Some(Tiling { regions, peak: last.peak, cost: last.cost })
 }
 
 /// The modelled cost of running all nodes, in operations.
@@ -95,108 +173,57 @@ pub fn cost(graph: &Graph) -> u64 {
     costs(graph).iter().sum()
 }
 
-fn within(peak: u64, limit: Option<u64>) -> bool {
-    limit.is_none_or(|limit| peak <= limit)
+/// By position.
+fn tileable(estimate: &Estimate, axis: usize) -> Vec<bool> {
+    let graph = &estimate.graph;
+    let can = |(id, node): (NodeId, &ir::Node)| {
+        let Some(&extent) = node.outputs.first().and_then(|&output| graph.ty(output).shape.get(axis)) else { return false };
+        let mut values = node.inputs.iter().chain(&node.outputs);
+        if axis == TOKENS && values.any(|&value| graph.value(value).layout != Layout::RowMajor) {
+            return false;
+        }
+        let at = id.index();
+        // Alone in a region, an operand of another rank is there as a whole.
+        let is_inside = |value| estimate.lives.is_inside(&(at..at + 1), value);
+        0 < extent && node.outputs.len() == 1 && part(graph, node, axis, &(0..extent.div_ceil(2)), &is_inside).is_some()
+    };
+    graph.nodes().iter().map(can).collect()
 }
 
-impl Tiling {
-    fn then(&self, next: Stretch, split: Option<StripedRegion>) -> Tiling {
-        let regions = self.regions.iter().cloned().chain(split).collect();
-        Tiling { regions, peak: self.peak.max(next.peak), cost: self.cost + next.cost }
-    }
-}
-
-/// The axes along which a stretch may be cut: the batch, and rows.
-fn axes(stretch: &Graph) -> impl Iterator<Item = usize> {
-    let shape = stretch.outputs().first().map(|output| stretch.ty(output.value).shape.clone()).unwrap_or_default();
-    [0, 2].into_iter().filter(move |&axis| shape.get(axis).is_some_and(|&extent| 1 < extent))
-}
-
-/// The fewest stripes that stay within the limit, or the number with the least peak, with peak and cost.
+/// The fewest stripes that stay within the limit, or the number with the least peak.
 fn stripes(
-    stretch: &Graph,
+    estimate: &Estimate,
+    nodes: &Range<usize>,
     axis: usize,
     limit: Option<u64>,
-    target: &dyn Target,
-    work: &mut u64,
-) -> Option<(usize, Stretch)> {
-    let extent = stretch.ty(stretch.outputs()[0].value).shape[axis];
-    let mut best: Option<(usize, Stretch)> = None;
-    for stripes in (2..=extent.min(STRIPES_MAX)).filter(|&stripes| stripes <= 16 || stripes % 4 == 0) {
-        let nodes = 0..stretch.nodes().len();
-        let Some(left) = work.checked_sub((nodes.len() * stripes) as u64) else { break };
-        *work = left;
-        let rewritten = split(stretch, &[StripedRegion { nodes, axis, stripes }])?;
-        let all = Measure::of(&rewritten, target).stretch(0..rewritten.nodes().len());
-        let found = best.as_ref().is_none_or(|(_, best)| all.peak < best.peak);
-        let worse = best.as_ref().is_some_and(|(_, best)| best.peak + best.peak / 4 < all.peak);
-        if found {
-            best = Some((stripes, all));
+    left: &mut u64,
+    is_allowed: &dyn Fn(&StripedRegion) -> bool,
+) -> Option<(Stretch, StripedRegion)> {
+    let graph = &estimate.graph;
+    let borders = estimate.lives.borders(graph, nodes);
+    let extents = borders.exits.iter().map(|&exit| graph.ty(exit).shape.get(axis).copied().unwrap_or(0));
+    let extent = extents.min()?;
+    if limit.is_some_and(|limit| limit < estimate.held_least(nodes, &borders)) {
+        return None;
+    }
+    let mut best: Option<(Stretch, StripedRegion)> = None;
+    for stripes in STRIPES.into_iter().filter(|&stripes| stripes <= extent && stripes * nodes.len() <= STRIPED_NODES_MAX) {
+        *left = left.checked_sub(nodes.len() as u64).unwrap_or_default();
+        if *left == 0 {
+            break;
         }
-        if worse || (limit.is_some() && within(all.peak, limit)) {
+        let region = StripedRegion { nodes: nodes.clone(), axis, stripes };
+        if !is_allowed(&region) {
+            continue;
+        }
+        let all = estimate.striped(&region, &borders)?;
+        let is_worse = best.as_ref().is_some_and(|(best, _)| best.peak + best.peak / 4 < all.peak);
+        if best.as_ref().is_none_or(|(best, _)| all.peak < best.peak) {
+            best = Some((all, region));
+        }
+        if is_worse || limit.is_some_and(|limit| all.peak <= limit) {
             break;
         }
     }
-    best.filter(|(_, found)| within(found.peak, limit))
-}
-
-/// The cost of each node, in operations.
-fn costs(graph: &Graph) -> Vec<u64> {
-    let bytes = |&value: &ValueId| {
-        let value = graph.value(value);
-        value.layout.size(&value.ty.shape, value.ty.dtype).0
-    };
-    let cost = |node: &Node| {
-        let moved: u64 = node.inputs.iter().chain(&node.outputs).map(bytes).sum();
-        graph.node_flops(node) + moved * BYTE_COST + STEP_COST
-    };
-    graph.nodes().values().map(cost).collect()
-}
-
-/// What a stretch of nodes takes.
-#[derive(Clone, Copy)]
-struct Stretch {
-    peak: u64,
-    cost: u64,
-}
-
-/// What each node of a graph takes.
-struct Measure {
-    live: Vec<u64>,
-    cost: Vec<u64>,
-}
-
-impl Measure {
-    fn of(graph: &Graph, target: &dyn Target) -> Measure {
-        let live =
-            live_bytes(graph, &MemoryModel::of(graph, target, Bytes::ZERO)).into_iter().map(|bytes| bytes.0).collect();
-        Measure { live, cost: costs(graph) }
-    }
-
-    fn stretch(&self, nodes: Range<usize>) -> Stretch {
-        let peak = self.live[nodes.clone()].iter().copied().max().unwrap_or(0);
-        Stretch { peak, cost: self.cost[nodes].iter().sum() }
-    }
-}
-
-/// A stretch as a graph of its own, from the value that leads into it to the one that leads out.
-fn cut_out(graph: &Graph, nodes: Range<usize>, entry: ValueId, exit: ValueId) -> Option<Graph> {
-    let mut stretch = Graph::new(&graph.name);
-    let mut map: Map<ValueId, Option<ValueId>> = Map::filled(graph.values().len(), None);
-    let ty = graph.ty(entry);
-    map[entry] = Some(stretch.add_input("entry", ty.dtype, ty.shape.clone()));
-    for ix in nodes {
-        let node = graph.node(NodeId::from_index(ix));
-        for &input in &node.inputs {
-            if map[input].is_none() {
-                let value = graph.value(input);
-                map[input] = Some(stretch.add_weight(&value.name, value.tensor()?.clone()));
-            }
-        }
-        let inputs: Vec<ValueId> = node.inputs.iter().filter_map(|&input| map[input]).collect();
-        let outputs = stretch.add(node.op.clone(), &inputs, node.scope.clone()).ok()?;
-        node.outputs.iter().zip(outputs).for_each(|(&old, new)| map[old] = Some(new));
-    }
-    stretch.set_outputs(vec![("exit".into(), map[exit]?)]);
-    Some(stretch)
+    best.filter(|(found, _)| limit.is_none_or(|limit| found.peak <= limit))
 }

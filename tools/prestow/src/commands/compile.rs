@@ -443,7 +443,7 @@ fn as_text(program: &Program, fits: &[Option<BudgetChanges>], tuning: Option<&Tu
         let Some(fit) = fit else { continue };
         let _ = writeln!(text, "  without a budget {}; modelled time of a run x {:.2}", fit.unlimited, fit.cost);
         for Region { first, last, axis, stripes } in &fit.regions {
-            let of = if *axis == 0 { "of the batch" } else { "of rows" };
+            let of = ["of the batch", "of tokens"].get(*axis).unwrap_or(&"of rows");
             let _ = writeln!(text, "  {stripes} stripes {of}: {first} to {last}");
         }
     }

@@ -228,6 +228,7 @@ pub(super) fn up_sampling(node: &mut ImportedNode) -> NodeResult {
                 mode: ResizeMode::Nearest(Rounding::Floor),
                 coordinates: Coordinates::Asymmetric,
                 antialias: false,
+                range: None,
             };
             Ok(vec![node.apply(resize, &[x])?])
         }
@@ -302,6 +303,7 @@ pub(super) fn bilinear_resize(node: &mut ImportedNode) -> NodeResult {
         mode: ResizeMode::Linear,
         coordinates: if aligned { Coordinates::AlignCorners } else { Coordinates::HalfPixel },
         antialias: false,
+        range: None,
     };
     Ok(vec![node.apply_f32(resize, &[x])?])
 }

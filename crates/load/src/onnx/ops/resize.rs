@@ -61,7 +61,7 @@ pub(super) fn resize(node: &mut ImportedNode) -> NodeResult {
     let beyond = node.float_or("extrapolation_value", 0.0)?;
     let target = target(node, &shape)?;
     let antialias = node.flag("antialias")? && !matches!(mode, ResizeMode::Nearest(_));
-    let resize = Resize { shape: target.shape, scale: target.scale, mode, coordinates, antialias };
+    let resize = Resize { shape: target.shape, scale: target.scale, mode, coordinates, antialias, range: None };
     let y = resized(node, x, &resize)?;
     Ok(vec![extrapolated(node, y, &resize, &shape, beyond)?])
 }
@@ -182,7 +182,7 @@ fn asymmetric(node: &mut ImportedNode, scale: &[f32]) -> NodeResult {
     }
     let out = shape.iter().zip(scale).map(|(&extent, &scale)| scaled(extent, scale)).collect();
     let coordinates = Coordinates::Asymmetric;
-    let resize = Resize { shape: out, scale: scale.into(), mode, coordinates, antialias: false };
+    let resize = Resize { shape: out, scale: scale.into(), mode, coordinates, antialias: false, range: None };
     Ok(vec![resized(node, x, &resize)?])
 }
 

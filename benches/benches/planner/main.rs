@@ -1,4 +1,4 @@
-//! The planner compared with others: `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...|generated|scale]` prints tables
+//! The planner compared with others: `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...|generated|scale|budget [NETWORK]...]` prints tables
 //! in Markdown.
 //!
 //! Heights do not depend on the machine; times do. They are CPU seconds if the system reports them. With
@@ -9,6 +9,8 @@
 //!
 //! `generated` compares generated networks with a naive plan, worst first; it takes `seeds=` and names of families too.
 //! `scale` has the compile times of generated networks by their number of nodes: `nodes=1000,5000`, `seeds=`, `goal=time`, names of families.
+
+mod budget;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -33,6 +35,10 @@ fn main() {
     }
     if is_asked("families") {
         families(&words);
+    }
+    if words.iter().any(|word| word == "budget") {
+        budget::budget(&words);
+        return;
     }
     if is_asked("generated") {
         generated(&words);
