@@ -118,7 +118,10 @@ fn compare(name: &str, [want, got]: &[Vec<Tensor>; 2]) {
 fn seconds_of_a_run(session: &mut Session, inputs: &[Vec<u8>]) -> f64 {
     let (mut least, mut all) = (f64::INFINITY, 0.0);
     while all < ROUND_S {
-        inputs.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes).expect("processors do not fail"));
+        inputs
+            .iter()
+            .enumerate()
+            .for_each(|(ix, bytes)| session.write_input(ix, bytes).expect("processors do not fail"));
         let start = Instant::now();
         session.run().expect("processors do not fail");
         let seconds = start.elapsed().as_secs_f64();

@@ -68,7 +68,8 @@ pub(crate) fn within(
     [unlimited, smallest]: [Bytes; 2],
 ) -> Result<Compiled, CompileError> {
     let cost = stripes::cost(graph);
-    let mut search = Search { target, budget, unlimited, least_time, cost, smallest, work: WORK, attempts: 0, nodes: 0 };
+    let mut search =
+        Search { target, budget, unlimited, least_time, cost, smallest, work: WORK, attempts: 0, nodes: 0 };
     let found = match cuts {
         Cuts::Nothing => search.attempt(graph, &[], &Prices::default())?.ok().map(|fit| fit.compiled),
         Cuts::Stripes => search.with_stripes(graph)?,
@@ -85,7 +86,7 @@ struct Search<'a> {
     cost: u64,
     /// The smallest arena so far.
     smallest: Bytes,
-    /// What is left of [`WORK`].
+    /// The rest of [`WORK`].
     work: [u64; 2],
     /// Plans made so far, and their nodes.
     attempts: usize,
@@ -124,7 +125,8 @@ impl Search<'_> {
             }
             if best.is_none() {
                 let work = &mut self.work[1];
-                let tilings = sources.iter().filter_map(|source| Some((source.graph, source.tiler.choose(None, work)?)));
+                let tilings =
+                    sources.iter().filter_map(|source| Some((source.graph, source.tiler.choose(None, work)?)));
                 least.extend(tilings.map(|(graph, tiling)| (tiling.peak, prices.clone(), graph, tiling)));
             }
         }
@@ -157,7 +159,8 @@ impl Search<'_> {
         let mut aim = self.budget.0;
         while self.may_go_on() {
             let work = &mut self.work[0];
-            let choices = sources.iter().filter_map(|source| Some((source.graph, source.tiler.choose(Some(aim), work)?)));
+            let choices =
+                sources.iter().filter_map(|source| Some((source.graph, source.tiler.choose(Some(aim), work)?)));
             let Some((graph, tiling)) = choices.min_by_key(|(_, tiling)| tiling.cost) else { break };
             match self.attempt(graph, &tiling.regions, prices)? {
                 Ok(fit) => return Ok(Some(fit)),

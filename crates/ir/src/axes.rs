@@ -189,7 +189,8 @@ impl Band {
     /// is empty.
     pub fn read(&self, extent: usize, range: &Range<usize>) -> Option<Range<usize>> {
         let last = extent.checked_sub(1)? as i64;
-        let at = |index: usize, start: i64| (index as i64 * self.rise + start).div_euclid(self.run).clamp(0, last) as usize;
+        let at =
+            |index: usize, start: i64| (index as i64 * self.rise + start).div_euclid(self.run).clamp(0, last) as usize;
         (!range.is_empty()).then(|| at(range.start, self.low)..at(range.end - 1, self.high) + 1)
     }
 

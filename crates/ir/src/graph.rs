@@ -99,6 +99,17 @@ pub struct Node {
     pub outputs: SmallVec<[ValueId; 1]>,
 }
 
+impl Node {
+    /// The only value that moves, if the node reads or writes a part of another value: its result, or the operand that is
+    /// inserted.
+    pub fn moved_part(&self) -> Option<ValueId> {
+        if let Op::Slice(_) = self.op {
+            return Some(self.outputs[0]);
+        }
+        matches!(self.op, Op::Insert(_)).then(|| self.inputs[1])
+    }
+}
+
 /// A value that is needed when a run ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {

@@ -120,7 +120,7 @@ fn local_graph(seed: u64) -> Graph {
                 graph.add1(slice.into(), &[x], scope).expect("rows remain")
             }
             11 => {
-                // Two resolutions of one value, of which the region has both.
+                // Two resolutions of one value, both in the region.
                 let half = graph.add1(Pool::square(PoolKind::Max, 2, 2, 1).into(), &[x], scope.child("half"));
                 let half = half.expect("the window fits");
                 let op = Resize {
@@ -204,7 +204,10 @@ fn split_regions_of_generated_networks_are_bit_identical() {
             }
         }
     }
-    assert!(100 < split_count && 20 < exits_of_several, "only {split_count} regions, {exits_of_several} of several exits");
+    assert!(
+        100 < split_count && 20 < exits_of_several,
+        "only {split_count} regions, {exits_of_several} of several exits"
+    );
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn extreme<V: Vector>(items: &[f32], is_min: bool, cell: &mut [u8]) {
     cell.copy_from_slice(&extreme_of_row::<V>(items, is_min).to_le_bytes());
 }
 
-/// The maximum or minimum of items; NaN if one is NaN, and an infinity if there is none.
+/// The maximum or minimum of items; NaN if one is NaN, and an infinity without items.
 #[inline(always)]
 fn extreme_of_row<V: Vector>(items: &[f32], is_min: bool) -> f32 {
     if items.len() < LANES {
@@ -367,7 +367,7 @@ impl<'a> Job<'a> {
     #[inline(always)]
     fn reduce_block<V: Vector>(&self, step: Step, start: usize, sums: &mut [f64], tops: &[f64]) {
         let axis = self.reduced.last();
-        // Lanes behind the outputs have results that nobody reads.
+        // Lanes behind the outputs have results that are not read.
         macro_rules! rows {
             ($items:ident => $add:expr) => {
                 for outer in 0..self.reduced.outer() {

@@ -289,7 +289,11 @@ impl Operator for Resize {
                 start.checked_add(count).is_some_and(|end| end <= extent && extent <= TensorType::ELEMENTS_MAX)
             };
             if x.shape.rank() <= axis || !fits(output, self.shape[axis]) || !fits(input, x.shape[axis]) {
-                refuse!("range must be a part of the whole result and of the whole input, got {:?} for {}", self.range, x.shape);
+                refuse!(
+                    "range must be a part of the whole result and of the whole input, got {:?} for {}",
+                    self.range,
+                    x.shape
+                );
             }
             let held = input[0]..input[0] + x.shape[axis];
             if !self.taps_in_whole(axis, x.shape[axis]).index.iter().all(|&at| held.contains(&(at as usize))) {
@@ -396,7 +400,8 @@ impl Operator for Resize {
                         return None;
                     }
                     let [output, input] = [whole.output[0] + start, whole.input[0] + read[0]];
-                    op.range = Some(ResizeRange { axis, output: [output, whole.output[1]], input: [input, whole.input[1]] });
+                    op.range =
+                        Some(ResizeRange { axis, output: [output, whole.output[1]], input: [input, whole.input[1]] });
                 }
                 Some(op.into())
             }

@@ -83,11 +83,9 @@ fn rough_time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarget) ->
         let value = graph.value(value);
         if value.tensor().is_some() { 0 } else { layout.size(&value.ty.shape, value.ty.dtype).0 }
     };
-    let bytes: u64 = match &node.op {
-        // Only the part moves.
-        Op::Slice(_) => 2 * bytes(node.outputs[0]),
-        Op::Insert(_) => 2 * bytes(node.inputs[1]),
-        _ => node.inputs.iter().chain(&node.outputs).map(|&value| bytes(value)).sum(),
+    let bytes: u64 = match node.moved_part() {
+        Some(part) => 2 * bytes(part),
+        None => node.inputs.iter().chain(&node.outputs).map(|&value| bytes(value)).sum(),
     };
     let multiplies =
         matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvChain(_) | Op::ConvWeightGradient(_));

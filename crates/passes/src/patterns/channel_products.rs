@@ -31,7 +31,7 @@ use crate::uses::Uses;
 const CHANNELS_MAX: usize = 64;
 
 /// Matches products of `f32` by a constant matrix: of few channels, between a transposition that brings an axis behind all
-/// others and the one that brings it back; and beside one such transposition to or from a convolution, on its narrow side.
+/// others and the one that brings it back; and next to one such transposition to or from a convolution, on its narrow side.
 /// Biases must be in the products. Unread nodes are left to `dce`.
 pub fn match_channel_products(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
@@ -186,7 +186,7 @@ fn leads_to_convolution(uses: &Uses, value: ValueId) -> bool {
     }
 }
 
-/// Rows and columns of the image beside a product: in front of the transposition to it, or behind node `id`.
+/// Rows and columns of the image next to a product: in front of the transposition to it, or behind node `id`.
 fn plane_beside(uses: &Uses, to_last: Option<&Node>, id: NodeId) -> Option<[usize; 2]> {
     let graph = uses.graph;
     let image = match to_last {

@@ -73,7 +73,8 @@ fn late_readers(graph: &Graph, limit: u64) -> Vec<Late> {
         if !is_large || graph.value(value).producer().is_none() {
             return None;
         }
-        let (_, reader) = at.windows(2).map(|pair| (pair[1] - pair[0], pair[1])).max_by_key(|&(distance, _)| distance)?;
+        let (_, reader) =
+            at.windows(2).map(|pair| (pair[1] - pair[0], pair[1])).max_by_key(|&(distance, _)| distance)?;
         let distance = reader - at[at.iter().position(|&at| at == reader)? - 1];
         (DISTANCE_MIN <= distance).then_some(Late { value, reader })
     };

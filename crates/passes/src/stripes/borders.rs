@@ -48,7 +48,8 @@ impl Lives {
         for node in nodes.clone().map(|ix| graph.node(NodeId::from_index(ix))) {
             let is_entry = |&input: &ValueId| !self.is_inside(nodes, input) && graph.value(input).tensor().is_none();
             entries.extend(node.inputs.iter().copied().filter(is_entry));
-            exits.extend(node.outputs.iter().filter(|&&output| self.last[output].is_some_and(|last| nodes.end <= last)));
+            exits
+                .extend(node.outputs.iter().filter(|&&output| self.last[output].is_some_and(|last| nodes.end <= last)));
         }
         Borders { entries: entries.into_iter().collect(), exits }
     }

@@ -1,6 +1,6 @@
 //! [`choose`]: which regions to run in stripes, and in how many.
 //!
-//! Regions do not overlap, and what crosses a region's borders is the same whether it runs in stripes or not. So each range of
+//! Regions do not overlap, and the values that cross a region's borders are the same whether it runs in stripes or not. So each range of
 //! nodes is judged by itself: the peak of a choice is the largest of its ranges' peaks, its cost their sum, and a walk over the
 //! positions from the first to the last finds the best choice: for each position the best way to get there, over all regions
 //! that end there and all numbers of stripes ([`Estimate`]).
@@ -51,7 +51,7 @@ struct Way {
     region: Option<StripedRegion>,
 }
 
-/// A graph with what is needed to choose regions of it.
+/// A graph, prepared for choosing regions of it.
 pub struct Tiler {
     graph: Graph,
     estimate: Estimate,
@@ -83,7 +83,7 @@ impl Tiler {
     /// Finds the cheapest choice whose live bytes stay within `limit`, or without a limit the one with the least peak.
     ///
     /// Workspaces are the least that kernels can do with. `None` if no choice stays within the limit. `work` is the number of
-    /// nodes of stripes that may be estimated, and falls by what is used; each position has an equal part of at most
+    /// nodes of stripes that may be estimated, and falls by those that are; each position has an equal part of at most
     /// [`WORK`] of it.
     pub fn choose(&self, limit: Option<u64>, work: &mut u64) -> Option<Tiling> {
         // The estimate looks at some stripes of a region: others may have no rows to read.
@@ -121,7 +121,8 @@ fn choose(tiler: &Tiler, limit: Option<u64>, work: &mut u64, refused: &[StripedR
     for to in 1..=count {
         let mut found: Option<Way> = None;
         let mut offer = |way: Way| {
-            if limit.is_none_or(|limit| way.peak <= limit) && found.as_ref().is_none_or(|found| is_better(&way, found)) {
+            if limit.is_none_or(|limit| way.peak <= limit) && found.as_ref().is_none_or(|found| is_better(&way, found))
+            {
                 found = Some(way);
             }
         };
@@ -177,7 +178,9 @@ pub fn cost(graph: &Graph) -> u64 {
 fn tileable(estimate: &Estimate, axis: usize) -> Vec<bool> {
     let graph = &estimate.graph;
     let can = |(id, node): (NodeId, &ir::Node)| {
-        let Some(&extent) = node.outputs.first().and_then(|&output| graph.ty(output).shape.get(axis)) else { return false };
+        let Some(&extent) = node.outputs.first().and_then(|&output| graph.ty(output).shape.get(axis)) else {
+            return false;
+        };
         let mut values = node.inputs.iter().chain(&node.outputs);
         if axis == TOKENS && values.any(|&value| graph.value(value).layout != Layout::RowMajor) {
             return false;
@@ -207,7 +210,9 @@ fn stripes(
         return None;
     }
     let mut best: Option<(Stretch, StripedRegion)> = None;
-    for stripes in STRIPES.into_iter().filter(|&stripes| stripes <= extent && stripes * nodes.len() <= STRIPED_NODES_MAX) {
+    for stripes in
+        STRIPES.into_iter().filter(|&stripes| stripes <= extent && stripes * nodes.len() <= STRIPED_NODES_MAX)
+    {
         *left = left.checked_sub(nodes.len() as u64).unwrap_or_default();
         if *left == 0 {
             break;

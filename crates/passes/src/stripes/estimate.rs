@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ir::analysis::value_size;
-use ir::{Graph, Node, NodeId, Op, Query, Target, ValueId};
+use ir::{Graph, Node, NodeId, Query, Target, ValueId};
 use types::{Bytes, EntityId, Map};
 
 use super::borders::{Borders, Lives};
@@ -102,7 +102,7 @@ impl Estimate {
         Stretch { peak, cost: self.cost[nodes].iter().sum() }
     }
 
-    /// The bytes that are live through all stripes of a region: its entries, its exits, and what passes it by. Exits may take the
+    /// The bytes that are live through all stripes of a region: its entries, its exits, and values that pass it by. Exits may take the
     /// bytes of entries, which count twice here.
     pub(super) fn held(&self, nodes: &Range<usize>, borders: &Borders) -> u64 {
         let exits: u64 = borders.exits.iter().map(|&exit| self.bytes(exit)).sum();
@@ -117,8 +117,11 @@ impl Estimate {
     /// A region in stripes; `None` if it is invalid. All stripes but the first and the last count as the one in the middle.
     pub(super) fn striped(&self, region: &StripedRegion, borders: &Borders) -> Option<Stretch> {
         let count = region.stripes;
-        let samples: &[(usize, u64)] =
-            &if count == 2 { [(0, 1), (1, 1), (0, 0)] } else { [(0, 1), (count / 2, count as u64 - 2), (count - 1, 1)] };
+        let samples: &[(usize, u64)] = &if count == 2 {
+            [(0, 1), (1, 1), (0, 0)]
+        } else {
+            [(0, 1), (count / 2, count as u64 - 2), (count - 1, 1)]
+        };
         let mut needed = Vec::new();
         for &(stripe, times) in samples.iter().filter(|(_, times)| 0 < *times) {
             needed.push((stripe, times, needs(&self.graph, &self.lives, borders, region, stripe)?));
@@ -197,7 +200,8 @@ impl Estimate {
             let dies = |block: &BlockId| blocks.get(block).is_some_and(|&(_, last)| last == ix);
             let made: u64 = task.makes.iter().map(size).sum();
             let first = task.makes.first().map_or(0, size);
-            let in_place = task.in_place.iter().any(|over| over.iter().all(dies) && first <= over.iter().map(size).sum());
+            let in_place =
+                task.in_place.iter().any(|over| over.iter().all(dies) && first <= over.iter().map(size).sum());
             // Large workspaces hold rows too.
             let workspace = part(output, task.workspace);
             let during = live + made + workspace - if in_place { first } else { 0 };
@@ -241,10 +245,9 @@ pub(super) fn costs(graph: &Graph) -> Vec<u64> {
         value.layout.size(&value.ty.shape, value.ty.dtype).0
     };
     let cost = |node: &Node| {
-        let moved: u64 = match &node.op {
-            Op::Slice(_) => 2 * bytes(&node.outputs[0]),
-            Op::Insert(_) => 2 * bytes(&node.inputs[1]),
-            _ => node.inputs.iter().chain(&node.outputs).map(bytes).sum(),
+        let moved: u64 = match node.moved_part() {
+            Some(part) => 2 * bytes(&part),
+            None => node.inputs.iter().chain(&node.outputs).map(bytes).sum(),
         };
         graph.node_flops(node) + moved * BYTE_COST + STEP_COST
     };

@@ -204,13 +204,7 @@ impl<'a> Plan<'a> {
         rows
     }
 
-    fn emit_stripe(
-        &self,
-        context: &mut Rewrite,
-        stripe: usize,
-        mut at: Held,
-        wholes: &mut BTreeMap<ValueId, Whole>,
-    ) {
+    fn emit_stripe(&self, context: &mut Rewrite, stripe: usize, mut at: Held, wholes: &mut BTreeMap<ValueId, Whole>) {
         let (graph, axis, needs) = (context.old, self.region.axis, &self.stripes[stripe]);
         let name = format!("stripe{stripe}");
         let is_inside = |value: ValueId| self.lives.is_inside(&self.region.nodes, value);
@@ -226,12 +220,11 @@ impl<'a> Plan<'a> {
                     inputs.push(context.value(input));
                     continue;
                 };
-                if !at.contains_key(&input) {
+                at.entry(input).or_insert_with(|| {
                     // All nodes of a stripe read one copy of an entry.
                     let whole = (context.value(input), 0..graph.ty(input).shape[axis]);
-                    let copy = take(context, whole, &needs[&input], axis, &rows);
-                    at.insert(input, (copy, needs[&input].clone()));
-                }
+                    (take(context, whole, &needs[&input], axis, &rows), needs[&input].clone())
+                });
                 inputs.push(take(context, at[&input].clone(), &read, axis, &rows));
             }
             let new = context.add(part.op, &inputs, &scope).expect("a part fits where the whole does");
@@ -277,7 +270,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// By value of the region, or entry: what a stripe has of it, and the range that this is.
+/// By value of the region, or entry: the part that a stripe has of it, and the range of that part.
 type Held = BTreeMap<ValueId, (ValueId, Range<usize>)>;
 
 /// An exit under construction.
@@ -304,5 +297,5 @@ fn take(
         return value;
     }
     let slice = Slice::range(&context.new.ty(value).shape, axis, read.start - held.start, read.len());
-    context.add(slice, &[value], scope).expect("what is read is held")
+    context.add(slice, &[value], scope).expect("a part that is read is held")
 }
