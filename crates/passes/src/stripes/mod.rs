@@ -220,12 +220,12 @@ impl<'a> Plan<'a> {
                     inputs.push(context.value(input));
                     continue;
                 };
-                at.entry(input).or_insert_with(|| {
-                    // All nodes of a stripe read one copy of an entry.
+                // All nodes of a stripe read one copy of an entry.
+                let held = at.entry(input).or_insert_with(|| {
                     let whole = (context.value(input), 0..graph.ty(input).shape[axis]);
                     (take(context, whole, &needs[&input], axis, &rows), needs[&input].clone())
                 });
-                inputs.push(take(context, at[&input].clone(), &read, axis, &rows));
+                inputs.push(take(context, held.clone(), &read, axis, &rows));
             }
             let new = context.add(part.op, &inputs, &scope).expect("a part fits where the whole does");
             at.insert(node.outputs[0], (new, range.clone()));
@@ -270,7 +270,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// By value of the region, or entry: the part that a stripe has of it, and the range of that part.
+/// By value of the region, or entry: what a stripe has of it, and the range that this is.
 type Held = BTreeMap<ValueId, (ValueId, Range<usize>)>;
 
 /// An exit under construction.
@@ -297,5 +297,5 @@ fn take(
         return value;
     }
     let slice = Slice::range(&context.new.ty(value).shape, axis, read.start - held.start, read.len());
-    context.add(slice, &[value], scope).expect("a part that is read is held")
+    context.add(slice, &[value], scope).expect("what is read is held")
 }
