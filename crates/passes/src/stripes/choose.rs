@@ -84,7 +84,7 @@ impl Tiler {
     ///
     /// Workspaces are the least that kernels can do with. `None` if no choice stays within the limit. `work` is the number of
     /// nodes of stripes that may be estimated, and falls by those that are; each position has an equal part of at most
-    /// [`WORK`] of it.
+    /// `WORK` of it.
     pub fn choose(&self, limit: Option<u64>, work: &mut u64) -> Option<Tiling> {
         // The estimate looks at some stripes of a region: others may have no rows to read.
         let mut refused: Vec<StripedRegion> = Vec::new();

@@ -17,7 +17,7 @@
 //! operands in the same order as before.
 //!
 //! A stripe's part of an exit goes into the bytes of the whole at once ([`ir::ops::Insert`]). If an entry of the same type has
-//! no reader behind the region, these are the entry's own bytes ([`Takes`]): its rows are copied one stripe ahead, and a stripe
+//! no reader behind the region, these are the entry's own bytes: its rows are copied one stripe ahead, and a stripe
 //! overwrites only rows that no later stripe reads.
 //!
 //! [`Tiler`] finds the regions and numbers of stripes that keep the live bytes within a limit at the least cost.
