@@ -55,6 +55,7 @@ pub use kernel::{Args, InvalidKernel, KernelFn, Operand, SizeMismatch, Sizes};
 pub use movement::copy::Copy;
 pub use movement::fill::Fill;
 pub use movement::gather::{Gather, GatherTable};
+pub use movement::insert::Insert;
 pub use movement::remap::Remap;
 pub use movement::reorder::Reorder;
 pub use movement::resize::{AxisTaps, Resize};

@@ -137,4 +137,5 @@ kernels! {
     TopK,
     CompactConv,
     CumulativeSum,
+    Insert,
 }

@@ -264,7 +264,7 @@ fn budget_is_kept_and_changes_rounding_only() {
     assert!(40 < fits, "only {fits} budgets were met");
 }
 
-/// The plan within a budget has the results of the evaluator, or the smallest arena found is told.
+/// The plan within a budget has the results of the evaluator, or the smallest arena found is reported.
 #[test]
 fn generated_networks_within_a_budget_agree_with_the_evaluator() {
     let mut fits = 0;

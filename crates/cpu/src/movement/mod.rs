@@ -6,6 +6,7 @@ pub(crate) mod blocked_layout;
 pub(crate) mod copy;
 pub(crate) mod fill;
 pub(crate) mod gather;
+pub(crate) mod insert;
 pub(crate) mod remap;
 pub(crate) mod reorder;
 pub(crate) mod resize;

@@ -4,9 +4,9 @@ use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, BatchNormGradient, BatchNormTraining, Chain, ChannelSum, CompactConv, Conv,
     ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvTranspose, ConvUnbuffered, ConvWeightGradient, Copy, Ctc,
     CtcGradient, CumulativeSum, DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, Dropout, DynamicConv,
-    Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, GatherTable, HeadStrides, ImageLayout, Instruction,
-    InvertedBottleneck, Kernel, KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides, MatMul,
-    MatMulB, Operand, PackedConv, PlainConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient,
+    Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, GatherTable, HeadStrides, ImageLayout, Insert,
+    Instruction, InvertedBottleneck, Kernel, KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides,
+    MatMul, MatMulB, Operand, PackedConv, PlainConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient,
     PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes,
     Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, TopK, Update, WeightGradientRows,
     WeightOrder, Weights, Window, Winograd,
@@ -360,6 +360,11 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
             let element_size = pick(random, &[1, 2, 4, 8, 3, 0]);
             let [in_offset, out_offset] = [0, 1].map(|_| pick(random, &[0, 0, 2, usize::MAX]));
             Copy { element_size, in_offset, out_offset, ..copy(random) }.into()
+        }
+        KernelKind::Insert => {
+            let out_offset = pick(random, &[0, 0, 2, usize::MAX]);
+            let copy = Copy { element_size: pick(random, &[1, 2, 4, 8, 3]), out_offset, ..copy(random) };
+            Insert { copy }.into()
         }
         KernelKind::Fill => {
             Fill { elements: number(random), element_size: pick(random, &[1, 2, 4, 8, 16]), pattern: [1; 8] }.into()

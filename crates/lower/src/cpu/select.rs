@@ -475,13 +475,13 @@ fn concatenated(node: &NodeView, axis: usize) -> Vec<Call> {
         .collect()
 }
 
-/// A copy of the whole, which falls away in place, and one of the part over it.
+/// A copy of the whole, which falls away in place, and one of the part over it, which keeps the rest.
 fn inserted(node: &NodeView, insert: &ir::ops::Insert) -> Vec<Call> {
     let out = &node.output().shape;
     let strides = out.row_major_strides();
     let copy = |ix: usize, out_offset: usize| {
         let x = &node.input(ix).shape;
-        let kernel = cpu::Copy {
+        let copy = cpu::Copy {
             element_size: node.output().dtype.size().0 as usize,
             shape: x.to_vec(),
             in_elements: x.elements(),
@@ -491,10 +491,13 @@ fn inserted(node: &NodeView, insert: &ir::ops::Insert) -> Vec<Call> {
             out_offset,
             out_strides: strides.to_vec(),
         };
-        call(kernel, format!("{x} in {out}"), vec![CallInput::Value(ix)])
+        (copy, format!("{x} in {out}"))
     };
-    let whole = Call { slice: Some(0), in_place: [0].into_iter().collect(), ..copy(0, 0) };
-    vec![whole, copy(1, insert.start * strides[insert.axis])]
+    let ((whole, whole_label), (part, label)) = (copy(0, 0), copy(1, insert.start * strides[insert.axis]));
+    let whole = call(whole, whole_label, vec![CallInput::Value(0)]);
+    let whole = Call { slice: Some(0), in_place: [0].into_iter().collect(), ..whole };
+    let part = cpu::Insert { copy: part };
+    vec![whole, call(part, label, vec![CallInput::Value(1), CallInput::Result])]
 }
 
 pub(super) fn padded(node: &NodeView, pad: &ir::ops::Pad) -> Vec<Call> {

@@ -1,7 +1,7 @@
 //! Nodes that move elements: one thread an element of the result.
 
 use ir::ops::{Insert, Pad, PadMode, Resize, ResizeMode, Slice};
-use ir::{Call, Reuse};
+use ir::{Call, CallInput, Reuse};
 use types::{DType, Layout, Shape};
 
 use super::c_source::{ctype, number, place};
@@ -105,7 +105,15 @@ pub(super) fn inserted(node: &NodeView, insert: &Insert) -> Vec<Call> {
     let to = place(part, &strides, insert.start as isize * strides[insert.axis]);
     let copy = moved(node, 0, whole, "i", "i", format!("{whole}"));
     let whole = Call { slice: Some(0), in_place: [0].into_iter().collect(), ..copy };
-    vec![whole, moved(node, 1, part, "i", &to, format!("{part} in {out}"))]
+    let (elements, mut parameters) = (part.elements(), node.parameters(&[1]));
+    // The result holds the rest already: it is an operand in place.
+    parameters.insert(1, (format!("const {}*", ctype(node.output().dtype)), "same".into()));
+    let body = format!("{}    y[{to}] = a1[i];\n", head(elements));
+    let (kind, grid) = (KernelKind::Move, blocks(elements));
+    let over = Emitted { kind, parameters, body, grid, iterations: None, needs: Vec::new() };
+    let mut over = call(over, format!("{part} in {out}"), &[1], &[]);
+    over.inputs.push(CallInput::Result);
+    vec![whole, over]
 }
 
 /// The coordinates of element `i` of the result: `i / below % extent` for each axis.

@@ -14,7 +14,7 @@ pub(super) struct Lives {
     last: Map<ValueId, Option<usize>>,
 }
 
-/// What crosses the borders of a range of nodes.
+/// The values that cross the borders of a range of nodes.
 pub(super) struct Borders {
     /// Values from outside that are read inside, apart from constants.
     pub(super) entries: Vec<ValueId>,

@@ -51,7 +51,7 @@ struct Way {
     region: Option<StripedRegion>,
 }
 
-/// A graph, prepared for choosing regions of it.
+/// A graph with all that is needed to choose regions of it.
 pub struct Tiler {
     graph: Graph,
     estimate: Estimate,
@@ -83,7 +83,7 @@ impl Tiler {
     /// Finds the cheapest choice whose live bytes stay within `limit`, or without a limit the one with the least peak.
     ///
     /// Workspaces are the least that kernels can do with. `None` if no choice stays within the limit. `work` is the number of
-    /// nodes of stripes that may be estimated, and falls by those that are; each position has an equal part of at most
+    /// nodes of stripes that may be estimated, and falls by the work done; each position has an equal part of at most
     /// `WORK` of it.
     pub fn choose(&self, limit: Option<u64>, work: &mut u64) -> Option<Tiling> {
         // The estimate looks at some stripes of a region: others may have no rows to read.

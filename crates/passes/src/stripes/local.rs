@@ -13,7 +13,7 @@ pub(super) struct Part {
     pub(super) inputs: SmallVec<[Option<Range<usize>>; 4]>,
 }
 
-/// How `node` computes `range` of its result along `axis` and nothing else, each element exactly as before. `is_inside` tells
+/// How `node` computes `range` of its result along `axis` and nothing else, each element exactly as before. `is_inside` is true for
 /// values that are computed in ranges themselves, so that none of them is there as a whole.
 ///
 /// `None` if an element depends on more than a window or a band of such an operand along the axis, if an axis of another

@@ -270,7 +270,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// By value of the region, or entry: what a stripe has of it, and the range that this is.
+/// By value of the region, or entry: the part that a stripe has, and its range.
 type Held = BTreeMap<ValueId, (ValueId, Range<usize>)>;
 
 /// An exit under construction.
