@@ -286,6 +286,7 @@ fn gradients_match_central_differences_of_the_definitions() {
         "chain",
         "conv_weight_gradient",
         "ctc_gradient",
+        "insert",
         "pool_gradient",
         "recurrent_gradient",
         "softmax_cross_entropy_gradient",

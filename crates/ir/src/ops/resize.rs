@@ -68,6 +68,9 @@ pub struct Taps {
     pub per_output: usize,
 }
 
+/// The largest extent whose rows are looked at one by one. No kernel takes more than 2^24, and no image has so many.
+const BAND_EXTENT_MAX: usize = 1 << 16;
+
 /// A range of a larger result, from a range of a larger input, along one axis. Coordinates are those of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResizeRange {
@@ -381,9 +384,10 @@ impl Operator for Resize {
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
         let work = if let ResizeMode::Nearest(_) = self.mode { Work::Movement } else { Work::Arithmetic };
         let x = &inputs[0].shape;
-        let along = |axis| match self.keeps(axis, x[axis]) {
-            true => Along::Same(axis),
-            false => Along::Band(self.band(axis, x[axis])),
+        let along = |axis| match (self.keeps(axis, x[axis]), self.shape[axis].max(x[axis]) <= BAND_EXTENT_MAX) {
+            (true, _) => Along::Same(axis),
+            (false, true) => Along::Band(self.band(axis, x[axis])),
+            (false, false) => Along::Whole,
         };
         AxisMap::unary(work, output, along)
     }
