@@ -68,7 +68,7 @@ pub struct Taps {
     pub per_output: usize,
 }
 
-/// The largest extent whose rows are looked at one by one. No kernel takes more than 2^24, and no image has so many.
+/// The largest extent whose rows are looked at one by one. No kernel takes more than 2^24, and no image is as large.
 const BAND_EXTENT_MAX: usize = 1 << 16;
 
 /// A range of a larger result, from a range of a larger input, along one axis. Coordinates are those of the whole.
