@@ -98,7 +98,6 @@ impl KernelFn for Copy {
         if let Some(transpose) = self.transpose() {
             return match self.element_size {
                 1 => transpose.run(args, pool, transpose_bytes),
-                2 => transpose.run(args, pool, transpose_any::<u16>),
                 4 => transpose.run(args, pool, transpose_numbers),
                 _ => transpose.run(args, pool, transpose_pairs),
             };
@@ -112,7 +111,7 @@ impl KernelFn for Copy {
     }
 }
 
-/// A copy whose rows are columns of the source: matrices.
+/// A copy whose rows are columns of the source: matrices of elements of one, four or eight bytes.
 struct Transpose<'a> {
     copy: &'a Copy,
     /// Axes of the matrices.
@@ -261,29 +260,6 @@ fn move_each<T: bytemuck::Pod>(
     for row in 0..height {
         let items = items[row..].iter().step_by(stride);
         cells[row * columns..][..width].iter_mut().zip(items).for_each(|(cell, item)| *cell = *item);
-    }
-}
-
-/// The same as [`transpose_band`] for elements of any type, in tiles of eight by eight.
-fn transpose_any<T: bytemuck::Pod>(_: Isa, items: &[T], [stride, columns]: [usize; 2], cells: &mut [T]) {
-    const SIDE: usize = 8;
-    let rows = cells.len() / columns;
-    for row in (0..rows).step_by(SIDE) {
-        for column in (0..columns).step_by(SIDE) {
-            let (height, width) = (SIDE.min(rows - row), SIDE.min(columns - column));
-            let source = |column: usize| &items[column * stride + row..];
-            if (height, width) == (SIDE, SIDE) {
-                let tile: [[T; SIDE]; SIDE] = std::array::from_fn(|ix| {
-                    *source(column + ix).first_chunk().expect("the source has all rows of a tile")
-                });
-                for ix in 0..SIDE {
-                    let cells = &mut cells[(row + ix) * columns + column..][..SIDE];
-                    cells.copy_from_slice(&tile.map(|items| items[ix]));
-                }
-                continue;
-            }
-            move_each(source(column), stride, [height, width], &mut cells[row * columns + column..], columns);
-        }
     }
 }
 
