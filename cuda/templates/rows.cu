@@ -72,3 +72,38 @@ __device__ void attend(Score score, Value value, Store store) {
         store(at, KEYS == 0 ? 0.0f : mean / sum);
     }
 }
+
+/// Applies the updates of one row to `own`, in their order: `own[i] = join(own[i], item)` for each of `updates: [COUNT, INNER]`
+/// whose index is that row. A negative index counts from the end; one outside `EXTENT` rows is clamped to them.
+template <int COUNT, int EXTENT, int INNER, class Index, class T, class Join>
+__device__ void scatter_row(const Index* indices, const T* updates, unsigned row, T* own, Join join) {
+    __shared__ unsigned hits[THREADS / 32];
+    const int lane = threadIdx.x % 32;
+    for (int first = 0; first < COUNT; first += THREADS) {
+        unsigned hit = 0;
+        if (first + (int)threadIdx.x < COUNT) {
+            long long to = indices[first + threadIdx.x];
+            to += to < 0 ? EXTENT : 0;
+            to = to < 0 ? 0 : to < EXTENT ? to : EXTENT - 1;
+            hit = to == row ? 1u << lane : 0u;
+        }
+        for (int distance = 16; 0 < distance; distance /= 2) hit |= __shfl_xor_sync(0xffffffffu, hit, distance);
+        if (lane == 0) hits[threadIdx.x / 32] = hit;
+        __syncthreads();
+        for (int warp = 0; warp < THREADS / 32; warp++) {
+            for (unsigned left = hits[warp]; left != 0; left &= left - 1) {
+                const T* items = updates + (size_t)(first + warp * 32 + __ffs((int)left) - 1) * INNER;
+                for (int at = threadIdx.x; at < INNER; at += THREADS) own[at] = join(own[at], items[at]);
+            }
+        }
+        __syncthreads();
+    }
+}
+
+/// Rows of `data: [EXTENT, INNER]` joined with updates by index, one block a row. `y` may be `data`.
+template <int COUNT, int EXTENT, int INNER, class Index, class T, class Join>
+__device__ void scatter(const T* data, const Index* indices, const T* updates, T* y, Join join) {
+    const size_t start = (size_t)blockIdx.x * INNER;
+    for (int at = threadIdx.x; at < INNER; at += THREADS) y[start + at] = data[start + at];
+    scatter_row<COUNT, EXTENT, INNER>(indices, updates, blockIdx.x, y + start, join);
+}

@@ -109,30 +109,11 @@ __device__ void cross_entropy_gradient(const float* dlosses, const float* logits
 /// are added in their order.
 template <int COUNT, int EXTENT, int INNER, class Index>
 __device__ void scatter_add(const Index* indices, const float* updates, float* y) {
-    __shared__ unsigned hits[THREADS / 32];
     float* own = y + (size_t)blockIdx.x * INNER;
-    const float* from = updates + (size_t)(blockIdx.x / EXTENT) * COUNT * INNER;
-    const int lane = threadIdx.x % 32;
     for (int at = threadIdx.x; at < INNER; at += THREADS) own[at] = 0.0f;
-    for (int first = 0; first < COUNT; first += THREADS) {
-        unsigned hit = 0;
-        if (first + (int)threadIdx.x < COUNT) {
-            long long row = indices[first + threadIdx.x];
-            row += row < 0 ? EXTENT : 0;
-            row = row < 0 ? 0 : row < EXTENT ? row : EXTENT - 1;
-            hit = row == blockIdx.x % EXTENT ? 1u << lane : 0u;
-        }
-        for (int distance = 16; 0 < distance; distance /= 2) hit |= __shfl_xor_sync(0xffffffffu, hit, distance);
-        if (lane == 0) hits[threadIdx.x / 32] = hit;
-        __syncthreads();
-        for (int warp = 0; warp < THREADS / 32; warp++) {
-            for (unsigned left = hits[warp]; left != 0; left &= left - 1) {
-                const float* slice = from + (size_t)(first + warp * 32 + __ffs((int)left) - 1) * INNER;
-                for (int at = threadIdx.x; at < INNER; at += THREADS) own[at] += slice[at];
-            }
-        }
-        __syncthreads();
-    }
+    const float* from = updates + (size_t)(blockIdx.x / EXTENT) * COUNT * INNER;
+    const auto add = [](float sum, float item) { return sum + item; };
+    scatter_row<COUNT, EXTENT, INNER>(indices, from, blockIdx.x % EXTENT, own, add);
 }
 
 /// A product that is rounded before it is added to anything. Updates are the same bits on every device.

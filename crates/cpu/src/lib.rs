@@ -59,6 +59,7 @@ pub use movement::insert::Insert;
 pub use movement::remap::Remap;
 pub use movement::reorder::Reorder;
 pub use movement::resize::{AxisTaps, Resize};
+pub use movement::scatter::Scatter;
 pub use movement::scatter_add::ScatterAdd;
 pub use ops::arg_extreme::ArgExtreme;
 pub use ops::attention::{Attention, HeadStrides, MaskStrides};

@@ -138,4 +138,5 @@ kernels! {
     CompactConv,
     CumulativeSum,
     Insert,
+    Scatter,
 }

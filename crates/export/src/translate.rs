@@ -1,7 +1,8 @@
 //! [`Translator`]: a graph node as ONNX nodes.
 
 use ir::ops::{
-    Conv, ConvTranspose, Epilogue, LayerNorm, Pad, PadMode, Pool, PoolKind, Recurrent, Reduce, ReduceKind, Slice,
+    Conv, ConvTranspose, Epilogue, Insert, LayerNorm, Pad, PadMode, Pool, PoolKind, Recurrent, Reduce, ReduceKind,
+    Slice,
 };
 use ir::{Graph, Node, Op, TensorType, ValueId};
 use types::pointwise::Unary;
@@ -187,6 +188,7 @@ impl Made<'_> {
                 self.push("Expand", [first(), shape], vec![]);
             }
             Op::Gather(op) => drop(self.push_all("Gather", inputs, vec![Attribute::int("axis", op.axis as i64)])),
+            Op::Insert(op) => self.insert(op, first(), inputs[1].clone(), &types),
             Op::LayerNorm(op) => self.layer_norm(op, inputs, types[0]),
             Op::Lrn(op) => {
                 let attributes = vec![
@@ -220,8 +222,17 @@ impl Made<'_> {
             }
             Op::Resize(op) if op.range.is_some() => return Err("a part of `resize`, which only passes make,".into()),
             Op::Resize(op) => self.resize(op, first(), &types[0].shape)?,
+            Op::Scatter(op) => {
+                let places: Vec<usize> = types[1].shape.iter().copied().chain([1]).collect();
+                let places = self.extents(&places);
+                let index = self.cast(inputs[1].clone(), DType::I64);
+                let index = self.push("Reshape", [index, places], vec![]);
+                let function = op.function.map(|function| Attribute::text("reduction", function.name()));
+                let inputs = [first(), index, inputs[2].clone()];
+                self.push("ScatterND", inputs, function.into_iter().collect());
+            }
             Op::Select(_) => drop(self.push_all("Where", inputs, vec![])),
-            Op::Slice(op) => self.slice(op, first()),
+            Op::Slice(op) => drop(self.slice(op, first())),
             Op::Softmax(op) => {
                 let kind = if op.log { "LogSoftmax" } else { "Softmax" };
                 self.push(kind, [first()], vec![Attribute::int("axis", op.axis as i64)]);
@@ -231,7 +242,7 @@ impl Made<'_> {
                 self.push("Transpose", [first()], vec![Attribute::ints("perm", op.order.iter().copied())]);
             }
             Op::Unary(op) => drop(self.unary(op.0, first(), dtype)),
-            Op::Attention(_) | Op::Chain(_) | Op::ConvChain(_) | Op::Insert(_) | Op::Relayout(_) => {
+            Op::Attention(_) | Op::Chain(_) | Op::ConvChain(_) | Op::Relayout(_) => {
                 return Err(format!("`{}`, which only passes make,", op.name()));
             }
             Op::BatchNormGradient(_)
@@ -352,7 +363,7 @@ impl Made<'_> {
         self.push(kind, [x, axes], attributes);
     }
 
-    fn slice(&mut self, op: &Slice, x: String) {
+    fn slice(&mut self, op: &Slice, x: String) -> String {
         let mut ends = Vec::with_capacity(op.start.len());
         for ((&start, &step), &count) in op.start.iter().zip(&op.step).zip(&op.count[..]) {
             let (start, step, count) = (start as i64, step as i64, count as i64);
@@ -364,7 +375,17 @@ impl Made<'_> {
         let ends = self.numbers(ends);
         let axes = self.numbers(0..op.start.len() as i64);
         let steps = self.numbers(op.step.iter().map(|&step| step as i64));
-        self.push("Slice", [x, starts, ends, axes, steps], vec![]);
+        self.push("Slice", [x, starts, ends, axes, steps], vec![])
+    }
+
+    /// What is before the part, the part, and what is behind it.
+    fn insert(&mut self, op: &Insert, whole: String, part: String, types: &[&TensorType]) {
+        let (shape, count) = (&types[0].shape, types[1].shape[op.axis]);
+        let end = op.start + count;
+        let before = Slice::range(shape, op.axis, 0, op.start);
+        let behind = Slice::range(shape, op.axis, end, shape[op.axis] - end);
+        let parts = vec![self.slice(&before, whole.clone()), part, self.slice(&behind, whole)];
+        self.push_all("Concat", parts, vec![Attribute::int("axis", op.axis as i64)]);
     }
 
     /// The input's part of the gates is already computed, so the input weights only select the part of each direction.

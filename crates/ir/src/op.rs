@@ -270,6 +270,7 @@ operators! {
     Relayout,
     Reshape,
     Resize,
+    Scatter,
     ScatterAdd,
     Select,
     Slice,

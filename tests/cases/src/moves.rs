@@ -1,6 +1,7 @@
 //! Operators that move elements and compute little or nothing: reshape, transpose, concat, gather, slice, pad, resize.
 
 use ir::ops::*;
+use types::pointwise::Binary;
 use types::{DType, Shape};
 
 use crate::{Case, F, case, dims};
@@ -45,6 +46,19 @@ pub fn all() -> Vec<Case> {
         let types = [(dtype, &[2, 30][..]), (DType::I64, &[5000][..])];
         cases.push(case(&format!("gather single {dtype}"), Gather { axis: 1 }, &types));
     }
+    for function in [None, Some(Binary::Add), Some(Binary::Mul), Some(Binary::Max), Some(Binary::Min)] {
+        for dtype in [F, DType::F16, DType::I64, DType::U8, DType::I32] {
+            for (rows, index, inner) in [(&[7, 33][..], &[5][..], &[5, 33][..]), (&[300], &[3, 70], &[3, 70])] {
+                let op = Scatter { function };
+                let types = [(dtype, rows), (DType::I64, index), (dtype, inner)];
+                cases.push(case(&format!("{op:?} {dtype} {rows:?} {index:?}"), op, &types));
+            }
+        }
+    }
+    let types = [(DType::Bool, &[2, 3][..]), (DType::I32, &[2, 1][..]), (DType::Bool, &[2, 1, 3][..])];
+    cases.push(case("scatter bool", Scatter { function: None }, &types));
+    cases.push(case("scatter one", Scatter { function: None }, &[(F, &[6]), (DType::I32, &[]), (F, &[])]));
+    cases.push(case("scatter none", Scatter { function: None }, &[(F, &[6]), (DType::I32, &[0]), (F, &[0])]));
     for width in [9, 2500] {
         let op = Resize {
             shape: Shape::from([1, 2, 7, width + 1]),

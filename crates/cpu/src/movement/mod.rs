@@ -10,5 +10,6 @@ pub(crate) mod insert;
 pub(crate) mod remap;
 pub(crate) mod reorder;
 pub(crate) mod resize;
+pub(crate) mod scatter;
 pub(crate) mod scatter_add;
 pub(crate) mod strips;

@@ -55,7 +55,7 @@ impl KernelFn for ScatterAdd {
             let cells = unsafe { out.part((outer * self.axis + first) * self.inner, own.len() * self.inner) };
             cells.fill(0.0);
             for at in 0..self.indices {
-                let row = self.row(index, at);
+                let row = row_of(index, self.wide, at, self.axis);
                 if own.contains(&row) {
                     let cells = &mut cells[(row - first) * self.inner..][..self.inner];
                     let items = &updates[(outer * self.indices + at) * self.inner..][..self.inner];
@@ -66,15 +66,14 @@ impl KernelFn for ScatterAdd {
     }
 }
 
-impl ScatterAdd {
-    fn row(&self, index: &[u8], at: usize) -> usize {
-        let row = match self.wide {
-            true => <i64 as Element>::from_le(&index[at * 8..at * 8 + 8]),
-            false => i64::from(<i32 as Element>::from_le(&index[at * 4..at * 4 + 4])),
-        };
-        let row = if row < 0 { row.saturating_add(self.axis as i64) } else { row };
-        row.clamp(0, self.axis as i64 - 1) as usize
-    }
+/// The row of index `at`: a negative index counts from the end; one outside `rows` is clamped to them.
+pub(super) fn row_of(index: &[u8], wide: bool, at: usize, rows: usize) -> usize {
+    let row = match wide {
+        true => <i64 as Element>::from_le(&index[at * 8..at * 8 + 8]),
+        false => i64::from(<i32 as Element>::from_le(&index[at * 4..at * 4 + 4])),
+    };
+    let row = if row < 0 { row.saturating_add(rows as i64) } else { row };
+    row.clamp(0, rows as i64 - 1) as usize
 }
 
 #[inline(always)]

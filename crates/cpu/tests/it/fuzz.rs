@@ -7,8 +7,8 @@ use prestow_cpu::{
     Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, GatherTable, HeadStrides, ImageLayout, Insert,
     Instruction, InvertedBottleneck, Kernel, KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides,
     MatMul, MatMulB, Operand, PackedConv, PlainConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient,
-    PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, ScatterAdd, Sizes,
-    Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, TopK, Update, WeightGradientRows,
+    PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, Scatter, ScatterAdd,
+    Sizes, Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, TopK, Update, WeightGradientRows,
     WeightOrder, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
@@ -536,6 +536,15 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
         }
         KernelKind::SoftmaxCrossEntropy => SoftmaxCrossEntropy { rows: labeled_rows(random) }.into(),
         KernelKind::SoftmaxCrossEntropyGradient => SoftmaxCrossEntropyGradient { rows: labeled_rows(random) }.into(),
+        KernelKind::Scatter => Scatter {
+            rows: number(random),
+            inner: number(random),
+            indices: number(random),
+            wide: random.below(2) == 0,
+            dtype: pick(random, &[DType::F32, DType::F16, DType::I64, DType::U8, DType::Bool]),
+            function: pick(random, &[None, None, Some(Binary::Add), Some(Binary::Min), Some(Binary::Sub)]),
+        }
+        .into(),
         KernelKind::ScatterAdd => ScatterAdd {
             outer: number(random),
             axis: number(random),

@@ -12,7 +12,8 @@ use crate::{Backward, Gradients, ValueId};
 /// Replaces the indices `start..` along `axis` by those of another tensor.
 ///
 /// `whole: [..]`, `part` of its dtype and of its extents but along `axis` -> the type of `whole`. Refuses a part that leaves
-/// the whole. Only passes make it: the parts of a value that is computed in stripes go into the bytes of the whole one by one.
+/// the whole. Assignments to slices are insertions; passes make them where the parts of a value that is computed in stripes go into the
+/// bytes of the whole one by one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Insert {
     /// The axis.
@@ -58,8 +59,12 @@ impl Operator for Insert {
         one(Tensor::from_le_bytes(whole.dtype(), whole.shape().clone(), &out).expect("the shape is that of the whole"))
     }
 
-    fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
-        backward.refuse_fused()
+    fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
+        let Some(dy) = outputs[0] else { return Ok(backward.none()) };
+        let part = backward.ty(backward.operand(1)).clone();
+        let of_part = backward.slice(dy, self.axis, self.start, part.shape[self.axis])?;
+        let zeros = backward.constant(Tensor::full(part.shape, 0.0f32).cast(part.dtype));
+        Ok(smallvec![Some(backward.add(self.clone(), &[dy, zeros])?), Some(of_part)])
     }
 
     fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -52,6 +52,9 @@ pub(crate) enum Fold {
     Always,
 }
 
+/// The most elements of an expansion that is folded.
+const SPREAD_MAX: usize = 1 << 20;
+
 /// The graph under construction.
 pub(crate) struct Builder {
     /// The graph so far.
@@ -173,7 +176,9 @@ impl Builder {
             elements <= 4096 || (!output.dtype.is_float() && elements <= 1 << 24) || (moves && elements <= operands);
         // A small result may still need much arithmetic.
         let cheap = elements <= 1 << 24 && operands <= 1 << 28 && op.flops(types, &[output]) <= 1 << 26;
-        if fold == Fold::Small && !(small && (moves || cheap)) {
+        // Grids of indices are read by their ranges (`ImportedNode::column`), masks are expanded in the run.
+        let spreads = matches!(op, Op::Expand(_)) && SPREAD_MAX < elements && operands < elements;
+        if fold == Fold::Small && (spreads || !(small && (moves || cheap))) {
             return Ok(None);
         }
         self.reserve(output.dtype, elements)?;

@@ -1,10 +1,12 @@
 //! Indexing, composed of comparisons, [`Select`](ir::ops::Select) and [`Gather`].
 
-use ir::Refusal;
-use ir::ops::{Gather, ReduceKind};
+use std::sync::Arc;
+
+use ir::ops::{Gather, ReduceKind, Reshape, Slice};
+use ir::{Op, Refusal, ValueId};
 use smallvec::smallvec;
 use types::pointwise::{Binary, Compare};
-use types::{DType, Shape, strides};
+use types::{DType, Shape, Tensor, strides};
 
 use super::{ImportedNode, Operand, refuse};
 
@@ -83,14 +85,70 @@ impl<N> ImportedNode<'_, N> {
                 "indices must have the rank of {shape} and its extents or less outside axis {axis}, got shape {places}"
             );
         }
+        let flat = self.flat_elements(index, &shape, axis)?;
+        let flat = self.expand(flat, places)?;
+        let table = self.reshape(x, Shape::from([shape.elements()]))?;
+        self.rows(table, flat)
+    }
+
+    /// The flat positions, in a tensor of `shape`, of the elements that `index` names along `axis`.
+    pub(crate) fn flat_elements(&mut self, index: Operand, shape: &Shape, axis: usize) -> Result<Operand, Refusal> {
+        let places = self.shape(index);
         let index = self.wrap_negative(index, shape[axis])?;
         let mut indices = Vec::new();
         for at in 0..shape.rank() {
             indices.push(if at == axis { index } else { self.positions(places[at], at, shape.rank())? });
         }
-        let flat = self.flat_index(&indices, &shape)?;
-        let flat = self.expand(flat, places)?;
-        let table = self.reshape(x, Shape::from([shape.elements()]))?;
-        self.rows(table, flat)
+        self.flat_index(&indices, shape)
+    }
+
+    /// The indices along each of `extents`, from vectors along the last axis of `index`. Negative ones count from the end.
+    pub(crate) fn index_vectors(&mut self, index: Operand, extents: &[usize]) -> Result<Vec<Operand>, Refusal> {
+        let places = self.shape(index);
+        let outer = Shape::from(&places[..places.rank() - 1]);
+        let index = self.cast(index, DType::I64)?;
+        let mut indices = Vec::new();
+        for (at, &extent) in extents.iter().enumerate() {
+            let part = self.apply(Slice::range(&places, places.rank() - 1, at, 1), &[index])?;
+            let part = self.reshape(part, outer.clone())?;
+            indices.push(self.wrap_negative(part, extent)?);
+        }
+        Ok(indices)
+    }
+
+    /// Element `at` along the last axis of `index`, without that axis, if it is known before the run. It may have an extent of
+    /// 1 along axes on which it does not depend: an index that is joined from broadcast ranges is followed to them, since all
+    /// of its elements may be too many to be computed.
+    pub(crate) fn column(&mut self, index: Operand, at: usize) -> Result<Option<Arc<Tensor>>, Refusal> {
+        let places = self.shape(index);
+        let (last, outer) = (places.rank() - 1, Shape::from(&places[..places.rank() - 1]));
+        if self.constant_value(index).is_some() {
+            let part = self.apply_folded(Slice::range(&places, last, at, 1), &[index])?;
+            let part = self.apply_folded(Reshape { shape: outer.clone() }, &[part])?;
+            return Ok(self.constant_value(part));
+        }
+        let graph = &self.builder.graph;
+        let made = |value: ValueId| graph.value(value).producer().map(|node| graph.node(node));
+        let Operand::Value(value) = index else { return Ok(None) };
+        let part = match made(value).map(|node| (&node.op, &node.inputs)) {
+            Some((Op::Concat(concat), parts)) if concat.axis == last && parts.len() == places[last] => parts[at],
+            _ => return Ok(None),
+        };
+        // The new axis, then what was broadcast.
+        let (mut part, mut shape) = (part, outer);
+        while let Some((op, inputs)) = made(part).map(|node| (&node.op, &node.inputs)) {
+            match op {
+                Op::Reshape(_) if graph.ty(inputs[0]).shape == shape => part = inputs[0],
+                Op::Expand(_) if graph.ty(part).shape == shape && graph.ty(inputs[0]).shape.rank() <= shape.rank() => {
+                    part = inputs[0];
+                    let own = &graph.ty(part).shape;
+                    shape = std::iter::repeat_n(1, shape.rank() - own.rank()).chain(own.iter().copied()).collect();
+                    break;
+                }
+                _ => break,
+            }
+        }
+        let tensor = graph.value(part).tensor().cloned();
+        Ok(tensor.and_then(|tensor| Tensor::clone(&tensor).reshape(shape).ok()).map(Arc::new))
     }
 }

@@ -4,7 +4,7 @@ use prestow_load::onnx::{self, Options};
 use types::{DType, Shape, Tensor};
 
 use crate::models::{check, floats, ints, refusal, run, x};
-use onnx_suite::model::{Attr, Message, Model, info, node};
+use onnx_suite::model::{Attr, Dim, Message, Model, info, node};
 
 /// A model that also imports another domain.
 fn with_domain(model: &Model, domain: &str, version: i64) -> Vec<u8> {
@@ -13,7 +13,7 @@ fn with_domain(model: &Model, domain: &str, version: i64) -> Vec<u8> {
 
 /// The result of a model with one node of `ai.onnx.ml`, or the error.
 fn learned(node: Message, input: &Tensor) -> Result<Vec<f64>, String> {
-    let dims: Vec<_> = input.shape().iter().map(|&extent| onnx_suite::model::Dim::Is(extent as i64)).collect();
+    let dims: Vec<_> = input.shape().iter().map(|&extent| Dim::Is(extent as i64)).collect();
     let model = Model::new(18, vec![info("x", input.dtype(), &dims)], vec![node.text(7, "ai.onnx.ml")], "y");
     let bytes = with_domain(&model, "ai.onnx.ml", 5);
     let graph = onnx::load(&bytes, None, &Options::default()).map_err(|error| error.to_string())?;
@@ -139,4 +139,118 @@ fn training_dropout_needs_ratio_zero() {
     };
     assert_eq!(run(&model(0.0), &[floats(&[2], &[1.0, 2.0])])[0].dtype(), DType::F32);
     assert!(refusal(&model(0.5)).contains("training mode is not supported"));
+}
+
+/// `x: [2, 3, 4]` scattered by `indices` of a shape, with `updates` that count from 100.
+fn scattered(kind: &'static str, indices: &[i64], updates: &[i64], reduction: &'static str) -> Model {
+    let index = |name, dims: &[i64]| info(name, DType::I64, &dims.iter().map(|&at| Dim::Is(at)).collect::<Vec<_>>());
+    let new = info("new", DType::F32, &updates.iter().map(|&at| Dim::Is(at)).collect::<Vec<_>>());
+    let nodes = vec![node(kind, &["x", "at", "new"], &["y"], &[("reduction", Attr::Text(reduction))])];
+    Model::new(18, vec![x(&[2, 3, 4]), index("at", indices), new], nodes, "y")
+}
+
+fn counted(shape: &[usize], from: f32) -> Tensor {
+    Tensor::from_fn(shape.into(), |at| from + at as f32)
+}
+
+#[test]
+fn scatter_by_indices_of_the_run() {
+    let data = counted(&[2, 3, 4], 0.0);
+    let at =
+        |shape: &[usize], items: &[i64]| Tensor::new(shape.into(), items.to_vec()).expect("the items fill the shape");
+    let slices = [data.clone(), at(&[2, 2], &[0, -1, 1, 0]), counted(&[2, 4], 100.0)];
+    let mut want = data.to_f64();
+    want[8..12].copy_from_slice(&[100.0, 101.0, 102.0, 103.0]);
+    want[12..16].copy_from_slice(&[104.0, 105.0, 106.0, 107.0]);
+    check(&scattered("ScatterND", &[2, 2], &[2, 4], "none"), &slices, &want);
+    // Two sums for one slice.
+    let twice = [data.clone(), at(&[2, 1, 2], &[1, 2, -1, -1]), counted(&[2, 1, 4], 100.0)];
+    let mut want = data.to_f64();
+    (0..4).for_each(|ix| want[20 + ix] += 204.0 + 2.0 * ix as f64);
+    check(&scattered("ScatterND", &[2, 1, 2], &[2, 1, 4], "add"), &twice, &want);
+    // Along the first axis, for fewer rows and columns than the data has.
+    let elements = [data.clone(), at(&[1, 2, 2], &[1, 0, -1, -2]), counted(&[1, 2, 2], 100.0)];
+    let mut want = data.to_f64();
+    (want[12], want[1], want[16], want[5]) = (100.0, 101.0, 102.0, 103.0);
+    check(&scattered("ScatterElements", &[1, 2, 2], &[1, 2, 2], "max"), &elements, &want);
+    let wrong = refusal(&scattered("ScatterND", &[2, 2], &[2, 3], "none"));
+    assert!(wrong.contains("updates must have shape [2,4], got [2,3]"), "{wrong}");
+}
+
+#[test]
+fn max_unpool_by_indices_of_the_run() {
+    let attributes = [("kernel_shape", Attr::Ints(vec![2, 2])), ("strides", Attr::Ints(vec![2, 2]))];
+    let nodes = vec![
+        node("MaxPool", &["x"], &["largest", "at"], &attributes),
+        node("MaxUnpool", &["largest", "at"], &["y"], &attributes),
+    ];
+    let model = Model::new(12, vec![x(&[1, 1, 2, 4])], nodes, "y");
+    check(
+        &model,
+        &[floats(&[1, 1, 2, 4], &[1.0, 5.0, 2.0, 0.0, 3.0, 4.0, 7.0, 6.0])],
+        &[0.0, 5.0, 0.0, 0.0, 0.0, 0.0, 7.0, 0.0],
+    );
+}
+
+#[test]
+fn assignment_to_a_slice_is_an_insertion() {
+    // `x[:, 1:, 1:3] = new`, with indices as a constant and as a grid of ranges.
+    let grid = [[0, 1, 1], [0, 1, 2], [0, 2, 1], [0, 2, 2], [1, 1, 1], [1, 1, -2], [1, 2, 1], [1, -1, 2]].concat();
+    let nodes = vec![node("ScatterND", &["x", "at", "new"], &["y"], &[])];
+    let known = |grid: &[i64]| {
+        let new = info("new", DType::F32, &[Dim::Is(2), Dim::Is(2), Dim::Is(2)]);
+        let at = Tensor::new(Shape::from([2, 2, 2, 3]), grid.to_vec()).expect("the items fill the shape");
+        Model::new(18, vec![x(&[2, 3, 4]), new], nodes.clone(), "y").with("at", &at)
+    };
+    let (data, new) = (counted(&[2, 3, 4], 0.0), counted(&[2, 2, 2], 100.0));
+    let mut want = data.to_f64();
+    for (at, to) in [5, 6, 9, 10, 17, 18, 21, 22].into_iter().enumerate() {
+        want[to] = 100.0 + at as f64;
+    }
+    let inputs = [data, new];
+    let insertions = |model: &Model| {
+        let graph = onnx::load(&model.write(), None, &Options::default()).expect("it loads");
+        graph.nodes().iter().filter(|(_, node)| matches!(node.op, ir::Op::Insert(_))).count()
+    };
+    check(&known(&grid), &inputs, &want);
+    assert_eq!(insertions(&known(&grid)), 2);
+    // Two places exchanged: the same elements in another order.
+    let mut other = grid.clone();
+    other[..6].rotate_left(3);
+    want.swap(5, 6);
+    check(&known(&other), &inputs, &want);
+    assert_eq!(insertions(&known(&other)), 0);
+}
+
+#[test]
+fn grid_of_indices_is_read_by_its_ranges() {
+    // `x[1:, 1:] = new` of so many elements that the grid is not computed.
+    let side = 1100i64;
+    let range = |name| node("Range", &["one", "end", "one"], &[name], &[]);
+    let apart = |from, axes, to| node("Unsqueeze", &[from, axes], &[to], &[]);
+    let nodes = vec![
+        range("range"),
+        apart("range", "last", "rows"),
+        node("Expand", &["rows", "extents"], &["all_rows"], &[]),
+        node("Expand", &["range", "extents"], &["all_columns"], &[]),
+        apart("all_rows", "last", "i"),
+        apart("all_columns", "last", "j"),
+        node("Concat", &["i", "j"], &["at"], &[("axis", Attr::Int(-1))]),
+        node("ScatterND", &["x", "at", "new"], &["y"], &[]),
+    ];
+    let new = info("new", DType::F32, &[Dim::Is(side - 1), Dim::Is(side - 1)]);
+    let model = Model::new(18, vec![x(&[side, side]), new], nodes, "y")
+        .with("one", &Tensor::scalar(1i64))
+        .with("end", &Tensor::scalar(side))
+        .with("last", &ints(&[-1]))
+        .with("extents", &ints(&[side - 1, side - 1]));
+    let extent = side as usize;
+    let got = run(&model, &[counted(&[extent, extent], 0.0), counted(&[extent - 1, extent - 1], -1e6)]);
+    let got = got[0].to_f64();
+    assert_eq!(
+        [got[extent], got[extent + 1], got[extent + 2], got[2 * extent + 1]],
+        [1100.0, -1e6, -999_999.0, -998_901.0]
+    );
+    let graph = onnx::load(&model.write(), None, &Options::default()).expect("it loads");
+    assert!(graph.nodes().iter().any(|(_, node)| matches!(node.op, ir::Op::Insert(_))));
 }

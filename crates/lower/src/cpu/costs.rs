@@ -152,6 +152,7 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
         | Op::Relayout(_)
         | Op::Reshape(_)
         | Op::Resize(_)
+        | Op::Scatter(_)
         | Op::ScatterAdd(_)
         | Op::Select(_)
         | Op::Slice(_)

@@ -222,6 +222,7 @@ fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String>
         Op::PoolGradient(op) => training::pool_gradient(node, op).map(|call| vec![call]),
         Op::PoolWithPositions(op) => training::pool_with_positions(node, &op.pool).map(|call| vec![call]),
         Op::RecurrentGradient(op) => training::recurrent_gradient(node, op).map(|call| vec![call]),
+        Op::Scatter(op) => Ok(vec![scattered(node, op)]),
         Op::ScatterAdd(op) => Ok(vec![training::scatter_add(node, op)]),
         Op::SoftmaxCrossEntropy(op) => Ok(vec![training::cross_entropy(node, op)]),
         Op::SoftmaxCrossEntropyGradient(op) => Ok(vec![training::cross_entropy_gradient(node, &op.loss)]),
@@ -498,6 +499,22 @@ fn inserted(node: &NodeView, insert: &ir::ops::Insert) -> Vec<Call> {
     let whole = Call { slice: Some(0), in_place: [0].into_iter().collect(), ..whole };
     let part = cpu::Insert { copy: part };
     vec![whole, call(part, label, vec![CallInput::Value(1), CallInput::Result])]
+}
+
+/// Rows of a copy of the first operand, or of the operand in place, replaced or combined.
+fn scattered(node: &NodeView, op: &ir::ops::Scatter) -> Call {
+    let (index, out) = (node.input(1), node.output());
+    let indices = index.shape.elements();
+    let kernel = cpu::Scatter {
+        rows: out.shape[0],
+        inner: out.shape[1..].iter().product(),
+        indices,
+        wide: index.dtype == DType::I64,
+        dtype: out.dtype,
+        function: op.function,
+    };
+    let call = call(kernel, format!("{indices} rows to {}", out.shape), node.values());
+    Call { in_place: [0].into_iter().collect(), ..call }
 }
 
 pub(super) fn padded(node: &NodeView, pad: &ir::ops::Pad) -> Vec<Call> {

@@ -1,11 +1,11 @@
 //! Nodes that move elements: one thread an element of the result.
 
-use ir::ops::{Insert, Pad, PadMode, Resize, ResizeMode, Slice};
+use ir::ops::{Insert, Pad, PadMode, Resize, ResizeMode, Scatter, Slice};
 use ir::{Call, CallInput, Reuse};
 use types::{DType, Layout, Shape};
 
-use super::c_source::{ctype, number, place};
-use super::emit::{Emitted, KernelKind, around, blocks, call};
+use super::c_source::{binary, ctype, number, place};
+use super::emit::{Emitted, KernelKind, Template, around, blocks, call};
 use super::pointwise::head;
 use crate::NodeView;
 
@@ -114,6 +114,28 @@ pub(super) fn inserted(node: &NodeView, insert: &Insert) -> Vec<Call> {
     let mut over = call(over, format!("{part} in {out}"), &[1], &[]);
     over.inputs.push(CallInput::Result);
     vec![whole, over]
+}
+
+/// Rows of the first operand, which may be in place, joined with updates by index, one block a row.
+pub(super) fn scattered(node: &NodeView, scatter: &Scatter) -> Vec<Call> {
+    let (out, count) = (node.output(), node.input(1).shape.elements());
+    let [_, rows, inner] = around(&out.shape, 0);
+    let ty = ctype(out.dtype);
+    let joined = match scatter.function {
+        None => "item".to_string(),
+        Some(function) if out.dtype.is_float() => format!("({ty}){}", binary(function, "own", "item", 'f')),
+        Some(function) => format!("({ty}){}", binary(function, "own", "item", 'i')),
+    };
+    let body = match inner {
+        0 => String::new(),
+        _ => format!(
+            "    scatter<{count}, {rows}, {inner}>(a0, a1, a2, y0, []({ty} own, {ty} item) {{ return {joined}; }});\n"
+        ),
+    };
+    let (kind, needs) = (KernelKind::Scatter, vec![Template::Pointwise, Template::Rows]);
+    let grid = [rows.max(1) as u32, 1, 1];
+    let emitted = Emitted { kind, parameters: node.all_parameters(), body, grid, iterations: None, needs };
+    vec![call(emitted, format!("{count} rows to {}", out.shape), &[0, 1, 2], &[0])]
 }
 
 /// The coordinates of element `i` of the result: `i / below % extent` for each axis.

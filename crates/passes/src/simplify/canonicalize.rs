@@ -71,6 +71,7 @@ fn is_identity(node: &Node) -> bool {
         | Op::RecurrentGradient(_)
         | Op::Reduce(_)
         | Op::Resize(_)
+        | Op::Scatter(_)
         | Op::ScatterAdd(_)
         | Op::Select(_)
         | Op::Softmax(_)

@@ -8,23 +8,33 @@
 //!                                                                       sum over taps -> [n, d', o, h', w'] -> [n, o, d', h', w']
 //! ```
 //!
+//! What follows on planes stays on planes: functions of elements, concatenations of channels, pools and the next convolution
+//! read them before they are brought back. The copy back is then unread, and dropped.
+//!
 //! A transposed convolution is the same over planes with zeros between them, its taps from the last to the first. A maximum
 //! or mean of a box is that along its depth of those of its planes: the divisor of a mean is a product of extents. The
 //! gradient of such a pool goes the other way: to the planes, then along the depth. Of equal maxima in several planes the
 //! first in its plane takes it.
 
-use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, PoolGradient, Reshape, Slice, Transpose};
+use ir::ops::{
+    Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, PoolGradient, PoolKind, Reshape, Slice, Transpose,
+};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
 use types::{DType, Scope, Shape, Tensor};
 
+use super::dce::dce;
 use crate::uses::Uses;
 
 /// Replaces convolutions, transposed ones and pools that slide over more than two dimensions.
 pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
+    let has_volumes = |node: &Node| node.inputs.iter().any(|&input| 4 < graph.ty(input).shape.rank());
+    if !graph.nodes().iter().any(|(_, node)| has_volumes(node)) {
+        return graph.clone();
+    }
     let uses = Uses::new(graph);
-    rewrite(graph, |context, id| {
+    let new = rewrite(graph, |context, id| {
         let node = graph.node(id);
         let rank = graph.ty(*node.inputs.first()?).shape.rank();
         if rank < 5 {
@@ -33,7 +43,12 @@ pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
         let x = context.value(node.inputs[0]);
         let mut builder = Builder { context, scope: &node.scope };
         if let Op::Pool(op) = &node.op {
-            return Some(smallvec![builder.pool(x, op)]);
+            let depth = graph.ty(node.outputs[0]).shape[2];
+            let pooled = builder.pool_of_planes(x, op, depth).unwrap_or_else(|| builder.pool(x, op));
+            return Some(smallvec![pooled]);
+        }
+        if let Op::Unary(_) | Op::Binary(_) | Op::Concat(_) = &node.op {
+            return builder.on_planes(node).map(|y| smallvec![y]);
         }
         if let Op::PoolGradient(op) = &node.op
             && !op.positions
@@ -51,7 +66,8 @@ pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
         let Op::ConvTranspose(op) = &node.op else { return None };
         let kernel = Kernel::new(&mut builder, &uses, node);
         Some(smallvec![builder.conv_transpose(x, kernel, op)])
-    })
+    });
+    dce(&new)
 }
 
 /// Whether the epilogue has a bias at most. Later passes add the other parts.
@@ -127,6 +143,13 @@ impl Kernel {
     }
 }
 
+/// The planes `[n * d, c, ..]` of a volume `[n, c, d, ..]`.
+struct Planes {
+    value: ValueId,
+    /// `n` and `d`.
+    extents: [usize; 2],
+}
+
 struct Builder<'a, 'b> {
     context: &'a mut Rewrite<'b>,
     scope: &'a Scope,
@@ -142,6 +165,9 @@ impl Builder<'_, '_> {
     }
 
     fn reshape(&mut self, value: ValueId, shape: Shape) -> ValueId {
+        if self.shape(value) == shape {
+            return value;
+        }
         self.add(Reshape { shape }, &[value])
     }
 
@@ -152,6 +178,107 @@ impl Builder<'_, '_> {
         self.add(Transpose { order }, &[value])
     }
 
+    /// The planes that a volume was brought back from.
+    fn known_planes(&self, volume: ValueId) -> Option<Planes> {
+        let maker = |value: ValueId| self.context.new.value(value).producer().map(|id| self.context.new.node(id));
+        let swap = maker(volume)?;
+        let Op::Transpose(Transpose { order }) = &swap.op else { return None };
+        let is_swap = order.len() > 4 && order[..3] == [0, 2, 1] && (3..order.len()).eq(order[3..].iter().copied());
+        let apart = maker(swap.inputs[0]).filter(|node| is_swap && matches!(node.op, Op::Reshape(_)))?;
+        let (planes, shape) = (self.shape(apart.inputs[0]), self.shape(volume));
+        let extents = [shape[0], shape[2]];
+        let joined = planes.rank() + 1 == shape.rank()
+            && planes[0] == shape[0] * shape[2]
+            && planes[1] == shape[1]
+            && planes[2..] == shape[3..];
+        joined.then_some(Planes { value: apart.inputs[0], extents })
+    }
+
+    /// The planes of any volume.
+    fn planes(&mut self, volume: ValueId) -> Planes {
+        if let Some(planes) = self.known_planes(volume) {
+            return planes;
+        }
+        let shape = self.shape(volume);
+        let swapped = self.swap(volume);
+        let joined = [&[shape[0] * shape[2], shape[1]], &shape[3..]].concat()[..].into();
+        Planes { value: self.reshape(swapped, joined), extents: [shape[0], shape[2]] }
+    }
+
+    /// The volume of planes.
+    fn volume(&mut self, planes: ValueId, extents: [usize; 2]) -> ValueId {
+        let shape = self.shape(planes);
+        let apart = self.reshape(planes, [&extents, &shape[1..]].concat()[..].into());
+        self.swap(apart)
+    }
+
+    /// A function of elements, or a concatenation of channels, of values that were brought back from planes; other operands
+    /// of a function may broadcast along images and depth.
+    fn on_planes(&mut self, node: &Node) -> Option<ValueId> {
+        if matches!(&node.op, Op::Concat(concat) if concat.axis != 1) {
+            return None;
+        }
+        let volumes: Vec<ValueId> = node.inputs.iter().map(|&input| self.context.value(input)).collect();
+        let known: Vec<Option<Planes>> = volumes.iter().map(|&volume| self.known_planes(volume)).collect();
+        let extents = known.iter().flatten().next()?.extents;
+        let rank = self.shape(known.iter().flatten().next()?.value).rank();
+        let mut operands: SmallVec<[ValueId; 4]> = SmallVec::new();
+        for (planes, &volume) in known.iter().zip(&volumes) {
+            let shape = self.shape(volume);
+            operands.push(match planes {
+                Some(planes) if planes.extents == extents => planes.value,
+                Some(_) => return None,
+                None if matches!(node.op, Op::Concat(_)) => return None,
+                // Without the axes of images and depth it broadcasts along planes.
+                None if shape.elements() == 1 => self.reshape(volume, Shape::from([])),
+                None => {
+                    let lacking = (rank + 1).checked_sub(shape.rank())?;
+                    let aligned: Vec<usize> = std::iter::repeat_n(1, lacking).chain(shape.iter().copied()).collect();
+                    if aligned[0] != 1 || aligned[2] != 1 {
+                        return None;
+                    }
+                    self.reshape(volume, [&aligned[..2], &aligned[3..]].concat()[..].into())
+                }
+            });
+        }
+        let y = self.context.add(node.op.clone(), &operands, self.scope).ok()?;
+        Some(self.volume(y, extents))
+    }
+
+    /// A pool of values that were brought back from planes, to `count` planes: over each plane, then the maxima of planes that
+    /// a window has in one image.
+    fn pool_of_planes(&mut self, x: ValueId, op: &Pool, count: usize) -> Option<ValueId> {
+        let Planes { value, extents: [images, depth] } = self.known_planes(x)?;
+        let [along, rest] = by_axes(op);
+        let is_plain = along.kernel[0] == 1 && along.stride[0] == 1 && along.pad[0] == [0, 0];
+        let by_planes = images == 1 && op.kind == PoolKind::Max && along.dilation[0] == 1;
+        if op.kernel.len() != 3 || !(is_plain || by_planes) {
+            return None;
+        }
+        let mut y = self.pool(value, &rest);
+        if !is_plain {
+            let front = along.pad[0][0];
+            let behind = ((count - 1) * along.stride[0] + along.kernel[0]).saturating_sub(front + depth);
+            // A window that reaches beyond the first or last plane has that plane.
+            if (front, behind) != (0, 0) {
+                let mut pad: SmallVec<[[isize; 2]; 4]> = smallvec![[0, 0]; self.shape(y).rank()];
+                pad[0] = [front as isize, behind as isize];
+                y = self.add(Pad { mode: PadMode::Edge, pad }, &[y]);
+            }
+            let starts = 0..along.kernel[0];
+            let parts: Vec<ValueId> = starts.map(|start| self.every(y, 0, start, along.stride[0], count)).collect();
+            y = parts.into_iter().reduce(|most, part| self.add(Binary(Function::Max), &[most, part]))?;
+        }
+        Some(self.volume(y, [images, count]))
+    }
+
+    /// `count` indices of an axis from `start` on, `step` apart.
+    fn every(&mut self, value: ValueId, axis: usize, start: usize, step: usize, count: usize) -> ValueId {
+        let mut slice = Slice::range(&self.shape(value), axis, start, count);
+        slice.step[axis] = step as isize;
+        self.add(slice, &[value])
+    }
+
     /// Zeros in front of and behind an axis; negative counts remove elements.
     fn pad(&mut self, value: ValueId, axis: usize, by: [isize; 2]) -> ValueId {
         if by == [0, 0] {
@@ -160,6 +287,17 @@ impl Builder<'_, '_> {
         let mut pad: SmallVec<[[isize; 2]; 4]> = smallvec![[0, 0]; self.shape(value).rank()];
         pad[axis] = by;
         self.add(Pad { mode: PadMode::Constant(0.0), pad }, &[value])
+    }
+
+    /// The planes of a volume with an axis for them, and that axis: that of the images if there is one image, else the one
+    /// behind it.
+    fn stacked(&mut self, x: ValueId) -> (ValueId, usize) {
+        let Planes { value, extents } = self.planes(x);
+        if extents[0] == 1 {
+            return (value, 0);
+        }
+        let shape = self.shape(value);
+        (self.reshape(value, [&extents, &shape[1..]].concat()[..].into()), 1)
     }
 
     fn conv(&mut self, x: ValueId, kernel: Kernel, op: &Conv) -> ValueId {
@@ -176,13 +314,13 @@ impl Builder<'_, '_> {
             zero: op.zero,
             epilogue: Epilogue::default(),
         };
-        let planes = self.swap(x);
-        let planes = self.pad(planes, 1, op.pad[0].map(|pad| pad as isize));
+        let (planes, axis) = self.stacked(x);
+        let planes = self.pad(planes, axis, op.pad[0].map(|pad| pad as isize));
         let depth = kernel.shape(self)[2];
         let reach = (depth - 1) * op.dilation[0];
-        let count = (self.shape(planes)[1] - reach - 1) / op.stride[0] + 1;
+        let count = (self.shape(planes)[axis] - reach - 1) / op.stride[0] + 1;
         let starts = (0..depth).map(|tap| tap * op.dilation[0]);
-        self.over_taps(planes, kernel, starts, op.stride[0], count, |builder, x, kernel| {
+        self.over_taps((planes, axis), kernel, starts, op.stride[0], count, |builder, x, kernel| {
             builder.conv(x, kernel, &inner)
         })
     }
@@ -201,32 +339,34 @@ impl Builder<'_, '_> {
             groups: op.groups,
             epilogue: Epilogue::default(),
         };
-        let mut planes = self.swap(x);
+        let (mut planes, axis) = self.stacked(x);
         if 1 < op.stride[0] {
             // Zeros between the planes, but not behind the last.
             let shape = self.shape(planes);
             let (mut apart, mut joined) = (shape.clone(), shape);
-            apart.insert(2, 1);
-            joined[1] *= op.stride[0];
+            apart.insert(axis + 1, 1);
+            joined[axis] *= op.stride[0];
             planes = self.reshape(planes, apart);
-            planes = self.pad(planes, 2, [0, op.stride[0] as isize - 1]);
+            planes = self.pad(planes, axis + 1, [0, op.stride[0] as isize - 1]);
             planes = self.reshape(planes, joined);
-            planes = self.pad(planes, 1, [0, 1 - op.stride[0] as isize]);
+            planes = self.pad(planes, axis, [0, 1 - op.stride[0] as isize]);
         }
         let depth = kernel.shape(self)[2];
         let reach = (depth - 1) * op.dilation[0];
         let [front, back] = op.pad[0].map(|pad| reach as isize - pad as isize);
-        planes = self.pad(planes, 1, [front, back + op.output_pad[0] as isize]);
-        let count = self.shape(planes)[1] - reach;
+        planes = self.pad(planes, axis, [front, back + op.output_pad[0] as isize]);
+        let count = self.shape(planes)[axis] - reach;
         let starts = (0..depth).map(|tap| reach - tap * op.dilation[0]);
-        self.over_taps(planes, kernel, starts, 1, count, |builder, x, kernel| builder.conv_transpose(x, kernel, &inner))
+        self.over_taps((planes, axis), kernel, starts, 1, count, |builder, x, kernel| {
+            builder.conv_transpose(x, kernel, &inner)
+        })
     }
 
     /// The sum over a kernel's depth: `count` planes from each tap's start on, `step` apart, convolved with the tap's plane of
-    /// the kernel. From `[n, d, c, ..]` to `[n, o, count, ..]`.
+    /// the kernel. From planes along an axis, as those of [`Builder::stacked`], to `[n, o, count, ..]`.
     fn over_taps(
         &mut self,
-        planes: ValueId,
+        (planes, axis): (ValueId, usize),
         kernel: Kernel,
         starts: impl Iterator<Item = usize>,
         step: usize,
@@ -234,12 +374,12 @@ impl Builder<'_, '_> {
         convolve: impl Fn(&mut Self, ValueId, Kernel) -> ValueId,
     ) -> ValueId {
         let shape = self.shape(planes);
+        let images = if axis == 0 { 1 } else { shape[0] };
         let mut sum = None;
         for (tap, start) in starts.enumerate() {
-            let mut slice = Slice::range(&shape, 1, start, count);
-            slice.step[1] = step as isize;
-            let part = self.add(slice, &[planes]);
-            let part = self.reshape(part, [&[shape[0] * count], &shape[2..]].concat()[..].into());
+            let is_whole = start == 0 && step == 1 && count == shape[axis];
+            let part = if is_whole { planes } else { self.every(planes, axis, start, step, count) };
+            let part = self.reshape(part, [&[images * count], &shape[axis + 1..]].concat()[..].into());
             let kernel = kernel.tap(self, tap, tap == 0);
             let term = convolve(self, part, kernel);
             sum = Some(match sum {
@@ -248,9 +388,7 @@ impl Builder<'_, '_> {
             });
         }
         let sum = sum.expect("a kernel has a tap");
-        let out = self.shape(sum);
-        let apart = self.reshape(sum, [&[shape[0], count], &out[1..]].concat()[..].into());
-        self.swap(apart)
+        self.volume(sum, [images, count])
     }
 
     fn pool(&mut self, x: ValueId, op: &Pool) -> ValueId {

@@ -148,12 +148,7 @@ pub(super) fn gather_nd(node: &mut ImportedNode) -> NodeResult {
     for axis in 0..batch {
         indices.push(node.positions(shape[axis], axis, outer.len())?);
     }
-    let index = node.cast(index, DType::I64)?;
-    for at in 0..named {
-        let part = node.apply(ops::Slice::range(&places, places.rank() - 1, at, 1), &[index])?;
-        let part = node.reshape(part, Shape::from(outer))?;
-        indices.push(node.wrap_negative(part, shape[batch + at])?);
-    }
+    indices.extend(node.index_vectors(index, &shape[batch..batch + named])?);
     let (rows, inner) = shape.split_at(batch + named);
     let flat = node.flat_index(&indices, rows)?;
     let flat = node.expand(flat, Shape::from(outer))?;

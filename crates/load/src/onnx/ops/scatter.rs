@@ -1,11 +1,14 @@
-//! Scatter with constant indices: each element of the result is gathered from the data or from an update.
+//! Scatter.
 //!
-//! The source of each element is computed while loading. Several updates of one position are applied in layers with at most
-//! one update per position.
+//! - *A box of indices*, which assignments to slices export, is an insertion.
+//! - *Constant indices*: each element of the result is gathered from the data or from an update. The source of each element is
+//!   computed while loading. Several updates of one position are applied in layers with at most one update per position.
+//! - *Indices of the run*: the operator [`Scatter`], on flat positions.
 
 use std::collections::BTreeMap;
 
-use ir::{Refusal, ops};
+use ir::Refusal;
+use ir::ops::{self, Insert, Scatter};
 use types::pointwise::Binary;
 use types::{Shape, strides};
 
@@ -39,13 +42,18 @@ pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
     let (data, updates) = (node.input(0)?, node.input(2)?);
     let (shape, places) = (node.shape(data), node.shape(node.input(1)?));
     let axis = axis(node.int_or("axis", 0)?, shape.rank())?;
-    let index = node.constant_ints(1, "indices")?;
     if node.shape(updates) != places || places.rank() != shape.rank() {
         refuse!(
             "updates and indices must have equal shapes of the rank of {shape}, got {} and {places}",
             node.shape(updates)
         );
     }
+    let reduction = reduction(node)?;
+    if node.constant_value(node.input(1)?).is_none() {
+        let flat = node.flat_elements(node.input(1)?, &shape, axis)?;
+        return scattered(node, data, (flat, places), updates, 1, reduction);
+    }
+    let index = node.constant_ints(1, "indices")?;
     let (from_strides, to_strides) = (strides(&places), strides(&shape));
     let mut writes = Vec::new();
     for (update, &index) in index.iter().enumerate() {
@@ -60,7 +68,6 @@ pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
         }
         writes.push((to, update));
     }
-    let reduction = reduction(node)?;
     written(node, data, updates, 1, &writes, reduction)
 }
 
@@ -68,7 +75,6 @@ pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
 pub(super) fn nd(node: &mut ImportedNode) -> NodeResult {
     let (data, updates) = (node.input(0)?, node.input(2)?);
     let (shape, places) = (node.shape(data), node.shape(node.input(1)?));
-    let index = node.constant_ints(1, "indices")?;
     let Some((&named, outer)) = places.split_last() else { refuse!("indices must have rank >= 1") };
     if shape.rank() < named {
         refuse!("indices must have at most as many numbers as {shape} has axes, got {named}");
@@ -78,7 +84,20 @@ pub(super) fn nd(node: &mut ImportedNode) -> NodeResult {
     if node.shape(updates) != want {
         refuse!("updates must have shape {want}, got {}", node.shape(updates));
     }
-    let (slice, to_strides) = (inner.iter().product::<usize>(), strides(&shape));
+    let reduction = reduction(node)?;
+    let slice = inner.iter().product::<usize>();
+    if let (None, Some(begin)) = (reduction, first_of_box(node, &shape)?) {
+        let updates_shape = begin.iter().zip(outer).map(|(_, &count)| count).chain(inner.iter().copied()).collect();
+        let updates = node.reshape(updates, updates_shape)?;
+        return Ok(vec![inserted(node, data, updates, &begin)?]);
+    }
+    if node.constant_value(node.input(1)?).is_none() {
+        let indices = node.index_vectors(node.input(1)?, &shape[..named])?;
+        let flat = node.flat_index(&indices, &shape[..named])?;
+        return scattered(node, data, (flat, outer.into()), updates, slice, reduction);
+    }
+    let index = node.constant_ints(1, "indices")?;
+    let to_strides = strides(&shape);
     let mut writes = Vec::new();
     for row in 0..outer.iter().product::<usize>() {
         let mut to = 0;
@@ -87,7 +106,6 @@ pub(super) fn nd(node: &mut ImportedNode) -> NodeResult {
         }
         writes.push((to / slice.max(1), row));
     }
-    let reduction = reduction(node)?;
     written(node, data, updates, slice, &writes, reduction)
 }
 
@@ -99,7 +117,6 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
     if shape.rank() != window.kernel.len() + 2 || node.shape(node.input(1)?) != shape {
         refuse!("indices {} and {shape} do not fit a window {:?}", node.shape(node.input(1)?), window.kernel);
     }
-    let index = node.constant_ints(1, "I")?;
     let pads = window.pads(&shape[2..])?;
     let mut out: Shape = shape[..2].into();
     for axis in 0..window.kernel.len() {
@@ -110,15 +127,20 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
         };
         out.push(extent);
     }
-    let size = out.elements();
-    let writes: Vec<(usize, usize)> = index
-        .iter()
-        .enumerate()
-        .map(|(update, &to)| Ok((usize::try_from(to).ok().filter(|&to| to < size).ok_or(to)?, update)))
-        .collect::<Result<_, i64>>()
-        .map_err(|to| Refusal(format!("indices must be within {out}, got {to}")))?;
     let zeros = node.constant_as(dtype, out.clone(), |_| 0.0f32)?;
-    let y = written(node, zeros, x, 1, &writes, None)?;
+    let y = match node.constant_value(node.input(1)?) {
+        None => scattered(node, zeros, (node.input(1)?, shape.clone()), x, 1, None)?,
+        Some(_) => {
+            let size = out.elements();
+            let place = |(update, &to): (usize, &i64)| {
+                let within = usize::try_from(to).ok().filter(|&to| to < size);
+                within.map(|to| (to, update)).ok_or_else(|| Refusal(format!("indices must be within {out}, got {to}")))
+            };
+            let index = node.constant_ints(1, "I")?;
+            let writes = index.iter().enumerate().map(place).collect::<Result<Vec<_>, _>>()?;
+            written(node, zeros, x, 1, &writes, None)?
+        }
+    };
     let wanted = match node.optional(2) {
         None => out.clone(),
         Some(_) => counts(&node.constant_ints(2, "output_shape")?, "output_shape")?.into_iter().collect(),
@@ -131,6 +153,70 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
     }
     let pad = wanted.iter().zip(out.iter()).map(|(&wanted, &extent)| [0, (wanted - extent) as isize]).collect();
     Ok(vec![node.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &y)?])
+}
+
+/// Applies updates at flat positions that only the run knows and that broadcast to `places`, of slices of `cells` elements.
+fn scattered(
+    node: &mut ImportedNode,
+    data: Operand,
+    (positions, places): (Operand, Shape),
+    updates: Operand,
+    cells: usize,
+    function: Option<Binary>,
+) -> NodeResult {
+    let shape = node.shape(data);
+    let count = node.shape(updates).elements() / cells.max(1);
+    if shape.elements() == 0 || count == 0 {
+        return Ok(vec![data]);
+    }
+    let positions = node.expand(positions, places)?;
+    let positions = node.reshape(positions, Shape::from([count]))?;
+    let updates = node.reshape(updates, Shape::from([count, cells]))?;
+    let flat = node.reshape(data, Shape::from([shape.elements() / cells, cells]))?;
+    let y = node.apply(Scatter { function }, &[flat, positions, updates])?;
+    Ok(vec![node.reshape(y, shape)?])
+}
+
+/// The first index along each indexed axis if the indices are all of a box, in its order: `begin[k] + i` at position `i` of
+/// axis `k`. Exporters write assignments to slices so, as sums of ranges or as constants of any size.
+fn first_of_box(node: &mut ImportedNode, shape: &Shape) -> Result<Option<Vec<usize>>, Refusal> {
+    let index = node.input(1)?;
+    let places = node.shape(index);
+    let Some((&named, outer)) = places.split_last() else { return Ok(None) };
+    if named != outer.len() || places.contains(&0) {
+        return Ok(None);
+    }
+    let mut begin = Vec::new();
+    for axis in 0..named {
+        let Some(column) = node.column(index, axis)? else { return Ok(None) };
+        let Ok(found) = column.to_i64().iter().map(|&ix| wrap_negative(ix, shape[axis])).collect::<Result<Vec<_>, _>>()
+        else {
+            return Ok(None);
+        };
+        let (from, along) = (strides(column.shape()), column.shape());
+        // A column may be broadcast: it has an extent of 1 along other axes.
+        let is_range = along[axis] == outer[axis]
+            && found.iter().enumerate().all(|(at, &ix)| ix == found[0] + at / from[axis] % along[axis]);
+        if !is_range {
+            return Ok(None);
+        }
+        begin.push(found[0]);
+    }
+    Ok(Some(begin))
+}
+
+/// Replaces a box of the data that begins at these indices of the leading axes.
+fn inserted(node: &mut ImportedNode, data: Operand, updates: Operand, begin: &[usize]) -> Result<Operand, Refusal> {
+    let (whole, part) = (node.shape(data), node.shape(updates));
+    let mut own = (0..whole.rank()).filter(|&axis| part[axis] != whole[axis]);
+    let Some(axis) = own.next() else { return Ok(updates) };
+    let start = begin[axis];
+    let mut slab = updates;
+    if own.next().is_some() {
+        let old = node.apply(ops::Slice::range(&whole, axis, start, part[axis]), &[data])?;
+        slab = inserted(node, old, updates, begin)?;
+    }
+    node.apply(Insert { axis, start }, &[data, slab])
 }
 
 /// Applies pairs of a position and an update, both numbers of slices of `cells` elements.
