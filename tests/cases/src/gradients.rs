@@ -275,7 +275,7 @@ fn gradients_match_central_differences_of_the_definitions() {
     println!("{compared} gradients compared, {zero} of them constant functions; ranges {ranges:?}; {unfused} unfused");
     println!("{large} cases too large, {no_floats} without floats; refused: {refused:#?}");
     assert!(900 < compared && 20 <= zero && 100 < unfused, "{compared}, {zero}, {unfused}");
-    assert!(large < 15 && no_floats < 260, "{large} too large, {no_floats} without floats");
+    assert!(large < 15 && no_floats < 290, "{large} too large, {no_floats} without floats");
     // Every operator is compared, or refuses by name, or gives integers or flags, or stops.
     let of = |reason: &String| reason.split('`').nth(1).unwrap_or("an epilogue of bytes").to_string();
     let refused: BTreeSet<String> = refused.keys().map(of).collect();
@@ -286,9 +286,9 @@ fn gradients_match_central_differences_of_the_definitions() {
         "chain",
         "conv_weight_gradient",
         "ctc_gradient",
-        "insert",
         "pool_gradient",
         "recurrent_gradient",
+        "scatter",
         "softmax_cross_entropy_gradient",
         "update",
     ];
