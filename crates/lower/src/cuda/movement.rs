@@ -4,7 +4,7 @@ use ir::ops::{Insert, Pad, PadMode, Resize, ResizeMode, Scatter, Slice};
 use ir::{Call, CallInput, Reuse};
 use types::{DType, Layout, Shape};
 
-use super::c_source::{binary, ctype, number, place};
+use super::c_source::{binary, computed, ctype, number, place};
 use super::emit::{Emitted, KernelKind, Template, around, blocks, call};
 use super::pointwise::head;
 use crate::NodeView;
@@ -123,8 +123,10 @@ pub(super) fn scattered(node: &NodeView, scatter: &Scatter) -> Vec<Call> {
     let ty = ctype(out.dtype);
     let joined = match scatter.function {
         None => "item".to_string(),
-        Some(function) if out.dtype.is_float() => format!("({ty}){}", binary(function, "own", "item", 'f')),
-        Some(function) => format!("({ty}){}", binary(function, "own", "item", 'i')),
+        Some(function) => {
+            let (of, wide) = if out.dtype.is_float() { ('f', computed(out.dtype)) } else { ('i', "long long") };
+            format!("({ty}){}", binary(function, &format!("({wide})own"), &format!("({wide})item"), of))
+        }
     };
     let body = match inner {
         0 => String::new(),
