@@ -1,10 +1,12 @@
 //! [`Chain`]: a fused elementwise program, evaluated tile by tile without intermediates in memory.
 
+mod byte_sums;
 mod pipes;
 
 use serde::{Deserialize, Serialize};
 use types::pointwise::{Binary, Unary};
 
+use self::byte_sums::ByteSum;
 use self::pipes::{Pipes, Source};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements, elements_mut, product};
 use crate::movement::axes::{Axes, RANK};
@@ -109,6 +111,8 @@ struct Walk {
     /// Elements of a tile: the largest period divides it, and others divide that one, since a period is the product of the
     /// innermost extents.
     tile: usize,
+    /// The chain as one loop, if its operands allow it.
+    byte_sum: Option<ByteSum>,
 }
 
 impl Walk {
@@ -123,7 +127,10 @@ impl Walk {
         // Without registers a tile may have any length.
         let in_place = |ix: usize| matches!(walk.access[ix], Access::Dense | Access::Scalar) && pipes.read(chain, ix);
         let is_one_pipe = pipes.iter().count() == 1 && pipes.iter().all(|pipe| pipe.together);
-        if is_one_pipe && (0..inputs).all(in_place) {
+        if (0..inputs).all(|ix| walk.access[ix] == Access::Dense) {
+            walk.byte_sum = ByteSum::of(chain);
+        }
+        if walk.byte_sum.is_some() || (is_one_pipe && (0..inputs).all(in_place)) {
             walk.tile = CHUNK;
         }
         walk
@@ -139,7 +146,7 @@ impl Walk {
                 tile = tile.max(period);
             }
         }
-        Walk { axes: chain.shape.len() - first, run, access, tile }
+        Walk { axes: chain.shape.len() - first, run, access, tile, byte_sum: None }
     }
 
     fn access(shape: &[usize], strides: &[usize], run: usize) -> Access {
@@ -314,6 +321,13 @@ fn run_tile<V: Vector, B: Item>(
                 collect(stored, bytes, &Axes::of(&chain.shape, strides), place.column, register);
             }
         }
+    }
+    if let Some(sum) = &walk.byte_sum {
+        let bytes = |ix: usize| match direct[ix] {
+            Some(Source::Items { bytes, .. }) => Some(bytes),
+            _ => None,
+        };
+        return sum.run::<V>(chain.result, [bytes(0), bytes(1)], cells);
     }
     for pipe in pipes.iter() {
         let instructions = pipe.instructions();

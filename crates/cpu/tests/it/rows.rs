@@ -159,3 +159,42 @@ fn chains_widen_and_round_once() {
         }
     }
 }
+
+#[test]
+fn sums_of_bytes_round_once() {
+    let mut random = Random::new(34);
+    for pools in pools([1, 2]) {
+        for case in 0..40 {
+            let stored = [StorageType::U8, StorageType::I8][case % 2];
+            let (rows, columns) = [(1, 1), (3, 7), (40, 1000), (2, 16), (5, 513)][case / 2 % 5];
+            let join = [Binary::Add, Binary::Mul][case / 4 % 2];
+            let mut affine = |scale: f32| [random.uniform(0.01, scale), random.uniform(-3.0, 3.0)];
+            let [first, second, last] = [affine(0.2), affine(0.2), affine(4.0)];
+            let by = |[scale, shift]: [f32; 2], x| Instruction::Unary(Unary::Affine { scale, shift }, x);
+            let operands = if case % 3 == 0 { [2, 3] } else { [3, 2] };
+            let joined = Instruction::Binary(join, operands[0], operands[1]);
+            let program = vec![by(first, 0), by(second, 1), joined, by(last, 4)];
+            let strides = vec![vec![columns, 1]; 2];
+            let chain = Chain { shape: vec![rows, columns], strides, inputs: vec![stored; 2], program, result: stored };
+            let low = if stored == StorageType::U8 { 0.0 } else { -128.0 };
+            let mut numbers =
+                || -> Vec<f32> { (0..rows * columns).map(|_| (low + random.below(256) as f64) as f32).collect() };
+            let items = [numbers(), numbers()];
+            let scaled = |[scale, shift]: [f32; 2], x: f32| x * scale + shift;
+            let want: Vec<f64> = (0..rows * columns)
+                .map(|at| {
+                    let [a, b] = [scaled(first, items[0][at]), scaled(second, items[1][at])];
+                    let joined = if join == Binary::Add { a + b } else { a * b };
+                    f64::from(scaled(last, joined).clamp(low as f32, low as f32 + 255.0).round_ties_even())
+                })
+                .collect();
+            let bytes: Vec<Vec<u8>> = items.iter().map(|items| stored.bytes(items)).collect();
+            let kernel: Kernel = chain.into();
+            for in_place in [None, Some(0), Some(1)] {
+                let got = run_bytes(&kernel, &bytes, in_place, 7.0, &pools[case % 2]);
+                let got: Vec<f64> = numbers_of(stored, &got[0]).iter().map(|&item| f64::from(item)).collect();
+                assert_eq!(got, want, "{kernel:?} {in_place:?}");
+            }
+        }
+    }
+}
