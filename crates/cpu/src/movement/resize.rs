@@ -137,24 +137,23 @@ fn resize_rows<V: Vector>(sides: &Sides, x: &[f32], first: usize, cells: &mut [f
             }
             let row = &x[start..start + width];
             match blends {
-                true => add_scaled(&mut blended[..width], weight, row),
-                false => columns.add(row, run, weight, cells),
+                true => add_scaled::<V>(&mut blended[..width], weight, row),
+                false => columns.add::<V>(row, run, weight, cells),
             }
         }
         if blends {
-            columns.add(&blended[..width], run, 1.0, cells);
+            columns.add::<V>(&blended[..width], run, 1.0, cells);
         }
     }
 }
 
 /// Adds `weight * row`.
 #[inline(always)]
-fn add_scaled(sums: &mut [f32], weight: f32, row: &[f32]) {
+fn add_scaled<V: Vector>(sums: &mut [f32], weight: f32, row: &[f32]) {
+    let scale = V::splat(weight);
     let ((sums, sums_rest), (row, row_rest)) = (sums.as_chunks_mut::<LANES>(), row.as_chunks::<LANES>());
     for (sums, items) in sums.iter_mut().zip(row) {
-        for lane in 0..LANES {
-            sums[lane] += weight * items[lane];
-        }
+        V::read(sums).add(V::read(items).mul(scale)).write(sums);
     }
     for (sum, item) in sums_rest.iter_mut().zip(row_rest) {
         *sum += weight * item;
@@ -170,7 +169,7 @@ impl AxisTaps {
 
     /// Adds the weighted sums of each output's taps in a row, whose elements are runs of `run` neighbors.
     #[inline(always)]
-    fn add(&self, row: &[f32], run: usize, weight: f32, cells: &mut [f32]) {
+    fn add<V: Vector>(&self, row: &[f32], run: usize, weight: f32, cells: &mut [f32]) {
         match (run, self.per_output) {
             (1, 1) => self.add_some::<1>(row, weight, cells),
             (1, 2) => self.add_some::<2>(row, weight, cells),
@@ -182,11 +181,22 @@ impl AxisTaps {
                     *cell += weight * terms.map(|(&at, weight)| weight * row[at as usize]).sum::<f32>();
                 }
             }
+            (LANES, taps) => {
+                let taps = self.index.chunks_exact(taps).zip(self.weight.chunks_exact(taps));
+                for (cells, (index, weights)) in cells.as_chunks_mut::<LANES>().0.iter_mut().zip(taps) {
+                    let mut sum = V::read(cells);
+                    for (&at, tap) in index.iter().zip(weights) {
+                        let items = V::read(&row[at as usize * LANES..][..LANES]);
+                        sum = sum.add(items.mul(V::splat(weight * tap)));
+                    }
+                    sum.write(cells);
+                }
+            }
             (_, taps) => {
                 let taps = self.index.chunks_exact(taps).zip(self.weight.chunks_exact(taps));
                 for (cells, (index, weights)) in cells.chunks_exact_mut(run).zip(taps) {
                     for (&at, tap) in index.iter().zip(weights) {
-                        add_scaled(cells, weight * tap, &row[at as usize * run..][..run]);
+                        add_scaled::<V>(cells, weight * tap, &row[at as usize * run..][..run]);
                     }
                 }
             }
