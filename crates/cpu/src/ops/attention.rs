@@ -5,6 +5,9 @@
 //! the values are accumulated in the output. If a block raises the largest score, the accumulated results are scaled
 //! down; at the end each row is divided by the sum of its exponentials (online softmax: Milakov and Gimelshein 2018;
 //! Dao et al. 2022).
+//!
+//! In half precision two neighbors of a query or key are one word, as everywhere in products; the exponentials of two keys
+//! are one word too, and so are the values that they are multiplied by. Scores and accumulated results are `f32`.
 
 use std::array::from_fn;
 use std::ops::Range;
@@ -16,10 +19,10 @@ use types::HeadOrder;
 use crate::gemm::dispatch;
 use crate::gemm::prefetch::Prefetch;
 use crate::gemm::tile::{self, Init, KLoop, Loop, Repeat, Row, Tile};
-use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements, elements_mut, input, product};
 use crate::ops::matmul::transpose;
 use crate::simd::vector::{LANES, Vector, with_vector};
-use crate::simd::{Isa, StorageType, math};
+use crate::simd::{Isa, StorageType, math, storage};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, StackBuffer};
 
@@ -59,8 +62,10 @@ pub struct MaskStrides {
     pub key: usize,
 }
 
-/// `softmax(q k^T * scale + mask) v` for each batch and head, in `f32`. Operands: queries, keys, values, then the mask
-/// if there is one.
+/// `softmax(q k^T * scale + mask) v` for each batch and head. Operands: queries, keys, values, all stored like the result,
+/// then the mask in `f32` if there is one.
+///
+/// Refuses: bytes; in half precision an odd width, odd strides of queries or keys, and values wider than 128.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// Batch size.
@@ -83,6 +88,8 @@ pub struct Attention {
     pub mask: Option<MaskStrides>,
     /// Axis order of the output.
     pub order: HeadOrder,
+    /// Storage type of queries, keys, values and results.
+    pub stored: StorageType,
 }
 
 /// Length that an operand must have for these extents and strides; `None` on overflow.
@@ -93,6 +100,14 @@ fn reach(extents: &[usize], strides: &[usize]) -> Option<usize> {
 }
 
 impl Attention {
+    /// The widest value in half precision, whose accumulated results lie on the stack.
+    pub const HALF_VALUE_MAX: usize = 128;
+
+    /// Elements of a word.
+    fn per_word(&self) -> usize {
+        4 / self.stored.size()
+    }
+
     fn output_strides(&self) -> HeadStrides {
         let (width, batch) = (self.value_width, self.heads * self.queries * self.value_width);
         match self.order {
@@ -126,13 +141,34 @@ impl KernelFn for Attention {
             extents.iter_mut().zip(strides).filter(|(_, stride)| *stride == 0).for_each(|(extent, _)| *extent = 1);
             reach(&extents, &strides)
         }));
-        Sizes::new(&inputs, product(&[batch, heads, queries, value_width]), 4)
+        let size = self.stored.size();
+        match self.stored {
+            StorageType::F32 => {}
+            StorageType::F16 | StorageType::Bf16 => {
+                let strides = self.strides[..2].iter().flat_map(|strides| [strides.batch, strides.head, strides.token]);
+                if strides.chain([width]).any(|count| count % 2 != 0) || Attention::HALF_VALUE_MAX < value_width {
+                    return Err(InvalidKernel(
+                        "half precision needs even widths and strides, and values of at most 128",
+                    ));
+                }
+            }
+            StorageType::U8 | StorageType::I8 => return Err(InvalidKernel("attention does not compute with bytes")),
+        }
+        for (ix, elements) in inputs.iter_mut().enumerate() {
+            *elements = elements.and_then(|elements| elements.checked_mul(if ix == 3 { 4 } else { size }));
+        }
+        Sizes::new(&inputs, product(&[batch, heads, queries, value_width, size]), 1)
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let [q, k, v] = from_fn(|ix| input::<f32>(&args, ix));
+        // Halves of keys and queries are read as words of two, values as they are.
+        let [q, k, v] = from_fn(|ix| match args.inputs[ix] {
+            Operand::Bytes(bytes) => bytes,
+            Operand::InPlace(_) => &[],
+        });
+        let [q, k] = [q, k].map(|bytes| elements::<f32>(&bytes[..bytes.len() / 4 * 4]));
         let mask = self.mask.map(|strides| (strides, input(&args, 3)));
-        let out = SharedMut::new(elements_mut(args.outputs[0]));
+        let out = SharedMut::new(&mut *args.outputs[0]);
         let heads = self.batch * self.heads;
         if out.len() == 0 {
             return;
@@ -155,11 +191,12 @@ impl KernelFn for Attention {
 /// The operands of a run.
 struct Work<'a> {
     kernel: &'a Attention,
+    /// Words, as those of the keys.
     q: &'a [f32],
     k: &'a [f32],
-    v: &'a [f32],
+    v: &'a [u8],
     mask: Option<(MaskStrides, &'a [f32])>,
-    out: SharedMut<'a, f32>,
+    out: SharedMut<'a, u8>,
     /// Panels per head, each as high as a tile.
     panels: usize,
 }
@@ -172,19 +209,24 @@ struct Group<'a> {
     panels: SmallVec<[Range<usize>; PANELS]>,
     q: &'a [f32],
     k: &'a [f32],
-    v: &'a [f32],
+    v: &'a [u8],
     /// The mask from the first query and key of the group, and its strides.
     mask: Option<(&'a [f32], MaskStrides)>,
-    out: &'a SharedMut<'a, f32>,
+    out: &'a SharedMut<'a, u8>,
+    /// In elements.
     out_start: usize,
     /// Stride between queries in the output.
     out_stride: usize,
+    /// In half precision: the accumulated results of each query, in whole vectors.
+    sums: Option<&'a mut [f32]>,
 }
 
 /// State of the online softmax of a group's queries.
 struct Scores<'a> {
     /// A row per query: the block's scores, then their exponentials.
     rows: &'a mut [f32],
+    /// The exponentials in half precision, two in a word.
+    halves: &'a mut [f32],
     /// Elements of a row: whole vectors, at most [`KEYS`].
     pitch: usize,
     /// The largest score of each query so far.
@@ -201,14 +243,20 @@ impl Work<'_> {
         let at = |strides: HeadStrides| batch * strides.batch + head * strides.head;
         let [q_strides, k_strides, v_strides] = self.kernel.strides;
         let out_strides = self.kernel.output_strides();
+        let (stored, per_word) = (self.kernel.stored, self.kernel.per_word());
+        let mut sum_cells = StackBuffer::<{ QUERIES * Attention::HALF_VALUE_MAX }>::new();
+        let sums = match stored {
+            StorageType::F32 => None,
+            _ => Some(sum_cells.zeros(count * value_width.next_multiple_of(LANES))),
+        };
         // Operands without elements are empty, whatever their strides.
         let mut group = Group {
             isa,
             kernel: self.kernel,
             panels: panels.map(|panel| start(panel) - first..start(panel + 1) - first).collect(),
-            q: self.q.get(at(q_strides) + first * q_strides.token..).unwrap_or_default(),
-            k: self.k.get(at(k_strides)..).unwrap_or_default(),
-            v: self.v.get(at(v_strides)..).unwrap_or_default(),
+            q: self.q.get((at(q_strides) + first * q_strides.token) / per_word..).unwrap_or_default(),
+            k: self.k.get(at(k_strides) / per_word..).unwrap_or_default(),
+            v: self.v.get(at(v_strides) * stored.size()..).unwrap_or_default(),
             mask: self.mask.map(|(strides, items)| {
                 let start = batch * strides.batch + head * strides.head + first * strides.query;
                 (items.get(start..).unwrap_or_default(), strides)
@@ -216,48 +264,81 @@ impl Work<'_> {
             out: &self.out,
             out_start: at(out_strides) + first * out_strides.token,
             out_stride: out_strides.token,
+            sums,
         };
         let reach = |tokens: usize, stride: usize, width: usize| (tokens - 1) * stride + width;
-        assert!(width == 0 || reach(count, q_strides.token, width) <= group.q.len(), "queries lie in their operand");
-        assert!(keys == 0 || reach(keys, v_strides.token, value_width) <= group.v.len(), "values lie in their operand");
+        let queries_end = reach(count, q_strides.token, width).div_ceil(per_word);
+        assert!(width == 0 || queries_end <= group.q.len(), "queries lie in their operand");
+        let values_end = reach(keys.max(1), v_strides.token, value_width) * stored.size();
+        assert!(keys == 0 || values_end <= group.v.len(), "values lie in their operand");
         let end = group.out_start + reach(count, group.out_stride, value_width);
-        assert!(end <= self.out.len(), "results lie in the output");
+        assert!(end * stored.size() <= self.out.len(), "results lie in the output");
 
         let (mut key_cells, mut score_cells) =
             (StackBuffer::<{ DEPTH * KEYS }>::new(), StackBuffer::<{ QUERIES * KEYS }>::new());
-        // Holds transposed keys, one row per element; later the value columns that do not fill a vector.
+        let mut half_cells = StackBuffer::<{ QUERIES * KEYS / 2 }>::new();
+        // Holds transposed keys, one row per word; later the value columns that do not fill a vector, and words of values.
         let key_count = width.min(DEPTH) * keys.min(KEYS).next_multiple_of(LANES);
-        let value_count = if value_width % LANES == 0 { 0 } else { keys.min(KEYS) * STRIP };
+        let copies = value_width % LANES != 0 || self.kernel.stored.is_half();
+        let value_count = if copies { keys.min(KEYS) * STRIP } else { 0 };
         let room = key_cells.zeros(key_count.max(value_count));
         let pitch = keys.min(KEYS).next_multiple_of(LANES).max(LANES);
         let rows = score_cells.zeros(count * pitch);
-        let mut scores = Scores { rows, pitch, top: [f32::NEG_INFINITY; QUERIES], sum: [0.0; QUERIES] };
+        let halves = half_cells.zeros(if self.kernel.stored.is_half() { count * pitch / 2 } else { 0 });
+        let mut scores = Scores { rows, halves, pitch, top: [f32::NEG_INFINITY; QUERIES], sum: [0.0; QUERIES] };
         for first in (0..keys.max(1)).step_by(KEYS) {
             let (block, scores) = (first..keys.min(first + KEYS), &mut scores);
             group.scores(block.clone(), room, scores);
             let (group, keys) = (&mut group, block.clone());
             with_vector!(isa, exponentials(group: &mut Group<'_>, keys: Range<usize>, scores: &mut Scores<'_>));
-            group.values(block, room, scores);
+            match stored {
+                StorageType::F32 => group.values(block, room, scores),
+                _ => {
+                    storage::narrow(isa, stored, scores.rows, bytemuck::cast_slice_mut(scores.halves));
+                    group.half_values(block, room, scores);
+                }
+            }
         }
         // Without keys the results stay 0.
         if keys != 0 {
             let (group, sums) = (&mut group, &scores.sum[..count]);
             with_vector!(isa, divide(group: &mut Group<'_>, sums: &[f32]));
         }
+        if group.sums.is_some() {
+            (0..count).for_each(|query| group.store_halves(query));
+        }
     }
 }
 
 impl Group<'_> {
-    /// Output cells of a query.
+    /// The accumulated results of a query: its output cells, or in half precision those of the buffer.
     fn results(&mut self, query: usize, columns: Range<usize>) -> &mut [f32] {
+        if let Some(sums) = &mut self.sums {
+            let pitch = self.kernel.value_width.next_multiple_of(LANES);
+            return &mut sums[query * pitch..][columns];
+        }
+        let start = self.out_start + query * self.out_stride + columns.start;
         // SAFETY: the rows of a group belong to one task, which borrows one row at a time.
-        unsafe { self.out.part(self.out_start + query * self.out_stride + columns.start, columns.len()) }
+        elements_mut(unsafe { self.out.part(start * 4, columns.len() * 4) })
     }
 
-    /// Scores of a block of keys, which are transposed into `room`.
+    /// Rounds the results of a query to the output.
+    fn store_halves(&mut self, query: usize) {
+        let (width, stored) = (self.kernel.value_width, self.kernel.stored);
+        let start = (self.out_start + query * self.out_stride) * stored.size();
+        let out = self.out;
+        // SAFETY: the rows of a group belong to one task, which borrows one row at a time.
+        let cells = unsafe { out.part(start, width * stored.size()) };
+        storage::narrow(self.isa, stored, self.results(query, 0..width), cells);
+    }
+
+    /// Scores of a block of keys, whose words are transposed into `room`.
     fn scores(&self, block: Range<usize>, room: &mut [f32], scores: &mut Scores) {
-        let (isa, width, columns) = (self.isa, self.kernel.width, block.len());
-        let [q_stride, k_stride, _] = self.kernel.strides.map(|strides| if width == 0 { 0 } else { strides.token });
+        let (isa, columns, per_word) = (self.isa, block.len(), self.kernel.per_word());
+        // In words.
+        let width = self.kernel.width / per_word;
+        let stride = |strides: HeadStrides| if width == 0 { 0 } else { strides.token / per_word };
+        let [q_stride, k_stride, _] = self.kernel.strides.map(stride);
         let padded = columns.next_multiple_of(LANES);
         let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * scores.pitch });
         // With width 0 there is one empty part, whose products are 0.
@@ -280,7 +361,7 @@ impl Group<'_> {
                         continue;
                     }
                     let tile = Tile {
-                        operands: StorageType::F32,
+                        operands: self.kernel.stored,
                         x: x.as_ptr().cast(),
                         weights: room[column.min(room.len())..].as_ptr().cast(),
                         compact: None,
@@ -311,7 +392,7 @@ impl Group<'_> {
     fn values(&mut self, block: Range<usize>, room: &mut [f32], scores: &Scores) {
         let (value_width, stride) = (self.kernel.value_width, self.kernel.strides[2].token);
         let start = if block.start == 0 { Init::Zero } else { Init::Accumulate };
-        let v = self.v.get(block.start * stride..).unwrap_or_default();
+        let v: &[f32] = elements(self.v.get(block.start * stride * 4..).unwrap_or_default());
         for column in (0..value_width).step_by(STRIP) {
             let columns = column..value_width.min(column + STRIP);
             let whole = columns.len() % LANES == 0;
@@ -333,7 +414,8 @@ impl Group<'_> {
                     }
                 }
                 // SAFETY: the results are within the output (asserted).
-                let results = unsafe { self.out.start().add(self.out_start + panel.start * self.out_stride + column) };
+                let results =
+                    unsafe { self.out.start().add((self.out_start + panel.start * self.out_stride + column) * 4) };
                 let tile = Tile {
                     operands: StorageType::F32,
                     x: scores.rows[panel.start * scores.pitch..].as_ptr().cast(),
@@ -361,6 +443,59 @@ impl Group<'_> {
                         self.results(query, columns.clone()).copy_from_slice(&row[..columns.len()]);
                     }
                 }
+            }
+        }
+    }
+}
+
+impl Group<'_> {
+    /// The same in half precision: words of the values of two keys are copied to `room`, a strip of columns at a time.
+    fn half_values(&mut self, block: Range<usize>, room: &mut [f32], scores: &Scores) {
+        let (value_width, stride) = (self.kernel.value_width, self.kernel.strides[2].token);
+        let init = if block.start == 0 { Init::Zero } else { Init::Accumulate };
+        let pitch = value_width.next_multiple_of(LANES);
+        let words = block.len().div_ceil(2);
+        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * scores.pitch / 2, out: row * pitch });
+        for column in (0..value_width).step_by(STRIP) {
+            let columns = STRIP.min(value_width - column);
+            let vectors = columns.div_ceil(LANES);
+            for (pair, cells) in room.chunks_exact_mut(vectors * LANES).enumerate().take(words) {
+                let row = |key: usize| {
+                    let start = ((block.start + key) * stride + column) * 2;
+                    elements::<u16>(&self.v[start..start + columns * 2])
+                };
+                // A last key without a second one is multiplied by 0, like the columns behind the last.
+                let first = row(2 * pair);
+                let second = if 2 * pair + 1 < block.len() { row(2 * pair + 1) } else { &[0; STRIP][..columns] };
+                for ((cell, &low), &high) in cells.iter_mut().zip(first).zip(second) {
+                    *cell = f32::from_bits(u32::from(low) | u32::from(high) << 16);
+                }
+                cells[columns..].fill(0.0);
+            }
+            let Some(sums) = &mut self.sums else { return };
+            for panel in &self.panels {
+                let tile = Tile {
+                    operands: self.kernel.stored,
+                    x: scores.halves[panel.start * scores.pitch / 2..].as_ptr().cast(),
+                    weights: room.as_ptr().cast(),
+                    compact: None,
+                    weight_stride: vectors * LANES,
+                    weight_vector: LANES,
+                    result: StorageType::F32,
+                    out: sums[panel.start * pitch + column..].as_mut_ptr().cast(),
+                    rows: &rows[..panel.len()],
+                    vectors,
+                    vector_stride: LANES,
+                    k_loops: &[KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: words }],
+                    init,
+                    residual: None,
+                    limits: None,
+                    prefetch: Prefetch::NONE,
+                    repeat: Repeat::ONCE,
+                };
+                // SAFETY: a row has a word for each two keys of the block, as many rows of `vectors` full vectors of words
+                // were copied to `room`, and the sums have a row of whole vectors for each query.
+                unsafe { dispatch::multiply(self.isa, &tile) };
             }
         }
     }

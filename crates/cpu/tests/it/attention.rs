@@ -1,7 +1,7 @@
-use prestow_cpu::{Attention, HeadStrides, Kernel, MaskStrides, Pool};
+use prestow_cpu::{Attention, HeadStrides, Kernel, MaskStrides, Pool, StorageType};
 use types::{HeadOrder, Random};
 
-use crate::common::{assert_close, bits, cases, pools, run};
+use crate::common::{assert_close, bits, cases, numbers_of, pools, rounded, run, run_bytes};
 
 const THREADS: [usize; 4] = [1, 2, 3, 5];
 
@@ -9,12 +9,15 @@ fn below(random: &mut Random, count: u64) -> usize {
     random.below(count) as usize
 }
 
-fn kernel(random: &mut Random) -> Attention {
+fn kernel(random: &mut Random, stored: StorageType) -> Attention {
     let pick = |random: &mut Random, of: &[usize]| of[below(random, of.len() as u64)];
     let (batch, heads) = (pick(random, &[1, 1, 2, 0]), pick(random, &[1, 2, 3]));
     let queries = pick(random, &[1, 2, 13, 14, 17, 29, 49, 141, 300, 0]);
     let keys = pick(random, &[1, 2, 15, 16, 49, 127, 128, 129, 300, 0]);
-    let [width, value_width] = [0, 1].map(|_| pick(random, &[1, 3, 8, 16, 32, 40, 48, 64, 72, 130, 0]));
+    let [mut width, mut value_width] = [0, 1].map(|_| pick(random, &[1, 3, 8, 16, 32, 40, 48, 64, 72, 130, 0]));
+    if stored.is_half() {
+        (width, value_width) = (width.next_multiple_of(2), value_width.min(Attention::HALF_VALUE_MAX));
+    }
     let mut strides = |tokens: usize, width: usize| match below(random, 3) {
         0 => HeadStrides { batch: heads * tokens * width, head: tokens * width, token: width },
         // Queries, keys and values interleaved per token.
@@ -30,7 +33,7 @@ fn kernel(random: &mut Random) -> Attention {
     };
     let order = if below(random, 2) == 0 { HeadOrder::HeadsFirst } else { HeadOrder::TokensFirst };
     let scale = random.uniform(0.1, 1.0);
-    Attention { batch, heads, queries, keys, width, value_width, scale, strides, mask, order }
+    Attention { batch, heads, queries, keys, width, value_width, scale, strides, mask, order, stored }
 }
 
 fn judge(kernel: &Attention, [q, k, v, mask]: [&[f32]; 4]) -> Vec<f64> {
@@ -85,7 +88,7 @@ fn attention_matches_its_definition() {
     let mut random = Random::new(41);
     let pools = pools(THREADS);
     for _ in 0..cases(60) {
-        let kernel = kernel(&mut random);
+        let kernel = kernel(&mut random, StorageType::F32);
         let inputs = operands(&kernel, &mut random, 1.0);
         // Scores are sums of up to 130 terms, and their errors become relative errors of exponentials.
         pools.iter().for_each(|pools| check(&kernel, inputs.each_ref().map(|i| &i[..]), pools, 1e-5));
@@ -128,7 +131,47 @@ fn one_head(queries: usize, keys: usize) -> Attention {
         strides: [strides(queries), strides(keys), strides(keys)],
         mask: None,
         order: HeadOrder::HeadsFirst,
+        stored: StorageType::F32,
     }
+}
+
+#[test]
+fn attention_in_half_precision_rounds_exponentials_and_results() {
+    let mut random = Random::new(44);
+    let pools = pools(THREADS);
+    for (stored, tolerance) in [(StorageType::F16, 2e-3), (StorageType::Bf16, 1.6e-2)] {
+        for _ in 0..cases(40) {
+            let kernel = kernel(&mut random, stored);
+            let sizes = Kernel::from(kernel.clone()).sizes().unwrap().inputs;
+            let types = [stored, stored, stored, StorageType::F32];
+            let numbers: Vec<Vec<f32>> = sizes
+                .iter()
+                .zip(types)
+                .map(|(&size, stored)| {
+                    let count = size as usize / stored.size();
+                    rounded(stored, (0..count).map(|_| random.uniform(-1.0, 1.0)).collect())
+                })
+                .collect();
+            let bytes: Vec<Vec<u8>> = numbers.iter().zip(types).map(|(items, stored)| stored.bytes(items)).collect();
+            let operands = std::array::from_fn(|ix| numbers.get(ix).map_or(&[][..], |items| &items[..]));
+            let want = judge(&kernel, operands);
+            for pools in &pools {
+                let case = format!("{} {kernel:?}", pools[0].isa());
+                let [first, more @ ..] =
+                    pools.each_ref().map(|pool| run_bytes(&kernel.clone().into(), &bytes, None, 7.0, pool));
+                assert!(more.iter().all(|other| *other == first), "{case}: threads");
+                assert_close(&numbers_of(stored, &first[0]), &want, |_| 1.0, tolerance, &case);
+            }
+        }
+    }
+    let odd = |change: fn(&mut Attention)| {
+        let mut kernel = Attention { stored: StorageType::F16, ..one_head(3, 5) };
+        change(&mut kernel);
+        Kernel::from(kernel).sizes().is_err()
+    };
+    assert!(!odd(|_| {}));
+    assert!(odd(|kernel| kernel.width = 15) && odd(|kernel| kernel.strides[1].token = 17));
+    assert!(odd(|kernel| kernel.value_width = 130) && odd(|kernel| kernel.stored = StorageType::U8));
 }
 
 #[test]

@@ -594,6 +594,7 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
                 strides: [strides(random), strides(random), strides(random)],
                 mask: pick(random, &[None, Some(mask)]),
                 order: pick(random, &[HeadOrder::HeadsFirst, HeadOrder::TokensFirst]),
+                stored: pick(random, &StorageType::ALL),
             }
             .into()
         }

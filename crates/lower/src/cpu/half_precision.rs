@@ -26,7 +26,11 @@ pub(super) fn candidates(graph: &Graph, id: NodeId, half: DType) -> Vec<Candidat
             false => Vec::new(),
         };
     }
-    let follows = if let Op::Pool(pool) = &node.op {
+    let follows = if let Op::Attention(_) = &node.op {
+        // Of the orders that a value may have, the element is always the last axis.
+        let width = |ix: usize| graph.ty(node.inputs[ix]).shape[3];
+        width(0) % 2 == 0 && width(2) <= cpu::Attention::HALF_VALUE_MAX
+    } else if let Op::Pool(pool) = &node.op {
         blocked::has_pool_kernel(graph, node, pool)
     } else if let Op::Reduce(reduce) = &node.op {
         blocked::is_global_pool(graph, node, reduce)

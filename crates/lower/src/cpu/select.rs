@@ -423,6 +423,7 @@ fn attended(node: &NodeView, attention: &ir::ops::Attention) -> Call {
         strides: strides.map(|[batch, head, token, _]| cpu::HeadStrides { batch, head, token }),
         mask,
         order: attention.result,
+        stored: StorageType::of(node.output().dtype).unwrap_or_default(),
     };
     let suffix = if attention.mask { " +mask" } else { "" };
     let label = format!("{batch} x {heads} heads, {queries} x {keys} of {width}{suffix}");
