@@ -11,7 +11,7 @@ pub struct ResultTable {
     pub columns: Vec<String>,
     /// The rows, a cell for each column.
     pub rows: Vec<Vec<String>>,
-    /// The plot beside the table on a page.
+    /// The plot of its numbers on a page.
     pub plot: Plot,
 }
 

@@ -1,7 +1,7 @@
 //! [`Server`]: one thread that waits on all sockets and owns the [`Core`]; worker threads that read files. The daemon maps
 //! no weights. Replies never wait: a client that does not read is not read from.
 //!
-//! Here are the state and the loop. What a turn of the loop does is in the modules.
+//! Here are the state and the loop; the modules have the parts of its turns.
 
 mod bind;
 mod connections;

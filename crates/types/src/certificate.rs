@@ -74,7 +74,7 @@ impl Proof {
             Proof::Search => "optimal (searched)".into(),
             Proof::Gap => {
                 let gap = 100.0 * (value.0 as f64 / least.0.max(1) as f64 - 1.0);
-                // A gap that rounds to zero is none of zero.
+                // A gap that rounds to zero is still a gap.
                 if gap < 0.005 { "gap < 0.01 %".into() } else { format!("gap {gap:.2} %") }
             }
         }

@@ -64,7 +64,7 @@ pub(super) fn find(planned: &Planned) -> Vec<Opportunity> {
     found.extend(tied_weights(planned));
     found.extend(precision(planned));
     found.extend(placement(planned));
-    // Less than a ten-thousandth is no answer to what to change.
+    // A change that saves less than a ten-thousandth is not worth a row.
     let least = planned.arena_bytes.saturating_add(planned.weights_bytes) / 10_000;
     found.retain(|row| least.max(1) <= row.saves_bytes);
     found.sort_by_key(|row| Reverse(row.saves_bytes));

@@ -120,7 +120,7 @@ fn page_of_a_small_plan_is_interactive() {
     assert_eq!(seen["nameless"], serde_json::json!([]), "each canvas has a name");
     assert_eq!(seen["heads"], serde_json::json!([]), "each head of a table has a text in print");
     assert_eq!(seen["bars"], 3);
-    // The proofs have the words of the terminal, and the page says which of the plans it is about.
+    // The proofs have the words of the terminal, and the page names the plan that it is about.
     assert_eq!(seen["states"], serde_json::json!(["gap 8.33 %", "gap 8.33 %", "gap 8.33 %", "gap 8.33 %"]));
     assert_eq!(seen["unreached"], serde_json::json!([]), "each table that scrolls is reached by the keyboard");
     assert!(seen["hint"].as_f64().is_some_and(|ratio| 4.5 <= ratio), "contrast of the hint: {}", seen["hint"]);
@@ -147,7 +147,7 @@ fn the_page_of_ten_thousand_buffers_stays_fluid() {
     let report = Report::new(&plan);
     let options = ViewOptions::default();
     let Some(seen) = browse("large_page", &Page::new(&report, &options), "buffer9999") else { return };
-    // What is printed is a part of what is shown, and says so.
+    // Paper has the first rows, with a caption that gives their number.
     assert_eq!(seen["rows"], serde_json::json!([400, 40]));
     assert!(seen["captions"].as_str().is_some_and(|text| text.contains("the first 40 of ")), "{}", seen["captions"]);
     assert_eq!(seen["found"], "1 buffer, 0 constants");

@@ -1,4 +1,4 @@
-//! Requests of clients: what they may ask, and how the core's decision becomes a reply, a wait or a load.
+//! Requests of clients: permissions, and how the core's decision becomes a reply, a wait or a load.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What follows from the core's events after each turn of the loop: memory that goes, figures, history, spans.
+//! Effects of the core's events after each turn of the loop: released memory, figures, history, spans.
 
 use super::{HISTORY_MAX, Server};
 use crate::core::{CoreEvent, ModelState};
