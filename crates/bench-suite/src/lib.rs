@@ -43,4 +43,4 @@ pub use result::{BenchResult, RawSeries, RawTimes};
 pub use scenario::{Bisection, Scenario, ScenarioLimits, ScenarioResult, ServerRun, bisect_rate};
 pub use statistics::{Comparison, Summary};
 pub use subject::Subject;
-pub use table::ResultTable;
+pub use table::{Plot, ResultTable};

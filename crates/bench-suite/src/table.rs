@@ -11,12 +11,54 @@ pub struct ResultTable {
     pub columns: Vec<String>,
     /// The rows, a cell for each column.
     pub rows: Vec<Vec<String>>,
+    /// The plot of its numbers on a page.
+    pub plot: Plot,
+}
+
+/// A plot of a table's numbers. The first column names lines and bars.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Plot {
+    /// None.
+    #[default]
+    None,
+    /// A line for each row, over the numbers in the heads of the columns.
+    Columns {
+        /// The name of the columns' parameter.
+        over: String,
+        /// The name of the cells' value.
+        value: String,
+    },
+    /// For each of `ys` a plot over the column `x`, with a line for all rows of one name.
+    Lines {
+        /// The column of the horizontal axis.
+        x: usize,
+        /// The columns of the vertical axes.
+        ys: Vec<usize>,
+    },
+    /// For each row a bar of each of these columns.
+    Bars(Vec<usize>),
+}
+
+impl Plot {
+    /// The attributes of the section, which the script of the page reads.
+    fn attributes(&self) -> String {
+        let list = |columns: &[usize]| columns.iter().map(ToString::to_string).collect::<Vec<String>>().join(" ");
+        match self {
+            Plot::None => String::new(),
+            Plot::Columns { over, value } => {
+                format!(" data-plot=\"columns\" data-over=\"{}\" data-value=\"{}\"", escape(over), escape(value))
+            }
+            Plot::Lines { x, ys } => format!(" data-plot=\"lines {x} {}\"", list(ys)),
+            Plot::Bars(columns) => format!(" data-plot=\"bars {}\"", list(columns)),
+        }
+    }
 }
 
 impl ResultTable {
     /// A table without rows.
     pub fn new(title: impl Into<String>, columns: &[&str]) -> ResultTable {
-        ResultTable { title: title.into(), columns: columns.iter().map(ToString::to_string).collect(), rows: vec![] }
+        let columns = columns.iter().map(ToString::to_string).collect();
+        ResultTable { title: title.into(), columns, rows: vec![], plot: Plot::None }
     }
 
     /// Aligned columns; numbers to the right.
@@ -25,9 +67,7 @@ impl ResultTable {
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0))
             .collect();
-        let numeric: Vec<bool> = (0..self.columns.len())
-            .map(|column| self.rows.iter().all(|row| row[column].is_empty() || is_number(&row[column])))
-            .collect();
+        let numeric = self.numeric();
         let mut text = format!("{}\n", self.title);
         for row in all() {
             let mut line = String::new();
@@ -41,6 +81,12 @@ impl ResultTable {
             let _ = writeln!(text, "{}", line.trim_end());
         }
         text
+    }
+
+    /// For each column, whether all its cells are numbers or empty.
+    fn numeric(&self) -> Vec<bool> {
+        let is_numeric = |column: usize| self.rows.iter().all(|row| row[column].is_empty() || is_number(&row[column]));
+        (0..self.columns.len()).map(is_numeric).collect()
     }
 
     /// Comma-separated values (RFC 4180), without the title.
@@ -64,11 +110,17 @@ impl ResultTable {
         format!("## {}\n\n{}{rule}{rows}\n", self.title, line(&self.columns))
     }
 
-    /// A section of a page. Cells of numeric columns have a bar in proportion to the largest of the column.
+    /// A section of a page. Measured cells, which have a fraction, have a bar in proportion to the largest of the column.
     pub fn html(&self) -> String {
-        let mut html = format!("<section><h2>{}</h2><div class=\"scroll\"><table><thead><tr>", escape(&self.title));
-        for column in &self.columns {
-            let _ = write!(html, "<th scope=\"col\">{}</th>", escape(column));
+        let title = escape(&self.title);
+        let mut html = format!(
+            "<section{}><h2>{title}</h2><div class=\"both\"><div class=\"scroll\" tabindex=\"0\" role=\"region\" \
+             aria-label=\"{title}\"><table><thead><tr>",
+            self.plot.attributes()
+        );
+        for (column, is_numeric) in self.columns.iter().zip(self.numeric()) {
+            let class = if is_numeric { " class=\"number\"" } else { "" };
+            let _ = write!(html, "<th scope=\"col\"{class}>{}</th>", escape(column));
         }
         html.push_str("</tr></thead><tbody>");
         let most: Vec<f64> = (0..self.columns.len())
@@ -78,6 +130,7 @@ impl ResultTable {
             html.push_str("<tr>");
             for (cell, most) in row.iter().zip(&most) {
                 let _ = match cell.parse::<f64>() {
+                    Ok(_) if !cell.contains('.') => write!(html, "<td class=\"number\">{}</td>", escape(cell)),
                     Ok(value) if 0.0 < *most => {
                         write!(
                             html,
@@ -91,7 +144,11 @@ impl ResultTable {
             }
             html.push_str("</tr>");
         }
-        html.push_str("</tbody></table></div></section>\n");
+        html.push_str("</tbody></table></div>");
+        if self.plot != Plot::None {
+            html.push_str("<figure></figure>");
+        }
+        html.push_str("</div></section>\n");
         html
     }
 
@@ -134,6 +191,7 @@ mod tests {
     fn page_loads_nothing() {
         let page = ResultTable::page("run & compare", &[table()]);
         assert!(page.contains("<title>run &amp; compare</title>") && !page.contains("{{"));
+        let page = page.replace("http://www.w3.org/2000/svg", "");
         assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("src="));
     }
 }

@@ -72,7 +72,11 @@ impl Proof {
         match self {
             Proof::Bound => "optimal (= bound)".into(),
             Proof::Search => "optimal (searched)".into(),
-            Proof::Gap => format!("gap {:.2} %", 100.0 * (value.0 as f64 / least.0.max(1) as f64 - 1.0)),
+            Proof::Gap => {
+                let gap = 100.0 * (value.0 as f64 / least.0.max(1) as f64 - 1.0);
+                // A gap that rounds to zero is still a gap.
+                if gap < 0.005 { "gap < 0.01 %".into() } else { format!("gap {gap:.2} %") }
+            }
         }
     }
 }
@@ -123,5 +127,17 @@ impl Certificates {
             }
             least => format!("{}: no kernels, layouts and order of these steps need less than {least}", gap.text()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gap_that_rounds_to_zero_is_not_zero() {
+        assert_eq!(Proof::Gap.text(Bytes(10_001), Bytes(10_000)), "gap 0.01 %");
+        assert_eq!(Proof::Gap.text(Bytes(1_000_001), Bytes(1_000_000)), "gap < 0.01 %");
+        assert_eq!(Proof::Bound.text(Bytes(1), Bytes(1)), "optimal (= bound)");
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::CellOutcome;
 use crate::lines::Values;
-use crate::{Comparison, ResultTable};
+use crate::{Comparison, Plot, ResultTable};
 
 /// A filter and the columns of a report.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,6 +59,7 @@ pub fn exploration(outcomes: &[CellOutcome], select: &TableSelection) -> ResultT
     let mut table =
         ResultTable::new(format!("{} by {} and {}", select.value, select.rows, select.columns), &[&select.rows]);
     table.columns.extend(columns.iter().cloned());
+    table.plot = Plot::Columns { over: select.columns.clone(), value: select.value.clone() };
     for row in rows {
         let mut line = vec![row.clone()];
         for column in &columns {
@@ -120,6 +121,7 @@ pub fn scaling(outcomes: &[CellOutcome], over: &str, weak: bool) -> ResultTable 
     let kind = if weak { "weak" } else { "strong" };
     let columns = ["model", over, "batch time ms", "samples/s", "speed-up", "efficiency %"];
     let mut table = ResultTable::new(format!("{kind} scaling over {over}"), &columns);
+    table.plot = Plot::Lines { x: 1, ys: vec![4, 5] };
     let kept = if weak { "exp.replica_batch" } else { "exp.effective_batch" };
     let mut groups: BTreeMap<String, Vec<(f64, f64, f64)>> = BTreeMap::new();
     for outcome in latest(outcomes).into_iter().filter(|outcome| outcome.succeeded) {
@@ -147,6 +149,7 @@ pub fn scaling(outcomes: &[CellOutcome], over: &str, weak: bool) -> ResultTable 
 /// Planned and measured memory of each cell.
 pub fn memory_table(outcomes: &[CellOutcome]) -> ResultTable {
     let mut table = ResultTable::new("memory", &["model", "batch", "planned MiB", "largest resident MiB", "status"]);
+    table.plot = Plot::Bars(vec![2, 3]);
     let outcomes = latest(outcomes);
     let models = models(&outcomes);
     for (outcome, model) in outcomes.into_iter().zip(models) {
@@ -167,6 +170,7 @@ pub fn memory_table(outcomes: &[CellOutcome]) -> ResultTable {
 /// The samples of resources of each cell that was monitored.
 pub fn timelines(outcomes: &[CellOutcome]) -> ResultTable {
     let mut table = ResultTable::new("resources over time", &["cell", "second", "cpu %", "resident MiB", "watts"]);
+    table.plot = Plot::Lines { x: 1, ys: vec![2, 3, 4] };
     let outcomes = latest(outcomes);
     let models = models(&outcomes);
     for (outcome, model) in outcomes.into_iter().zip(models) {
@@ -192,6 +196,7 @@ pub fn timelines(outcomes: &[CellOutcome]) -> ResultTable {
 pub fn comparison(before: &[CellOutcome], after: &[CellOutcome]) -> ResultTable {
     let columns = ["model", "batch", "before ms", "after ms", "verdict"];
     let mut table = ResultTable::new("comparison of two runs", &columns);
+    table.plot = Plot::Bars(vec![2, 3]);
     let before: BTreeMap<&str, &CellOutcome> = latest(before).into_iter().map(|own| (&own.id[..], own)).collect();
     let after = latest(after);
     let models = models(&after);

@@ -1,6 +1,7 @@
 //! Scenarios with subjects of known time, experiments that are killed, files of DLBS.
 
 mod experiments;
+mod page;
 mod peers;
 mod scenarios;
 

@@ -1,12 +1,16 @@
 //! [`Item`]s: the plan's bytes at its peak by name, each byte once. They add up to arena and constants.
 
+use std::collections::BTreeMap;
+
+use plan::Persistence;
+
 use super::{BufferRow, Origin, Report, spans, type_text};
 
 /// Bytes with one name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
     pub(crate) kind: ItemKind,
-    /// The node that yields the bytes; for constants, the node that reads them first.
+    /// The node that yields the bytes; for constants, the node that reads them first; for a state, its node.
     pub(crate) scope: String,
     /// The name of the value or constant.
     pub(crate) name: String,
@@ -38,6 +42,12 @@ pub(crate) enum ItemKind {
 pub(crate) fn items(report: &Report) -> Vec<Item> {
     let planned = &report.planned;
     let mut items = Vec::new();
+    let states = || planned.buffers.iter().filter(|buffer| buffer.persistence == Persistence::Session);
+    let names = states().flat_map(|buffer| {
+        let scope = state_scope(buffer)?;
+        Some(buffer.values.iter().map(move |value| (&value.name[..], scope)))
+    });
+    let states: BTreeMap<&str, &str> = names.flatten().collect();
     for (ix, buffer) in planned.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_alive(planned.peak_step)) {
         let mut of_buffer = of_buffer(ix, buffer, planned.peak_step);
         if report.origin != Origin::Plan {
@@ -48,7 +58,11 @@ pub(crate) fn items(report: &Report) -> Vec<Item> {
     for (ix, constant) in planned.constants.iter().enumerate() {
         items.push(Item {
             kind: ItemKind::Constant(ix),
-            scope: constant.scope.clone(),
+            // The initial value of a state has no reader: it belongs to the layer of the state.
+            scope: match constant.scope.is_empty() {
+                true => states.get(&constant.name[..]).copied().unwrap_or("").to_string(),
+                false => constant.scope.clone(),
+            },
             name: constant.name.clone(),
             role: constant.role.clone(),
             foreign: None,
@@ -78,6 +92,12 @@ pub(crate) fn items(report: &Report) -> Vec<Item> {
     items
 }
 
+/// The node whose state a buffer holds: the one that reads it last. The compiler names a node's update behind it.
+fn state_scope(buffer: &BufferRow) -> Option<&str> {
+    let scope = &buffer.last_reader.as_ref().filter(|_| buffer.persistence == Persistence::Session)?.scope[..];
+    Some(scope.strip_suffix("/update").unwrap_or(scope))
+}
+
 /// A buffer's bytes at a step, divided between the values that occupy them; the padding belongs to the last item.
 fn of_buffer(ix: usize, buffer: &BufferRow, step: u32) -> Vec<Item> {
     let spans = spans(buffer).into_iter().filter(|span| (span.first_step..=span.last_step).contains(&step));
@@ -85,7 +105,11 @@ fn of_buffer(ix: usize, buffer: &BufferRow, step: u32) -> Vec<Item> {
         let value = span.value.map(|value| &buffer.values[value]);
         Item {
             kind: ItemKind::Buffer(ix),
-            scope: value.map_or_else(|| buffer.scope.clone(), |value| value.name.clone()),
+            scope: match (state_scope(buffer), value) {
+                (Some(scope), _) => scope.to_string(),
+                (None, Some(value)) => value.name.clone(),
+                (None, None) => buffer.scope.clone(),
+            },
             name: value.map_or_else(|| buffer.scope.clone(), |value| value.name.clone()),
             role: buffer.role_of(span.value).to_string(),
             foreign: None,

@@ -64,8 +64,12 @@ pub(super) fn find(planned: &Planned) -> Vec<Opportunity> {
     found.extend(tied_weights(planned));
     found.extend(precision(planned));
     found.extend(placement(planned));
-    found.retain(|row| 0 < row.saves_bytes);
+    // A change that saves less than a ten-thousandth is not worth a row.
+    let least = planned.arena_bytes.saturating_add(planned.weights_bytes) / 10_000;
+    found.retain(|row| least.max(1) <= row.saves_bytes);
     found.sort_by_key(|row| Reverse(row.saves_bytes));
+    // Several results of one node are one change.
+    found.dedup();
     found.truncate(COUNT_MAX);
     found
 }

@@ -26,8 +26,8 @@ function bars(target, title, rows, total, isLayer) {
   const body = rows.map((row, ix) =>
     el(
       "tr",
-      {},
-      el("td", { class: "w" }, swatch(style(row, ix)), row.name),
+      { class: 40 <= ix ? "unprinted" : "" },
+      el("td", { class: "w" }, swatch(style(row, ix)), breakable(row.name)),
       el("td", { class: "n", title: exact(row.bytes) }, bytes(row.bytes)),
       el("td", { class: "n" }, percent(row.bytes, total)),
       el(
@@ -56,15 +56,13 @@ function bars(target, title, rows, total, isLayer) {
     el("th", { class: "n" }, "100.0 %"),
     el("th"),
   );
-  clear(
-    target,
-    strip,
-    el(
-      "div",
-      { class: "scroll" },
-      el("table", {}, el("thead", {}, head), el("tbody", {}, body), el("tfoot", {}, foot)),
-    ),
+  const scroll = el(
+    "div",
+    { class: "scroll" },
+    el("table", {}, el("thead", {}, head), el("tbody", {}, body), el("tfoot", {}, foot)),
   );
+  clear(target, strip, scroll);
+  scrolls(scroll);
 }
 
 const TIMED = Object.keys(P.timeline)
@@ -87,7 +85,7 @@ function drawTimeline() {
   context.fillStyle = css("--soft");
   context.textAlign = "right";
   for (let part = 0; part <= 4; part++)
-    context.fillText(bytes(Math.round((most * part) / 4)), left - 6, y((most * part) / 4) + 4);
+    context.fillText(mark((most * part) / 4, most), left - 6, y((most * part) / 4) + 4);
   // One column a pixel at most, of the step with the most bytes among those it stands for.
   const columns = Math.min(STEPS, Math.max(1, Math.floor(wide)));
   const line = [];

@@ -18,6 +18,16 @@ function bytes(n) {
   }
   return sign + n + " B";
 }
+// A mark of an axis that ends at `most`, in the unit of its end.
+function mark(n, most) {
+  const [unit, name] = [
+    [2 ** 30, "GiB"],
+    [2 ** 20, "MiB"],
+    [2 ** 10, "KiB"],
+  ].find(([unit]) => unit <= most) || [1, "B"];
+  return (n / unit).toFixed(unit === 1 ? 0 : 2) + " " + name;
+}
+const counted = (n, noun) => n.toLocaleString("en") + " " + noun + (n === 1 ? "" : "s");
 const exact = n => n.toLocaleString("en") + " B";
 const percent = (part, whole) => ((100 * part) / (whole || 1)).toFixed(1) + " %";
 
@@ -32,6 +42,14 @@ function el(name, attributes, ...children) {
   element.append(...children.flat().filter(child => child !== null && child !== undefined));
   return element;
 }
+// A name that may break behind its separators, so that no word of it is cut.
+const breakable = name => String(name).split(/(?<=[/._:])(?=.)/).flatMap((part, ix) => (ix ? [el("wbr"), part] : [part]));
+// A sentence with names and flags between backticks. A flag stays in one line, a name breaks like a name.
+const prose = text =>
+  text.split("`").map((part, ix) => {
+    if (ix % 2 === 0) return part;
+    return part.startsWith("--") ? el("code", { class: "flag" }, part) : el("code", {}, breakable(part));
+  });
 const clear = (element, ...children) => element.replaceChildren(...children.filter(child => child !== null));
 
 const LOOKS = new Map(D.styles.map(style => [style.name, style]));
@@ -56,7 +74,9 @@ const css = name => getComputedStyle(document.documentElement).getPropertyValue(
 
 // Sets a canvas to its size on the screen and returns what to draw with, in units of CSS pixels.
 function surface(canvas) {
-  const ratio = window.devicePixelRatio || 1;
+  // Paper has more dots than a screen.
+  const least = document.documentElement.classList.contains("printing") ? 2 : 1;
+  const ratio = Math.max(least, window.devicePixelRatio || 1);
   const box = canvas.getBoundingClientRect();
   const width = Math.max(1, Math.round(box.width - 2)),
     height = Math.max(1, Math.round(box.height - 2));
@@ -102,7 +122,7 @@ function pattern(context, name, color) {
   return PATTERNS.get(key);
 }
 // Text on a role's color.
-const inkOn = style => (style.color === "#0072b2" ? "#fff" : "#111");
+const inkOn = style => (["#0072b2", "#666666"].includes(style.color) ? "#fff" : "#111");
 function fill(context, style, x, y, width, height) {
   context.fillStyle = style.color;
   context.fillRect(x, y, width, height);

@@ -109,7 +109,7 @@ function drawMap() {
   context.textAlign = "right";
   for (let part = 0; part <= 4; part++) {
     const offset = view.y0 + ((view.y1 - view.y0) * part) / 4;
-    context.fillText(bytes(Math.round(offset)), s.left - 6, s.y(offset) + 4);
+    context.fillText(mark(offset, view.y1), s.left - 6, s.y(offset) + 4);
   }
   context.fillText("step " + Math.max(0, Math.ceil(view.x1) - 1), s.left + s.wide, height - 6);
   context.textAlign = "left";

@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 
-use crate::model::spans;
-use crate::view::{Bars, Diff, Flame, LAYER_COLORS, Measure, STYLES, ViewOptions, WhatIf};
+use crate::model::{proof_text, spans};
+use crate::view::{Bars, Diff, Flame, LAYER_COLORS, Measure, STYLES, Variant, ViewOptions, WhatIf};
 use crate::{Report, StepsReport};
 
 const HTML: &str = include_str!("page.html");
@@ -46,6 +46,10 @@ struct Data<'a> {
     steps: Option<&'a StepsReport>,
     diff: Option<&'a Diff>,
     what_if: Option<&'a WhatIf>,
+    /// The proof of each of its plans, in the words of the terminal.
+    what_if_states: Vec<String>,
+    /// The dtype of the plan that the rest of the page is about.
+    what_if_dtype: Option<&'a str>,
     styles: Vec<Look>,
     /// Colors of layers and scopes.
     layers: [&'static str; 6],
@@ -90,6 +94,12 @@ impl<'a> Page<'a> {
             pattern: style.pattern.name(),
             letter: style.letter,
         });
+        let variants = self.what_if.map_or(&[][..], |what_if| &what_if.variants);
+        let planned = &self.report.planned;
+        let is_shown = |row: &&Variant| {
+            row.batch == self.report.batch
+                && (row.arena_bytes, row.weights_bytes) == (planned.arena_bytes, planned.weights_bytes)
+        };
         let data = Data {
             report: self.report,
             bars: Bars::new(self.report, self.options),
@@ -98,6 +108,11 @@ impl<'a> Page<'a> {
             steps: self.steps,
             diff: self.diff,
             what_if: self.what_if,
+            what_if_states: variants
+                .iter()
+                .map(|row| proof_text(row.state, row.arena_bytes, row.least_bytes))
+                .collect(),
+            what_if_dtype: variants.iter().find(|row| is_shown(row)).map(|row| &row.dtype[..]),
             styles: styles.collect(),
             layers: LAYER_COLORS,
             roles: roles(self.report),

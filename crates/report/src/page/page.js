@@ -28,6 +28,7 @@ function difference() {
     const target = el("div", { class: "scroll" });
     table(target, columns, rows);
     parts.push(el("h3", {}, title), target);
+    target.setAttribute("aria-label", title);
   };
   add(
     "Sizes",
@@ -134,4 +135,9 @@ drawAlive();
 redraw();
 new ResizeObserver(redraw).observe(byId("main"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-addEventListener("beforeprint", redraw);
+const printing = isOn => {
+  document.documentElement.classList.toggle("printing", isOn);
+  redraw();
+};
+addEventListener("beforeprint", () => printing(true));
+addEventListener("afterprint", () => printing(false));

@@ -23,7 +23,7 @@ function headline() {
     if (P.any_kernels_bytes)
       cards.push(card(bytes(P.any_kernels_bytes), "no kernels, layouts and order of these steps need less"));
   } else {
-    cards.push(card(bytes(P.arena_bytes), "allocated, in " + BUFFERS.length + " allocations"));
+    cards.push(card(bytes(P.arena_bytes), "allocated, in " + counted(BUFFERS.length, "allocation")));
     const requested = BUFFERS.reduce((sum, buffer) => sum + buffer.bytes, 0);
     cards.push(
       card(
@@ -35,7 +35,7 @@ function headline() {
   }
   const free = P.free_at_peak.reduce((sum, range) => sum + range.bytes, 0);
   if (IS_PLAN && free)
-    cards.push(card(bytes(free), "free at the peak, in " + P.free_at_peak.length + " ranges"));
+    cards.push(card(bytes(free), "free at the peak, in " + counted(P.free_at_peak.length, "range")));
   if (R.actual) {
     const rest = R.actual.residual.reduce((sum, item) => sum + item.bytes, 0);
     cards.push(card(R.verdict, "a run against the plan", R.verdict !== "equal"));
@@ -52,8 +52,8 @@ function opportunities() {
     byId("changetable"),
     [
       ["saves at most", "n", row => bytes(row.saves_bytes), row => row.saves_bytes],
-      ["bytes in question", "w", row => row.text, null],
-      ["change", "w", row => row.action, null],
+      ["bytes in question", "w", row => prose(row.text), null],
+      ["change", "w", row => prose(row.action), null],
     ],
     P.opportunities,
   );
@@ -70,7 +70,12 @@ function savedValues() {
       ["value", "w", row => row.name, row => row.name],
       ["type", "", row => typeText(row), null],
       ["written by", "", where, null],
-      ["read by, and why", "w", row => row.readers.map(by => "step " + by.step + ": " + by.reason).join("; "), null],
+      [
+        "read by, and why",
+        "w why",
+        row => prose(row.readers.map(by => "step " + by.step + ": " + by.reason).join("; ")),
+        null,
+      ],
     ],
     P.saved,
   );
@@ -80,7 +85,7 @@ function savedValues() {
     byId("againtable"),
     [
       ["bytes", "n", row => bytes(row.bytes), row => row.bytes],
-      ["computed again", "w", row => row.scope, row => row.scope],
+      ["recomputed", "w", row => row.scope, row => row.scope],
       ["at step", "n", row => String(row.step), row => row.step],
       ["kernel", "", row => row.kernel, null],
     ],
@@ -100,7 +105,8 @@ function drawCard() {
       el(
         "li",
         {},
-        value.name + " ",
+        breakable(value.name),
+        " ",
         el("b", {}, typeText(value)),
         (value.layout === "row_major" ? "" : " " + value.layout) +
           ", steps " +
@@ -113,7 +119,7 @@ function drawCard() {
   if (12 < buffer.values.length) values.push(el("li", {}, buffer.values.length - 12 + " more"));
   clear(
     byId("card"),
-    el("h3", {}, swatch(look(roleAt(ix, at))), buffer.scope || buffer.tag),
+    el("h3", {}, swatch(look(roleAt(ix, at))), breakable(buffer.scope || buffer.tag)),
     el(
       "dl",
       {},
@@ -138,7 +144,7 @@ function drawCard() {
             ? "the caller"
             : "-",
       ),
-      row("alive at " + at, why(ix, at)),
+      row("alive at " + at, prose(why(ix, at))),
       buffer.actual
         ? row("actual", buffer.actual.verdict + ": " + exact(buffer.actual.written_bytes) + " written")
         : [],
@@ -151,7 +157,7 @@ function drawCard() {
           el(
             "ul",
             {},
-            buffer.refused.slice(0, 6).map(row => el("li", {}, row.text)),
+            buffer.refused.slice(0, 6).map(row => el("li", {}, prose(row.text))),
           ),
         )
       : null,
@@ -161,13 +167,20 @@ function drawCard() {
   );
 }
 
+function scrolls(target) {
+  const title = target.closest("section") && target.closest("section").dataset.title;
+  target.tabIndex = 0;
+  target.setAttribute("role", "region");
+  target.setAttribute("aria-label", title || "Table");
+}
 // Functions that mark the chosen row of each table.
 const tables = new Map();
 // A table whose columns sort: [title, class, text of a row, what to sort by]. A table that is filled again keeps its order,
 // and the focus stays on the same head or row.
 function table(target, columns, rows, act, isOn) {
   const sort = (target.sort = target.sort || { column: -1, isDown: true });
-  const most = 400;
+  const most = 400,
+    printed = 40;
   const focusOn = key => {
     const element = key && target.querySelector("[data-key=" + JSON.stringify(key) + "]");
     if (element) element.focus({ preventScroll: true });
@@ -175,6 +188,7 @@ function table(target, columns, rows, act, isOn) {
   const draw = () => {
     const focus = target.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     const key = columns[sort.column] && columns[sort.column][3];
+    const cell = (text, kind) => (typeof text === "string" && kind.startsWith("w") ? breakable(text) : text);
     const sign = sort.isDown ? 1 : -1;
     const compare = (a, b) => sign * (key(b) < key(a) ? -1 : key(a) < key(b) ? 1 : 0);
     const order = key ? rows.slice().sort(compare) : rows;
@@ -203,10 +217,10 @@ function table(target, columns, rows, act, isOn) {
       ),
     );
     const shown = order.slice(0, most);
-    const body = shown.map(row =>
+    const body = shown.map((row, at) =>
       el(
         "tr",
-        {},
+        { class: printed <= at ? "unprinted" : "" },
         columns.map(([, kind, text], ix) =>
           el(
             "td",
@@ -215,14 +229,20 @@ function table(target, columns, rows, act, isOn) {
               ? el(
                   "button",
                   { type: "button", class: "link", "data-key": "row " + rows.indexOf(row), onclick: () => act(row) },
-                  text(row),
+                  breakable(text(row)),
                 )
-              : text(row),
+              : cell(text(row), kind),
           ),
         ),
       ),
     );
-    const more = most < order.length ? el("caption", {}, "the first " + most + " of " + order.length) : null;
+    const first = n => (n < order.length ? "the first " + n + " of " + counted(order.length, "row") : "");
+    const more = [
+      el("caption", { class: "unprinted" }, first(most)),
+      el("caption", { class: "inprint" }, first(printed)),
+    ].filter(caption => caption.textContent);
+    // What scrolls is reached by the keyboard, and has the name of its section.
+    if (target.classList.contains("scroll")) scrolls(target);
     clear(target, el("table", {}, more, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)));
     const mark = () => body.forEach((line, ix) => line.classList.toggle("on", !!isOn && isOn(shown[ix])));
     mark();
@@ -267,14 +287,14 @@ function drawAlive() {
       state.step +
       (state.step === P.peak_step ? ", the peak" : "") +
       ": " +
-      alive.length +
-      " buffers, " +
+      counted(alive.length, "buffer") +
+      ", " +
       bytes(total)
     : "Allocations: " + alive.length + ", " + bytes(total);
   const because = [
     "why it is alive",
-    "w",
-    ix => [why(ix, state.step), ...BUFFERS[ix].refused.slice(0, 1).map(row => row.text)].join("; "),
+    "w why",
+    ix => prose([why(ix, state.step), ...BUFFERS[ix].refused.slice(0, 1).map(row => row.text)].join("; ")),
     null,
   ];
   table(byId("alivetable"), IS_PLAN ? [...BUFFER_COLUMNS, because] : BUFFER_COLUMNS, alive, select, ix => ix === state.buffer);
@@ -292,7 +312,7 @@ function search(text) {
   }
   const found = HAYSTACK.flatMap((hay, ix) => (hay.includes(words) ? [ix] : []));
   const constants = P.constants.filter(row => (row.tag + " " + typeText(row)).toLowerCase().includes(words));
-  byId("found").textContent = found.length + " buffers, " + constants.length + " constants";
+  byId("found").textContent = counted(found.length, "buffer") + ", " + counted(constants.length, "constant");
   byId("results").hidden = false;
   const list = el("div"),
     more = el("div");
@@ -305,13 +325,18 @@ function search(text) {
   if (found.length) reveal(found[0]);
 }
 
+// Nothing reads the constant that a state starts from: it is copied before the first run.
+const STATES = new Set(
+  BUFFERS.filter(buffer => buffer.persistence === "session").flatMap(buffer => buffer.values.map(value => value.name)),
+);
+const readBy = row => row.scope || (STATES.has(row.name) ? "the first run: its initial value" : "");
 const CONSTANT_COLUMNS = [
   ["constant", "w", row => row.name, row => row.name],
   ["role", "", row => el("span", { class: "role" }, swatch(look(row.role)), row.role), row => row.role],
   ["type", "w", typeText, null],
   ["packed", "n", row => bytes(row.bytes), row => row.bytes],
   ["tensor", "n", row => bytes(row.tensor_bytes), row => row.tensor_bytes],
-  ["read first by", "w", row => row.scope, row => row.scope],
+  ["read first by", "w", readBy, readBy],
 ];
 function weights() {
   if (!P.constants.length) return;
@@ -368,17 +393,17 @@ function actual() {
     el(
       "p",
       {},
-      "The run is " +
+      "The run compared with the plan: " +
         R.verdict +
-        ": " +
+        ". " +
         exact(R.actual.arena_written_bytes) +
         " of " +
         exact(R.actual.arena_planned_bytes) +
         " planned bytes were written, " +
         exact(R.actual.outside_bytes) +
         " outside; " +
-        R.actual.heap_allocations_in_run +
-        " heap allocations in a run. Buffers: " +
+        counted(R.actual.heap_allocations_in_run, "heap allocation") +
+        " in a run. Buffers: " +
         verdicts.join(", ") +
         ".",
     ),

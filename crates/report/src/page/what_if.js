@@ -37,7 +37,7 @@ function curve(whatIf) {
       make(
         "text",
         { x: left - 6, y: y((most * part) / 4) + 4, "text-anchor": "end" },
-        bytes(Math.round((most * part) / 4)),
+        mark((most * part) / 4, most),
       ),
     );
   // A line for each dtype, named at its end if there are several.
@@ -104,7 +104,7 @@ function whatIf() {
       ["arena", "n", row => bytes(row.arena_bytes), row => row.arena_bytes],
       ["weights", "n", row => bytes(row.weights_bytes), row => row.weights_bytes],
       ["total", "n", row => bytes(row.total_bytes), row => row.total_bytes],
-      ["state", "role", row => row.state.replaceAll("_", " "), null],
+      ["state", "role", row => D.what_if_states[what.variants.indexOf(row)], null],
       // Without a limit there is no answer.
       ...(what.capacity_bytes === null ? [] : [["fits", "", row => (row.fits ? "yes" : "no"), null]]),
     ],
@@ -128,6 +128,8 @@ function whatIf() {
         answers +
         " The rest of this page is about batch " +
         R.batch +
+        // Plans are listed by dtype, and the page is about one of them.
+        (1 < what.largest.length && D.what_if_dtype ? ", " + D.what_if_dtype : "") +
         ".",
     ),
     curve(what),

@@ -103,7 +103,7 @@ fn page_of_a_small_plan_is_interactive() {
     let Some(seen) = browse("small_page", &page, "conv2") else { return };
     assert_eq!(seen["title"], "small");
     assert!(10 < seen["colors"].as_u64().unwrap_or(0), "the map is drawn: {}", seen["colors"]);
-    assert_eq!(seen["found"], "1 buffers, 2 constants");
+    assert_eq!(seen["found"], "1 buffer, 2 constants");
     assert_eq!(seen["card"], "block1/conv2");
     assert!(seen["first"].as_str().is_some_and(|text| text.starts_with("Alive at step 0:")), "{}", seen["first"]);
     assert!(seen["peak"].as_str().is_some_and(|text| text.contains("step 3, the peak")), "{}", seen["peak"]);
@@ -120,6 +120,12 @@ fn page_of_a_small_plan_is_interactive() {
     assert_eq!(seen["nameless"], serde_json::json!([]), "each canvas has a name");
     assert_eq!(seen["heads"], serde_json::json!([]), "each head of a table has a text in print");
     assert_eq!(seen["bars"], 3);
+    // The proofs have the words of the terminal, and the page names the plan that it is about.
+    assert_eq!(seen["states"], serde_json::json!(["gap 8.33 %", "gap 8.33 %", "gap 8.33 %", "gap 8.33 %"]));
+    assert_eq!(seen["unreached"], serde_json::json!([]), "each table that scrolls is reached by the keyboard");
+    assert!(seen["hint"].as_f64().is_some_and(|ratio| 4.5 <= ratio), "contrast of the hint: {}", seen["hint"]);
+    assert_eq!(seen["printed"], serde_json::json!([false, true]), "canvases are drawn for the paper");
+    assert_eq!(seen["breaks"], true, "names break behind their separators");
     let sections = seen["sections"].as_array().expect("a list").len();
     assert_eq!(sections, 12, "{}", seen["sections"]);
 }
@@ -141,7 +147,10 @@ fn the_page_of_ten_thousand_buffers_stays_fluid() {
     let report = Report::new(&plan);
     let options = ViewOptions::default();
     let Some(seen) = browse("large_page", &Page::new(&report, &options), "buffer9999") else { return };
-    assert_eq!(seen["found"], "1 buffers, 0 constants");
+    // Paper has the first rows, with a caption that gives their number.
+    assert_eq!(seen["rows"], serde_json::json!([400, 40]));
+    assert!(seen["captions"].as_str().is_some_and(|text| text.contains("the first 40 of ")), "{}", seen["captions"]);
+    assert_eq!(seen["found"], "1 buffer, 0 constants");
     assert!(seen["card"].as_str().is_some_and(|text| text.ends_with("buffer9999")), "{}", seen["card"]);
     // The time to draw a frame of the map; generous, for machines under load.
     assert!(seen["ms"].as_f64().is_some_and(|ms| ms < 200.0), "{} ms a frame", seen["ms"]);

@@ -1,11 +1,14 @@
 //! Every view and every export adds up to the plan, byte for byte.
 
-use plan::Plan;
+use std::collections::BTreeSet;
+
+use plan::{Arena, Plan};
 use prestow_report::{Bars, Depth, Diff, Flame, Measure, Report, View, ViewOptions, read};
 use serde_json::Value;
+use types::{Bytes, Certificate, Role};
 
 use crate::exports::pprof_sums;
-use crate::plans::{random, small, small_measured};
+use crate::plans::{buffer, of_buffer, random, small, small_measured, step, tag};
 
 fn cases() -> Vec<Plan> {
     let mut cases = vec![small(), Plan::default()];
@@ -315,4 +318,53 @@ fn json_round_trips() {
     for report in cases().iter().map(Report::new).chain([small_measured()]) {
         assert_eq!(read(report.to_json().as_bytes()), Ok(report));
     }
+}
+
+#[test]
+fn state_belongs_to_the_layer_of_its_node() {
+    let mut report = Report::new(&small());
+    let state = &mut report.planned.buffers[2];
+    // A weight with the name of a file of weights, which the compiler's update reads last.
+    state.persistence = plan::Persistence::Session;
+    state.role = "weight".into();
+    state.scope = "block1.conv1.weight".into();
+    state.values.truncate(1);
+    state.values[0].name = "block1.conv1.weight".into();
+    state.values[0].last_step = 3;
+    state.values[0].held_until = 3;
+    state.last_reader.as_mut().expect("it is read").scope = "block1/conv1/update".into();
+    // Its initial value, which no step reads.
+    report.planned.constants[0].name = "block1.conv1.weight".into();
+    report.planned.constants[0].scope = String::new();
+    let names = |depth| -> BTreeSet<String> {
+        let options = ViewOptions { depth: Depth::Parts(depth), ..ViewOptions::default() };
+        Bars::new(&report, &options).by_layer.into_iter().map(|bar| bar.name).collect()
+    };
+    let set = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<String>>();
+    assert_eq!(names(1), set(&["block1", "head", "(other batches)", "padding", "free"]));
+    assert_eq!(names(2), set(&["block1/conv1", "block1/conv2", "head/add", "(other batches)", "padding", "free"]));
+}
+
+#[test]
+fn opportunities_are_distinct_and_worth_their_row() {
+    let workspace = |bytes, offset| buffer(tag("conv", Role::Workspace), bytes, offset, (0, 0), Vec::new());
+    let (large, most) = (1 << 20, (1 << 20) + (1 << 17) + 64);
+    let certificate = Certificate { value: Bytes(most), lower_bound: Bytes(most), least: Bytes(most) };
+    let plan = Plan {
+        model: "scratch".into(),
+        steps: vec![step("conv", "conv", Vec::new(), of_buffer(0, large))],
+        buffers: vec![
+            buffer(tag("conv", Role::Output), large, 0, (0, 0), Vec::new()),
+            // Twice the same words, and 64 bytes of a megabyte.
+            workspace(1 << 16, large),
+            workspace(1 << 16, large + (1 << 16)),
+            workspace(64, large + (1 << 17)),
+        ],
+        arena: Arena { alignment: Bytes(64), peak_step: 0, certificate },
+        order: certificate,
+        ..Plan::default()
+    };
+    let found = Report::new(&plan).planned.opportunities;
+    let saved: Vec<u64> = found.iter().map(|row| row.saves_bytes).collect();
+    assert_eq!(saved, [1 << 16], "{found:?}");
 }

@@ -54,6 +54,32 @@ addEventListener("load", async () => {
   seen.heads = [...document.querySelectorAll("th button")]
     .filter(button => hides.some(rule => button.matches(rule.selectorText)))
     .map(button => button.textContent);
+  const whatIfRows = [...document.querySelectorAll("#whatifbody tbody tr")];
+  seen.states = whatIfRows.map(row => row.cells[5].textContent);
+  seen.unreached = [...document.querySelectorAll(".scroll")]
+    .filter(one => one.querySelector("table") && one.offsetParent && !one.closest("#results"))
+    .filter(one => one.tabIndex !== 0 || !one.getAttribute("aria-label"))
+    .map(one => one.id || "scroll");
+  const light = color => {
+    const part = n => ((n /= 255) <= 0.03928 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = color.match(/[\d.]+/g).map(Number);
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const shades = [getComputedStyle(search, "::placeholder").color, getComputedStyle(search).backgroundColor].map(light);
+  seen.hint = (Math.max(...shades) + 0.05) / (Math.min(...shades) + 0.05);
+  const sharp = () => canvas.width / canvas.getBoundingClientRect().width;
+  const screen = sharp();
+  dispatchEvent(new Event("beforeprint"));
+  const paper = sharp();
+  dispatchEvent(new Event("afterprint"));
+  seen.printed = [document.documentElement.classList.contains("printing"), 1.5 * screen < paper || 2 <= screen];
+  seen.breaks = !!document.querySelector("td.w wbr");
+  search.value = "buffer";
+  search.dispatchEvent(new Event("input", { bubbles: true }));
+  await new Promise(done => setTimeout(done, 250));
+  const lines = [...document.querySelectorAll("#resultlist tbody tr")];
+  seen.rows = [lines.length, lines.filter(row => !row.classList.contains("unprinted")).length];
+  seen.captions = [...document.querySelectorAll("caption")].map(caption => caption.textContent).join("; ");
   const before = performance.now();
   for (let turn = 0; turn < 10; turn++) {
     zoomMiddle(0.8);
