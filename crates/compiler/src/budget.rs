@@ -113,7 +113,7 @@ struct Search<'a> {
 /// By position of the source and regions: the plans that were made for the same prices.
 type Made = Vec<(usize, Vec<StripedRegion>, Outcome)>;
 
-/// What comes of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Copy)]
 enum Outcome {
     /// A plan that fits.

@@ -198,7 +198,7 @@ pub struct Alternative {
     pub other_time: u64,
 }
 
-/// A limit of the arena, with what it costs.
+/// A limit of the arena, with its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArenaLimit {
     /// The largest arena.

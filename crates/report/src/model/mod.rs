@@ -176,7 +176,7 @@ pub struct AlternativeRow {
     pub adds_us: Option<f64>,
 }
 
-/// A limit of the arena, with what it costs.
+/// A limit of the arena, with its cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitRow {
     /// The largest arena.
