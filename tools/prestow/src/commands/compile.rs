@@ -27,8 +27,8 @@ use crate::tune;
 /// Flags of `prestow compile`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Largest arena, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits. The output, --json and
-    /// `memory` of the executable state its modelled time as a multiple of that without a budget.
+    /// Largest arena, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits. `compile` and `memory` of
+    /// the executable state its modelled time as a multiple of that without a budget.
     #[arg(long, value_name = "BYTES")]
     budget: Option<Bytes>,
     /// The quantity to minimize. Balanced: the fewest bytes within 2 % of the least modelled time.
