@@ -62,7 +62,8 @@ Development:
   new-op NAME                  write the files and rows of a new operator, list the decisions (docs/add-an-operator.md)
   bench [NAME]                 criterion benches of networks
   bench planner [TABLE]...     the planner compared with others: challenge, large, families, networks, generated,
-                               scale; budget: arenas and times within a budget
+                               scale; budget: arenas and times within a budget; windows: bytes
+                               that lives of parts of concatenations would save at most
   bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [--batch=N] [NETWORK|FILE]...
                                executables compared with other runtimes (docs/measurements/cpu.md)
   bench training [--peers[=NAME,...]] [--rounds=N] [NETWORK:BATCH[:OPTIMIZER]]...

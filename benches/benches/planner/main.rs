@@ -1,4 +1,4 @@
-//! The planner compared with others: `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...|generated|scale|budget [NETWORK]...]` prints tables
+//! The planner compared with others: `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...|generated|scale|budget [NETWORK]...|windows [NETWORK]...]` prints tables
 //! in Markdown.
 //!
 //! Heights do not depend on the machine; times do. They are CPU seconds if the system reports them. With
@@ -11,6 +11,7 @@
 //! `scale` has the compile times of generated networks by their number of nodes: `nodes=1000,5000`, `seeds=`, `goal=time`, names of families.
 
 mod budget;
+mod windows;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,10 @@ fn main() {
     }
     if words.iter().any(|word| word == "budget") {
         budget::budget(&words);
+        return;
+    }
+    if words.iter().any(|word| word == "windows") {
+        windows::windows(&words);
         return;
     }
     if is_asked("generated") {

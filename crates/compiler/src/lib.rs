@@ -24,7 +24,7 @@ use ir::{Graph, Node, Op, Target, UNLIMITED};
 use lower::cpu::{CpuTarget, Layer};
 use lower::{Lowered, Selection};
 use passes::{MemoryModel, Ordered, Prices, Stage};
-use plan::{Arena, Plan, PlanError};
+use plan::{Arena, ArenaLimit, Plan, PlanError};
 use types::{Bytes, Certificate, DType, Preprocess};
 
 use budget::Cuts;
@@ -155,6 +155,11 @@ pub fn compile(
     let plan = &mut compiled.plan;
     (plan.parameters, plan.flops) = (parameters, flops);
     (plan.preprocess, plan.labels) = (model.preprocess, model.labels);
+    plan.limit = goal.budget.zip(compiled.fit.as_ref()).map(|(bytes, fit)| ArenaLimit {
+        bytes,
+        unlimited: fit.unlimited,
+        time_permille: ((fit.cost * 1e3).round() as u64).max(1),
+    });
     Ok(compiled)
 }
 

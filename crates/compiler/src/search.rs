@@ -53,7 +53,7 @@ pub(crate) const ANY_TIME: u64 = 1 << 30;
 pub(crate) struct Choice {
     /// The graph whose layouts were chosen, in the order in which live bytes were counted.
     source: Rc<Graph>,
-    prices: Prices,
+    pub(crate) prices: Prices,
     pub(crate) graph: Graph,
     pub(crate) selection: Selection,
     /// By node of `graph`.
@@ -226,7 +226,7 @@ pub(crate) fn best(
     compiled.fit = budget.map(|_| BudgetChanges {
         unlimited,
         regions: Vec::new(),
-        cost: found.time as f64 / least_time.max(1) as f64,
+        cost: if least_time == 0 { 1.0 } else { found.time as f64 / least_time as f64 },
     });
     Ok(Best { compiled, unlimited, least_time })
 }
@@ -288,7 +288,12 @@ fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Res
 }
 
 /// The choices for rising prices, from the fastest on.
-fn rounds(source: &Rc<Graph>, target: &dyn Target, goal: Goal, limit: u64) -> Result<Vec<Choice>, CompileError> {
+pub(crate) fn rounds(
+    source: &Rc<Graph>,
+    target: &dyn Target,
+    goal: Goal,
+    limit: u64,
+) -> Result<Vec<Choice>, CompileError> {
     let mut choices = vec![Choice::new(source, target, Prices::default())?];
     let first = &choices[0];
     let price = (first.time / first.peak.max(1) / FIRST_PRICE).max(1);

@@ -3,8 +3,8 @@
 use types::{Bytes, Certificate, DType, Scope};
 
 use crate::{
-    Buffer, BufferIx, ConstantIx, Initial, Operand, Persistence, Phase, Place, Plan, Port, StatePort, Training,
-    ValueSpan,
+    ArenaLimit, Buffer, BufferIx, ConstantIx, Initial, Operand, Persistence, Phase, Place, Plan, Port, StatePort,
+    Training, ValueSpan,
 };
 
 /// One reason why a plan cannot be run.
@@ -60,6 +60,11 @@ pub enum PlanError {
     AnyKernels { want: Bytes, got: Bytes },
     #[error("an alternative must save less than the arena's lower bound {want}, got {got} at `{scope}`")]
     Alternative { scope: Scope, want: Bytes, got: Bytes },
+    #[error(
+        "an arena of {arena} must have a limit of at least that and less than the arena without a limit, and a ratio of \
+         times, got {} < {} at {}", .limit.bytes, .limit.unlimited, .limit.time_permille
+    )]
+    Limit { arena: Bytes, limit: ArenaLimit },
     #[error("a plan must have fewer than 2^32 {0}")]
     TooMany(&'static str),
 }
@@ -144,6 +149,11 @@ fn check_placement(plan: &Plan, errors: &mut Vec<PlanError>) {
     }
     if got < plan.any_kernels {
         errors.push(PlanError::AnyKernels { want: got, got: plan.any_kernels });
+    }
+    let arena = plan.arena.size();
+    let is_kept = |limit: &ArenaLimit| arena <= limit.bytes && limit.bytes < limit.unlimited && 0 < limit.time_permille;
+    if let Some(limit) = plan.limit.filter(|limit| !is_kept(limit)) {
+        errors.push(PlanError::Limit { arena, limit });
     }
     for other in plan.alternatives.iter().filter(|other| got <= other.saves) {
         errors.push(PlanError::Alternative { scope: other.scope.clone(), want: got, got: other.saves });

@@ -29,8 +29,8 @@ mod separate;
 pub use check::{PlanError, check};
 pub use dump::dump;
 pub use model::{
-    Alternative, Arena, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, DeviceCode, Initial, Operand,
-    Persistence, Phase, Place, Plan, Port, RefusedReason, RefusedSharing, Sharing, StatePort, Step, Training,
+    Alternative, Arena, ArenaLimit, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, DeviceCode, Initial,
+    Operand, Persistence, Phase, Place, Plan, Port, RefusedReason, RefusedSharing, Sharing, StatePort, Step, Training,
     ValueSpan,
 };
 pub use separate::{ConstantSource, SeparateConstants, separate_constants};

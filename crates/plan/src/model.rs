@@ -36,6 +36,8 @@ pub struct Plan {
     pub any_kernels: Bytes,
     /// Kernels and layouts that need fewer bytes at the peak and were not chosen, for reports.
     pub alternatives: Vec<Alternative>,
+    /// The limit that the arena was planned for, if it would be larger without one.
+    pub limit: Option<ArenaLimit>,
     /// Machine code that steps call, if it is not part of the runner.
     pub modules: Vec<DeviceCode>,
     /// The packed constants, in order of their offsets.
@@ -194,6 +196,17 @@ pub struct Alternative {
     pub time: u64,
     /// The modelled time of a run with the alternative.
     pub other_time: u64,
+}
+
+/// A limit of the arena, with its cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArenaLimit {
+    /// The largest arena.
+    pub bytes: Bytes,
+    /// The arena without a limit.
+    pub unlimited: Bytes,
+    /// The modelled time of a run, in thousandths of that without a limit.
+    pub time_permille: u64,
 }
 
 /// A range of bytes that a step reads or writes.

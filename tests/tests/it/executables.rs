@@ -329,6 +329,9 @@ fn budget_is_kept_or_the_smallest_arena_is_reported() {
     let report = json(&exe, &["memory", "--actual"]);
     assert_eq!(report["verdict"], "equal");
     assert!(report["planned"]["arena_bytes"].as_u64() <= Some(300 << 10), "{}", report["planned"]["arena_bytes"]);
+    let limit = &report["planned"]["limit"];
+    assert_eq!(limit["bytes"].as_u64(), Some(300 << 10));
+    assert!(limit["unlimited_bytes"].as_u64() > Some(300 << 10) && limit["time_ratio"].as_f64() > Some(0.0), "{limit}");
     let differs = logits(&exe, "fitted").iter().zip(&free).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
     assert!(differs < 1e-5, "no more than rounding: {differs}");
 

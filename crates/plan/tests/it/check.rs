@@ -1,8 +1,8 @@
 //! Each rule of [`check`]: a valid plan with one thing wrong is refused for that reason and no other.
 
 use prestow_plan::{
-    Alternative, Arena, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Phase, Place, Plan,
-    PlanError, Port, Sharing, StatePort, Step, Training, ValueSpan, check, dump, image,
+    Alternative, Arena, ArenaLimit, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Phase,
+    Place, Plan, PlanError, Port, Sharing, StatePort, Step, Training, ValueSpan, check, dump, image,
 };
 use types::{Bytes, Certificate, DType, Layout, Role, Scope, Shape, Tag};
 
@@ -286,6 +286,22 @@ fn bound_over_kernels_above_the_peak_is_refused() {
     assert_eq!(check(&plan), Ok(()));
     let errors = errors(|plan| plan.any_kernels = Bytes(65));
     assert_eq!(errors, [PlanError::AnyKernels { want: Bytes(64), got: Bytes(65) }]);
+}
+
+#[test]
+fn limit_that_the_arena_exceeds_is_refused() {
+    let mut plan = valid();
+    let size = plan.arena.size();
+    let limit = ArenaLimit { bytes: size, unlimited: Bytes(size.0 + 1), time_permille: 1_500 };
+    plan.limit = Some(limit);
+    assert_eq!(check(&plan), Ok(()));
+    for limit in [
+        ArenaLimit { bytes: Bytes(size.0 - 1), ..limit },
+        ArenaLimit { unlimited: size, ..limit },
+        ArenaLimit { time_permille: 0, ..limit },
+    ] {
+        assert_eq!(errors(|plan| plan.limit = Some(limit)), [PlanError::Limit { arena: size, limit }]);
+    }
 }
 
 #[test]

@@ -132,6 +132,7 @@ fn report(
         free_at_peak: Vec::new(),
         alive_at_peak: Vec::new(),
         alternatives: Vec::new(),
+        limit: None,
         opportunities: Vec::new(),
         saved: Vec::new(),
         recomputed: Vec::new(),

@@ -45,6 +45,7 @@ impl Report {
             free_at_peak: Vec::new(),
             alive_at_peak: Vec::new(),
             alternatives: plan.alternatives.iter().map(|other| alternative(plan, other)).collect(),
+            limit: plan.limit.as_ref().map(Into::into),
             opportunities: Vec::new(),
             saved: saved::saved(plan),
             recomputed: saved::recomputed(plan),

@@ -17,7 +17,7 @@ mod why;
 
 use std::collections::BTreeMap;
 
-use plan::Persistence;
+use plan::{ArenaLimit, Persistence};
 use serde::{Deserialize, Serialize};
 use types::{Bytes, Certificate, Certificates, Proof};
 
@@ -124,6 +124,9 @@ pub struct Planned {
     /// Kernels and layouts that need fewer live bytes at the peak and were not chosen.
     #[serde(default)]
     pub alternatives: Vec<AlternativeRow>,
+    /// The limit that the arena was planned for, if it would be larger without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitRow>,
     /// Changes that would need less memory, the largest saving first.
     pub opportunities: Vec<Opportunity>,
     /// The values that a training step saves for its backward pass, the largest first, and why.
@@ -171,6 +174,27 @@ pub struct AlternativeRow {
     pub time_ratio: f64,
     /// The modelled microseconds that a run takes longer, if the target's costs are times.
     pub adds_us: Option<f64>,
+}
+
+/// A limit of the arena, with its cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitRow {
+    /// The largest arena.
+    pub bytes: u64,
+    /// The arena without a limit.
+    pub unlimited_bytes: u64,
+    /// The modelled time of a run, of that without a limit.
+    pub time_ratio: f64,
+}
+
+impl From<&ArenaLimit> for LimitRow {
+    fn from(limit: &ArenaLimit) -> LimitRow {
+        LimitRow {
+            bytes: limit.bytes.0,
+            unlimited_bytes: limit.unlimited.0,
+            time_ratio: limit.time_permille as f64 / 1e3,
+        }
+    }
 }
 
 /// The bounds of a certificate whose value is stored elsewhere in the report.

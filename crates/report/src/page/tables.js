@@ -22,6 +22,13 @@ function headline() {
       cards.push(card(bytes(P.order.bound_bytes), "no order of the steps has a lower peak with these kernels"));
     if (P.any_kernels_bytes)
       cards.push(card(bytes(P.any_kernels_bytes), "no kernels, layouts and order of these steps need less"));
+    if (P.limit)
+      cards.push(
+        card(
+          bytes(P.limit.bytes),
+          "budget; without it " + bytes(P.limit.unlimited_bytes) + ", modelled time of a run x " + P.limit.time_ratio.toFixed(2),
+        ),
+      );
   } else {
     cards.push(card(bytes(P.arena_bytes), "allocated, in " + counted(BUFFERS.length, "allocation")));
     const requested = BUFFERS.reduce((sum, buffer) => sum + buffer.bytes, 0);

@@ -66,6 +66,14 @@ fn bounds(report: &Report) -> String {
     }
     let _ = writeln!(text, "order        {}", certificates.any_order());
     let _ = writeln!(text, "kernels      {}", certificates.any_kernels());
+    if let Some(limit) = &planned.limit {
+        let (bytes, unlimited) = (Bytes(limit.bytes), Bytes(limit.unlimited_bytes));
+        let _ = writeln!(
+            text,
+            "budget       {bytes}; without it {unlimited}; modelled time of a run x {:.2}",
+            limit.time_ratio
+        );
+    }
     text
 }
 

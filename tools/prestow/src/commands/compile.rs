@@ -27,7 +27,8 @@ use crate::tune;
 /// Flags of `prestow compile`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Largest arena, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits.
+    /// Largest arena, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits. `compile` and `memory` of
+    /// the executable state its modelled time as a multiple of that without a budget.
     #[arg(long, value_name = "BYTES")]
     budget: Option<Bytes>,
     /// The quantity to minimize. Balanced: the fewest bytes within 2 % of the least modelled time.
@@ -300,6 +301,8 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
 
 /// The largest runner.
 const RUNNER_MAX: Bytes = Bytes(1 << 30);
+/// A modelled time of a run, of that without a budget, that is worth a larger budget.
+const SLOW: f64 = 2.0;
 
 /// Reads the runner for the architecture of a level.
 fn read_runner(given: Option<&Path>, level: Level) -> Result<Vec<u8>, String> {
@@ -442,6 +445,9 @@ fn as_text(program: &Program, fits: &[Option<BudgetChanges>], tuning: Option<&Tu
         }
         let Some(fit) = fit else { continue };
         let _ = writeln!(text, "  without a budget {}; modelled time of a run x {:.2}", fit.unlimited, fit.cost);
+        if SLOW <= fit.cost {
+            let _ = writeln!(text, "  this budget is near the smallest arena: a larger one may cost much less time");
+        }
         for Region { first, last, axis, stripes } in &fit.regions {
             let of = ["of the batch", "of tokens"].get(*axis).unwrap_or(&"of rows");
             let _ = writeln!(text, "  {stripes} stripes {of}: {first} to {last}");
