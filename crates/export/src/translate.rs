@@ -188,7 +188,7 @@ impl Made<'_> {
                 self.push("Expand", [first(), shape], vec![]);
             }
             Op::Gather(op) => drop(self.push_all("Gather", inputs, vec![Attribute::int("axis", op.axis as i64)])),
-            Op::Insert(op) => self.insert(op, first(), inputs[1].clone(), &types),
+            Op::Insert(op) => self.insert(op, first(), inputs[1].clone(), types),
             Op::LayerNorm(op) => self.layer_norm(op, inputs, types[0]),
             Op::Lrn(op) => {
                 let attributes = vec![
@@ -378,7 +378,7 @@ impl Made<'_> {
         self.push("Slice", [x, starts, ends, axes, steps], vec![])
     }
 
-    /// What is before the part, the part, and what is behind it.
+    /// A concatenation of the elements before the part, of the part, and of those behind it.
     fn insert(&mut self, op: &Insert, whole: String, part: String, types: &[&TensorType]) {
         let (shape, count) = (&types[0].shape, types[1].shape[op.axis]);
         let end = op.start + count;

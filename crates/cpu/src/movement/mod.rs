@@ -10,6 +10,5 @@ pub(crate) mod insert;
 pub(crate) mod remap;
 pub(crate) mod reorder;
 pub(crate) mod resize;
-pub(crate) mod scatter;
 pub(crate) mod scatter_add;
 pub(crate) mod strips;

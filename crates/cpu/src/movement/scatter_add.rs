@@ -67,7 +67,7 @@ impl KernelFn for ScatterAdd {
 }
 
 /// The row of index `at`: a negative index counts from the end; one outside `rows` is clamped to them.
-pub(super) fn row_of(index: &[u8], wide: bool, at: usize, rows: usize) -> usize {
+pub(crate) fn row_of(index: &[u8], wide: bool, at: usize, rows: usize) -> usize {
     let row = match wide {
         true => <i64 as Element>::from_le(&index[at * 8..at * 8 + 8]),
         false => i64::from(<i32 as Element>::from_le(&index[at * 4..at * 4 + 4])),

@@ -20,6 +20,7 @@ pub(crate) mod pooling_blocked;
 pub(crate) mod recurrent;
 pub(crate) mod recurrent_gradient;
 pub(crate) mod reduce;
+pub(crate) mod scatter;
 pub(crate) mod softmax;
 pub(crate) mod top_k;
 pub(crate) mod update;

@@ -128,24 +128,26 @@ impl<N> ImportedNode<'_, N> {
             return Ok(self.constant_value(part));
         }
         let graph = &self.builder.graph;
-        let made = |value: ValueId| graph.value(value).producer().map(|node| graph.node(node));
+        let maker = |value: ValueId| graph.value(value).producer().map(|node| graph.node(node));
         let Operand::Value(value) = index else { return Ok(None) };
-        let part = match made(value).map(|node| (&node.op, &node.inputs)) {
-            Some((Op::Concat(concat), parts)) if concat.axis == last && parts.len() == places[last] => parts[at],
-            _ => return Ok(None),
-        };
-        // The new axis, then what was broadcast.
-        let (mut part, mut shape) = (part, outer);
-        while let Some((op, inputs)) = made(part).map(|node| (&node.op, &node.inputs)) {
-            match op {
-                Op::Reshape(_) if graph.ty(inputs[0]).shape == shape => part = inputs[0],
-                Op::Expand(_) if graph.ty(part).shape == shape && graph.ty(inputs[0]).shape.rank() <= shape.rank() => {
-                    part = inputs[0];
-                    let own = &graph.ty(part).shape;
-                    shape = std::iter::repeat_n(1, shape.rank() - own.rank()).chain(own.iter().copied()).collect();
-                    break;
-                }
-                _ => break,
+        let Some(joined) = maker(value) else { return Ok(None) };
+        let is_joined = matches!(&joined.op, Op::Concat(concat) if concat.axis == last);
+        if !is_joined || joined.inputs.len() != places[last] {
+            return Ok(None);
+        }
+        // The new axis, then the broadcast.
+        let (mut part, mut shape) = (joined.inputs[at], outer);
+        while let Some(node) = maker(part) {
+            let source = node.inputs[0];
+            let own = &graph.ty(source).shape;
+            if matches!(node.op, Op::Reshape(_)) && *own == shape {
+                part = source;
+            } else if matches!(node.op, Op::Expand(_)) && graph.ty(part).shape == shape && own.rank() <= shape.rank() {
+                part = source;
+                shape = std::iter::repeat_n(1, shape.rank() - own.rank()).chain(own.iter().copied()).collect();
+                break;
+            } else {
+                break;
             }
         }
         let tensor = graph.value(part).tensor().cloned();

@@ -224,7 +224,7 @@ fn assignment_to_a_slice_is_an_insertion() {
 
 #[test]
 fn grid_of_indices_is_read_by_its_ranges() {
-    // `x[1:, 1:] = new` of so many elements that the grid is not computed.
+    // `x[1:, 1:] = new`, of too many elements for the grid to be computed.
     let side = 1100i64;
     let range = |name| node("Range", &["one", "end", "one"], &[name], &[]);
     let apart = |from, axes, to| node("Unsqueeze", &[from, axes], &[to], &[]);

@@ -39,7 +39,7 @@ impl ByteSum {
         Some(ByteSum { inputs: [affine(a, 0)?, affine(b, 1)?], result: affine(last, 4)?, is_product })
     }
 
-    /// Computes as many elements as `out` has bytes; an operand that is `None` is in `out`.
+    /// Computes as many elements as `out` has bytes; an operand in `out` has no bytes of its own.
     #[inline(always)]
     pub(super) fn run<V: Vector>(&self, stored: StorageType, operands: [Option<&[u8]>; 2], out: &mut [u8]) {
         match (stored, self.is_product) {

@@ -155,7 +155,7 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &y)?])
 }
 
-/// Applies updates at flat positions that only the run knows and that broadcast to `places`, of slices of `cells` elements.
+/// Applies updates at flat positions that depend on a run-time input and broadcast to `places`, of slices of `cells` elements.
 fn scattered(
     node: &mut ImportedNode,
     data: Operand,
