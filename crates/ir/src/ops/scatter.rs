@@ -83,12 +83,7 @@ impl Operator for Scatter {
                 let zeros = backward.constant(Tensor::full(updates.shape, 0.0f32).cast(updates.dtype));
                 let of_data = backward.add(self.clone(), &[dy, index, zeros])?;
                 // The number of the update that stays, for each slice, then whether that is the update itself.
-                let places = backward.shape(index);
-                let mut number = -1i64;
-                let numbers = backward.constant(Tensor::from_fn(places, |_| {
-                    number += 1;
-                    number
-                }));
+                let numbers = backward.constant(Tensor::from_fn(backward.shape(index), |at| at as i64));
                 let none = backward.constant(Tensor::full(Shape::from([data.shape[0]]), -1i64));
                 let last = backward.add(self.clone(), &[none, index, numbers])?;
                 let last = backward.add(gather, &[last, index])?;

@@ -175,6 +175,8 @@ fn scatter_by_indices_of_the_run() {
     check(&scattered("ScatterElements", &[1, 2, 2], &[1, 2, 2], "max"), &elements, &want);
     let wrong = refusal(&scattered("ScatterND", &[2, 2], &[2, 3], "none"));
     assert!(wrong.contains("updates must have shape [2,4], got [2,3]"), "{wrong}");
+    let wide = refusal(&scattered("ScatterElements", &[1, 2, 5], &[1, 2, 5], "none"));
+    assert!(wide.contains("indices of shape [1,2,5] do not fit [2,3,4]"), "{wide}");
 }
 
 #[test]

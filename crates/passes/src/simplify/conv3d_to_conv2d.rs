@@ -248,10 +248,13 @@ impl Builder<'_, '_> {
     /// A pool of values that were brought back from planes, to `count` planes: over each plane, then the maxima of planes that
     /// a window has in one image.
     fn pool_of_planes(&mut self, x: ValueId, op: &Pool, count: usize) -> Option<ValueId> {
+        count.checked_sub(1)?;
         let Planes { value, extents: [images, depth] } = self.known_planes(x)?;
         let [along, rest] = by_axes(op);
         let is_plain = along.kernel[0] == 1 && along.stride[0] == 1 && along.pad[0] == [0, 0];
-        let by_planes = images == 1 && op.kind == PoolKind::Max && along.dilation[0] == 1;
+        // Each window along the depth has a plane.
+        let has_planes = along.pad[0][0] < along.kernel[0] && (count - 1) * along.stride[0] < along.pad[0][0] + depth;
+        let by_planes = images == 1 && op.kind == PoolKind::Max && along.dilation[0] == 1 && has_planes;
         if op.kernel.len() != 3 || !(is_plain || by_planes) {
             return None;
         }

@@ -50,6 +50,9 @@ pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
     }
     let reduction = reduction(node)?;
     if node.constant_value(node.input(1)?).is_none() {
+        if (0..shape.rank()).any(|at| at != axis && shape[at] < places[at]) {
+            refuse!("indices of shape {places} do not fit {shape}");
+        }
         let flat = node.flat_elements(node.input(1)?, &shape, axis)?;
         return scattered(node, data, (flat, places), updates, 1, reduction);
     }
