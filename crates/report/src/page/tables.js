@@ -26,7 +26,7 @@ function headline() {
       cards.push(
         card(
           bytes(P.limit.bytes),
-          "budget; without it " + bytes(P.limit.unlimited_bytes) + ", modelled time of a run x " + P.limit.time_ratio.toFixed(2),
+          "budget; the fastest plan needs " + bytes(P.limit.unlimited_bytes) + ", modelled time of a run x " + P.limit.time_ratio.toFixed(2),
         ),
       );
   } else {

@@ -70,7 +70,7 @@ fn bounds(report: &Report) -> String {
         let (bytes, unlimited) = (Bytes(limit.bytes), Bytes(limit.unlimited_bytes));
         let _ = writeln!(
             text,
-            "budget       {bytes}; without it {unlimited}; modelled time of a run x {:.2}",
+            "budget       {bytes}; fastest plan {unlimited}; modelled time of a run x {:.2}",
             limit.time_ratio
         );
     }

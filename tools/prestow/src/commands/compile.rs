@@ -28,7 +28,7 @@ use crate::tune;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Largest arena, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits. `compile` and `memory` of
-    /// the executable state its modelled time as a multiple of that without a budget.
+    /// the executable state its modelled time as a multiple of the fastest plan's.
     #[arg(long, value_name = "BYTES")]
     budget: Option<Bytes>,
     /// The quantity to minimize. Balanced: the fewest bytes within 2 % of the least modelled time.
@@ -444,7 +444,7 @@ fn as_text(program: &Program, fits: &[Option<BudgetChanges>], tuning: Option<&Tu
             let _ = writeln!(text, "  {size:>12}  {scope}");
         }
         let Some(fit) = fit else { continue };
-        let _ = writeln!(text, "  without a budget {}; modelled time of a run x {:.2}", fit.unlimited, fit.cost);
+        let _ = writeln!(text, "  the fastest plan needs {}; modelled time of a run x {:.2}", fit.unlimited, fit.cost);
         if SLOW <= fit.cost {
             let _ = writeln!(text, "  this budget is near the smallest arena: a larger one may cost much less time");
         }
