@@ -90,10 +90,10 @@ struct Sides<'a> {
 
 impl<'a> Sides<'a> {
     fn of(kernel: &'a Resize) -> Sides<'a> {
-        let stays: Vec<bool> =
-            kernel.taps.iter().zip(&kernel.shape).map(|(taps, extent)| taps.is_identity(*extent)).collect();
-        let last = stays.iter().rposition(|stays| !stays).unwrap_or(stays.len() - 1);
-        let first = stays[..last].iter().position(|stays| !stays).unwrap_or(last);
+        let changes = |axis: &usize| !kernel.taps[*axis].is_identity(kernel.shape[*axis]);
+        let axes = 0..kernel.taps.len();
+        let last = axes.clone().rev().find(changes).unwrap_or(axes.end - 1);
+        let first = (0..last).find(changes).unwrap_or(last);
         Sides {
             rows: &kernel.taps[first..last],
             extents: &kernel.shape[first..last],

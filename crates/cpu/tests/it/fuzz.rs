@@ -16,6 +16,7 @@ use types::recurrent::{Cell, Direction, Reset};
 use types::update::{Adam, Lamb, RmsProp, Sgd, UpdateRule};
 use types::{DType, HeadOrder, Random, WeightFormat};
 
+use crate::counting::allocations;
 use crate::guarded::{Guarded, Touch};
 
 /// Mostly small, at times enormous.
@@ -628,7 +629,8 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
 }
 
 /// The outputs of a run over memory that holds `pattern`.
-fn run(kernel: &Kernel, sizes: &Sizes, inputs: &[Guarded], pattern: u8, pool: &Pool) -> Vec<Guarded> {
+/// The outputs, and the allocations of this thread in the run.
+fn run(kernel: &Kernel, sizes: &Sizes, inputs: &[Guarded], pattern: u8, pool: &Pool) -> (Vec<Guarded>, u64) {
     // Results that leave their bytes forwards are caught by one run, backwards by the other.
     let touch = if pattern < 0x80 { Touch::Front } else { Touch::Behind };
     let filled = |&size: &u64| Guarded::filled(size as usize, pattern, touch);
@@ -636,13 +638,16 @@ fn run(kernel: &Kernel, sizes: &Sizes, inputs: &[Guarded], pattern: u8, pool: &P
     let mut workspace = filled(&sizes.workspace);
     let inputs: Vec<Operand> = inputs.iter().map(|input| Operand::Bytes(input.bytes())).collect();
     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Guarded::bytes_mut).collect();
+    let before = allocations();
     kernel.run(Args { inputs: &inputs, outputs: &mut slices, workspace: workspace.bytes_mut() }, pool);
-    outputs
+    let count = allocations() - before;
+    (outputs, count)
 }
 
 #[test]
 fn parameters_are_refused_or_run() {
-    let (pool, mut random) = (Pool::new(2), Random::new(61));
+    // One thread runs all tasks of a pool of one.
+    let (pools, mut random) = ([Pool::new(2), Pool::new(1)], Random::new(61));
     let (mut ran, mut refused) = ([0u32; 2], 0u32);
     let mut faults = Vec::new();
     for _ in 0..40_000 {
@@ -664,12 +669,16 @@ fn parameters_are_refused_or_run() {
                 Guarded::of(&bytes, pick(&mut random, &[Touch::Front, Touch::Behind]))
             })
             .collect();
-        let pair = || [0xA5, 0x5A].map(|pattern| run(&kernel, &sizes, &inputs, pattern, &pool));
+        let pair =
+            || [(0xA5, &pools[0]), (0x5A, &pools[1])].map(|(fill, pool)| run(&kernel, &sizes, &inputs, fill, pool));
         let done = catch_unwind(AssertUnwindSafe(pair));
-        let Ok([first, second]) = done else {
+        let Ok([(first, _), (second, count)]) = done else {
             faults.push(format!("{kernel:?} panics"));
             continue;
         };
+        if count != 0 {
+            faults.push(format!("{kernel:?} makes {count} allocations"));
+        }
         // A copy may fill a part; all others write every byte.
         let same = first.iter().zip(&second).all(|(a, b)| a.bytes() == b.bytes());
         if !same && !matches!(kernel, Kernel::Copy(_)) {

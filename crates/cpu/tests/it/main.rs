@@ -6,6 +6,7 @@ mod blocked;
 mod bytes;
 mod common;
 mod compact;
+mod counting;
 mod fuzz;
 mod guarded;
 mod matmul;
