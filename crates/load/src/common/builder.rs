@@ -176,7 +176,7 @@ impl Builder {
             elements <= 4096 || (!output.dtype.is_float() && elements <= 1 << 24) || (moves && elements <= operands);
         // A small result may still need much arithmetic.
         let cheap = elements <= 1 << 24 && operands <= 1 << 28 && op.flops(types, &[output]) <= 1 << 26;
-        // Grids of indices are read by their ranges (`ImportedNode::column`), masks are expanded in the run.
+        // A grid of indices is recognized by its ranges (`ImportedNode::column`); a large mask is expanded at run time.
         let spreads = matches!(op, Op::Expand(_)) && SPREAD_MAX < elements && operands < elements;
         if fold == Fold::Small && (spreads || !(small && (moves || cheap))) {
             return Ok(None);

@@ -8,8 +8,8 @@
 //!                                                                       sum over taps -> [n, d', o, h', w'] -> [n, o, d', h', w']
 //! ```
 //!
-//! What follows on planes stays on planes: functions of elements, concatenations of channels, pools and the next convolution
-//! read them before they are brought back. The copy back is then unread, and dropped.
+//! Pointwise operators, concatenations of channels, pools and convolutions behind such a convolution read its planes, not the
+//! volume that they are transposed back to. A transposition that nothing reads is removed.
 //!
 //! A transposed convolution is the same over planes with zeros between them, its taps from the last to the first. A maximum
 //! or mean of a box is that along its depth of those of its planes: the divisor of a mean is a product of extents. The
@@ -248,7 +248,9 @@ impl Builder<'_, '_> {
     /// A pool of values that were brought back from planes, to `count` planes: over each plane, then the maxima of planes that
     /// a window has in one image.
     fn pool_of_planes(&mut self, x: ValueId, op: &Pool, count: usize) -> Option<ValueId> {
-        count.checked_sub(1)?;
+        if count == 0 {
+            return None;
+        }
         let Planes { value, extents: [images, depth] } = self.known_planes(x)?;
         let [along, rest] = by_axes(op);
         let is_plain = along.kernel[0] == 1 && along.stride[0] == 1 && along.pad[0] == [0, 0];

@@ -39,7 +39,7 @@ impl ByteSum {
         Some(ByteSum { inputs: [affine(a, 0)?, affine(b, 1)?], result: affine(last, 4)?, is_product })
     }
 
-    /// Computes as many elements as `out` has bytes; an operand in `out` has no bytes of its own.
+    /// Computes as many elements as `out` has bytes; the bytes of an operand in place are those of `out`.
     #[inline(always)]
     pub(super) fn run<V: Vector>(&self, stored: StorageType, operands: [Option<&[u8]>; 2], out: &mut [u8]) {
         match (stored, self.is_product) {
@@ -54,21 +54,26 @@ impl ByteSum {
     fn each<V: Vector, T: Item, const PRODUCT: bool>(&self, operands: [Option<&[u8]>; 2], out: &mut [u8]) {
         let out: &mut [T] = kernel::elements_mut(out);
         let operands = operands.map(|bytes| bytes.map(|bytes| &kernel::elements::<T>(bytes)[..out.len()]));
-        let [a, b, last] = [self.inputs[0], self.inputs[1], self.result].map(|pair| pair.map(V::splat));
         let whole = out.len() / LANES * LANES;
         for at in (0..whole).step_by(LANES) {
             let x: V = T::read(&operands[0].unwrap_or(out)[at..at + LANES]);
             let y: V = T::read(&operands[1].unwrap_or(out)[at..at + LANES]);
-            let (x, y) = (x.mul(a[0]).add(a[1]), y.mul(b[0]).add(b[1]));
-            let joined = if PRODUCT { x.mul(y) } else { x.add(y) };
-            T::write(joined.mul(last[0]).add(last[1]), &mut out[at..at + LANES]);
+            T::write(self.joined::<V, PRODUCT>(x, y), &mut out[at..at + LANES]);
         }
         if whole < out.len() {
             let x: V = T::read_part(&operands[0].unwrap_or(out)[whole..], 0.0);
             let y: V = T::read_part(&operands[1].unwrap_or(out)[whole..], 0.0);
-            let (x, y) = (x.mul(a[0]).add(a[1]), y.mul(b[0]).add(b[1]));
-            let joined = if PRODUCT { x.mul(y) } else { x.add(y) };
-            T::write_part(joined.mul(last[0]).add(last[1]), &mut out[whole..]);
+            T::write_part(self.joined::<V, PRODUCT>(x, y), &mut out[whole..]);
         }
+    }
+
+    /// The result for a vector of each operand.
+    #[inline(always)]
+    fn joined<V: Vector, const PRODUCT: bool>(&self, x: V, y: V) -> V {
+        let [[a, b], [c, d], [scale, shift]] = [self.inputs[0], self.inputs[1], self.result];
+        let x = x.mul(V::splat(a)).add(V::splat(b));
+        let y = y.mul(V::splat(c)).add(V::splat(d));
+        let joined = if PRODUCT { x.mul(y) } else { x.add(y) };
+        joined.mul(V::splat(scale)).add(V::splat(shift))
     }
 }

@@ -1,9 +1,9 @@
-//! Scatter.
+//! `ScatterND`, `ScatterElements` and `MaxUnpool`, in three ways:
 //!
-//! - *A box of indices*, which assignments to slices export, is an insertion.
+//! - *A box of indices*, which exporters write for assignments to slices, becomes [`Insert`].
 //! - *Constant indices*: each element of the result is gathered from the data or from an update. The source of each element is
 //!   computed while loading. Several updates of one position are applied in layers with at most one update per position.
-//! - *Indices of the run*: the operator [`Scatter`], on flat positions.
+//! - *Run-time indices* become [`Scatter`] on flat positions.
 
 use std::collections::BTreeMap;
 
@@ -181,7 +181,7 @@ fn scattered(
 }
 
 /// The first index along each indexed axis if the indices are all of a box, in its order: `begin[k] + i` at position `i` of
-/// axis `k`. Exporters write assignments to slices so, as sums of ranges or as constants of any size.
+/// axis `k`. Exporters write an assignment to a slice like this, with indices computed from ranges or stored as a constant.
 fn first_of_box(node: &mut ImportedNode, shape: &Shape) -> Result<Option<Vec<usize>>, Refusal> {
     let index = node.input(1)?;
     let places = node.shape(index);
