@@ -575,6 +575,7 @@ impl Job<'_> {
                 _ => None,
             },
             limits: if pass.last { self.limits } else { None },
+            read_back: false,
             prefetch: Prefetch::NONE,
             repeat: Repeat::ONCE,
         };

@@ -515,7 +515,7 @@ impl Job<'_> {
         let heights = tiles.iter().flat_map(|&(height, count)| (0..count).map(move |_| height));
         let mut channel = channels.start;
         for count in heights {
-            let weights = &self.weights[(first + channel) * terms..][..count * terms];
+            let (weights, next) = self.weights[(first + channel) * terms..].split_at(count * terms);
             if self.conv.has_few_channels() {
                 let (job, pixels) = (self, pixels.clone());
                 with_vector!(self.isa, few_channels(
@@ -528,18 +528,19 @@ impl Job<'_> {
             } else {
                 // SAFETY: the weights are those of `count` rows, `source` begins with the group's channels, and `rows` has
                 // room for their sums.
-                unsafe { self.multiply(source, weights, count, pixels.clone(), rows) };
+                unsafe { self.multiply(source, weights, next, count, pixels.clone(), rows) };
             }
             for row in 0..count {
                 // SAFETY: the sums of the row were written.
-                let sums = unsafe { std::slice::from_raw_parts((*rows.add(row)).as_ptr().add(TILE), pixels.len()) };
+                let sums =
+                    unsafe { std::slice::from_raw_parts_mut((*rows.add(row)).as_mut_ptr().add(TILE), pixels.len()) };
                 self.store(sums, first + channel + row, pixels.start);
             }
             channel += count;
         }
     }
 
-    /// Sums of `count` channels by the microkernel.
+    /// Sums of `count` channels by the microkernel, which prefetches as many weights of the `next` ones.
     ///
     /// # Safety
     /// `weights` are those of `count` channels, at most [`ROWS`]; `source` begins with the channels they are multiplied by;
@@ -548,6 +549,7 @@ impl Job<'_> {
         &self,
         source: &[f32],
         weights: &[f32],
+        next: &[f32],
         count: usize,
         pixels: Range<usize>,
         rows: *mut [f32; TILE + STAGED],
@@ -558,6 +560,7 @@ impl Job<'_> {
         let vectors = rest.div_ceil(LANES);
         self.each_nests(|&Nests { ref k_loops, count: nests, weight_stride }, is_first| {
             let k_loops = &k_loops[..nests];
+            let next = if is_first { &next[..weights.len().min(next.len())] } else { &[] };
             let call = |pixel: usize, vectors: usize, iterations: usize| {
                 let tile = Tile {
                     operands: StorageType::F32,
@@ -575,7 +578,8 @@ impl Job<'_> {
                     init: if is_first { Init::Zero } else { Init::Accumulate },
                     residual: None,
                     limits: None,
-                    prefetch: Prefetch::NONE,
+                    read_back: false,
+                    prefetch: Prefetch::of_tiles(next, k_loops, iterations),
                     repeat: Repeat { iterations, x: 0, weights: TILE, out: TILE },
                 };
                 // SAFETY: the caller's promise. All taps of a block's pixels are elements of its channels: the copy has
@@ -653,7 +657,7 @@ impl Job<'_> {
     }
 
     /// Writes a channel's results at some pixels, from those sums.
-    fn store(&self, sums: &[f32], channel: usize, first: usize) {
+    fn store(&self, sums: &mut [f32], channel: usize, first: usize) {
         let (conv, part) = (self.conv, &self.part);
         let ([height, width], columns, pitch) = (conv.window.output, part.columns, part.block.pitch);
         let bias = self.bias.map_or(0.0, |bias| bias[channel]);
@@ -675,13 +679,13 @@ impl Job<'_> {
             let run = run.min(sums.len() - at);
             let row = ((part.image + image) * conv.out_channels + channel) * height + part.row + row;
             let start = row * width + part.column + column;
-            let sums = &sums[at..at + run];
+            let sums = &mut sums[at..at + run];
             // SAFETY: a task's channels and pixels are its own.
             let cells = unsafe { self.out.part(start, run) };
             let residual = self.residual.map(|residual| residual.map(|items| &items[start..start + run]));
             let epilogue = &conv.epilogue;
             with_vector!(self.isa, store_run(
-                sums: &[f32], bias: f32, residual: Option<Option<&[f32]>>, epilogue: &Epilogue, cells: &mut [f32]
+                sums: &mut [f32], bias: f32, residual: Option<Option<&[f32]>>, epilogue: &Epilogue, cells: &mut [f32]
             ));
             at += run;
         }
@@ -690,7 +694,7 @@ impl Job<'_> {
 
 #[inline(always)]
 fn store_run<V: Vector>(
-    sums: &[f32],
+    sums: &mut [f32],
     bias: f32,
     residual: Option<Option<&[f32]>>,
     epilogue: &Epilogue,
@@ -699,15 +703,19 @@ fn store_run<V: Vector>(
     let (limits, functions) = epilogue.limits_and_functions();
     let [low, high] = limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);
     let bias = V::splat(bias);
-    for (ix, cells) in cells.chunks_mut(LANES).enumerate() {
-        let at = ix * LANES..ix * LANES + cells.len();
-        let mut lanes = V::read_part(&sums[at.clone()], 0.0).add(bias);
+    for (ix, (sums, cells)) in sums.chunks_mut(LANES).zip(cells.chunks_mut(LANES)).enumerate() {
+        let mut lanes = V::read_part(sums, 0.0).add(bias);
         match residual {
             None => {}
             Some(None) => lanes = lanes.add(V::read_part(cells, 0.0)),
-            Some(Some(items)) => lanes = lanes.add(V::read_part(&items[at], 0.0)),
+            Some(Some(items)) => lanes = lanes.add(V::read_part(&items[ix * LANES..][..cells.len()], 0.0)),
         }
-        lanes.at_least(low).at_most(high).write_part(cells);
+        lanes = lanes.at_least(low).at_most(high);
+        lanes.write_part(if functions.is_empty() { cells } else { sums });
     }
-    functions.iter().for_each(|&function| math::apply(V::ISA, function, cells));
+    if !functions.is_empty() {
+        // On the sums, which are in the first-level cache.
+        functions.iter().for_each(|&function| math::apply(V::ISA, function, sums));
+        cells.copy_from_slice(sums);
+    }
 }

@@ -26,7 +26,7 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     if is_plain && tile.result == StorageType::F32 {
         // SAFETY: the caller's promise; the results belong to the tile.
         return unsafe {
-            multiply_plain(isa, tile);
+            multiply_plain(isa, &Tile { read_back: true, ..*tile });
             tile.iterations().for_each(|tile| apply_in_place(isa, &tile, functions));
         };
     }

@@ -81,7 +81,7 @@ pub(crate) unsafe fn compute<
                 }
             }
             // The residual, which is often the output, is loaded while the sums are computed.
-            if let Some(residual) = tile.residual {
+            if let Some(residual) = tile.residual.or(tile.read_back.then_some(tile.out.cast_const())) {
                 let residual = residual.cast::<T>().wrapping_add(tile_out + vector * tile.vector_stride);
                 for r in 0..R {
                     for v in 0..N {

@@ -94,6 +94,7 @@ fn check_turns(
             init: start,
             residual: Some(residual.as_ptr()),
             limits: Some([-1.0, 2.0]),
+            read_back: false,
             prefetch: Prefetch::new(weights.as_ptr().cast(), depth * width, 3),
             repeat,
         };
@@ -143,6 +144,7 @@ fn check_even(isa: Isa, count: usize, vectors: usize, method: DotMethod, random:
             init: Init::Bias(bias.as_ptr()),
             residual: None,
             limits: Some([-1.5, 2.0]),
+            read_back: false,
             prefetch: Prefetch::NONE,
             repeat: Repeat::ONCE,
         };
@@ -196,6 +198,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
             init: Init::Zero,
             residual: None,
             limits: None,
+            read_back: false,
             prefetch: Prefetch::NONE,
             repeat: Repeat::ONCE,
         };
@@ -265,6 +268,7 @@ fn check_dequantized(
         }),
         residual: None,
         limits: None,
+        read_back: false,
         prefetch: Prefetch::NONE,
         repeat: Repeat { iterations, x: count * depth, weights: 0, out: count * width },
     };
@@ -377,6 +381,7 @@ fn check_rows(
             init: start,
             residual: residual.then_some(before_bytes.as_ptr()),
             limits,
+            read_back: false,
             prefetch: Prefetch::new(weight_bytes.as_ptr().cast(), terms * width, 3).share(&k_loops, 1),
             repeat: Repeat::ONCE,
         };

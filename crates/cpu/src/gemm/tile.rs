@@ -179,11 +179,19 @@ impl Compact {
 }
 
 impl Prefetch {
+    /// These words, spread over `repeat` iterations of a tile with these terms.
+    pub(crate) fn of_tiles(words: &[f32], k_loops: &[KLoop], repeat: usize) -> Prefetch {
+        Prefetch::new(words.as_ptr().cast(), words.len(), Prefetch::tile_steps(k_loops) * repeat)
+    }
+
     /// Takes the portion of `repeat` iterations of a tile with these terms; `self` keeps the rest.
     pub(crate) fn share(&mut self, k_loops: &[KLoop], repeat: usize) -> Prefetch {
+        self.portion(Prefetch::tile_steps(k_loops) * repeat)
+    }
+
+    fn tile_steps(k_loops: &[KLoop]) -> usize {
         let iterations = |k_loop: &KLoop| k_loop.loops.iter().map(|each| each.iterations).product();
-        let steps: usize = k_loops.iter().map(|k_loop| Prefetch::steps(iterations(k_loop), k_loop.depth)).sum();
-        self.portion(steps * repeat)
+        k_loops.iter().map(|k_loop| Prefetch::steps(iterations(k_loop), k_loop.depth)).sum()
     }
 }
 
@@ -221,6 +229,8 @@ pub(crate) struct Tile<'a> {
     pub(crate) residual: Option<*const u8>,
     /// Bounds of the results, the lower first, neither NaN. A NaN result stays NaN.
     pub(crate) limits: Option<[f32; 2]>,
+    /// Whether the results are read at once: then their cache lines are fetched while the sums are computed.
+    pub(crate) read_back: bool,
     pub(crate) prefetch: Prefetch,
     /// The repeat count: the whole tile is computed `repeat.iterations` times, advancing every pointer by its step
     /// except the bias. For small K the prologue of a tile dominates, so neighboring tiles share one call.

@@ -1,5 +1,7 @@
 //! [`Axes`]: extents and strides, joined where they are walked as one.
 
+use std::ops::Range;
+
 /// The most extents.
 pub(crate) const RANK: usize = 16;
 
@@ -66,18 +68,11 @@ impl Axes {
         at
     }
 
-    /// Calls `work(start, range)` for the parts of `count` elements from a position on that lie along the innermost axis:
-    /// those of `range`, counted from the position, are at `start` and on at that axis' stride.
+    /// The parts of `count` elements from a position on that lie along the innermost axis, as groups of equal ones.
     #[inline(always)]
-    pub(crate) fn for_each_part(
-        &self,
-        position: usize,
-        count: usize,
-        mut work: impl FnMut(usize, std::ops::Range<usize>),
-    ) {
-        let Axis { extent, stride } = self.last();
-        let (mut row, mut column) = (position / extent, position % extent);
-        // The position along each other axis, so that only the first part takes divisions.
+    pub(crate) fn parts(&self, position: usize, count: usize) -> Parts<'_> {
+        let Axis { extent, .. } = self.last();
+        let (mut row, column) = (position / extent, position % extent);
         let mut along = [0; RANK];
         let mut start = 0;
         for (along, axis) in along.iter_mut().zip(self.others()).rev() {
@@ -85,19 +80,64 @@ impl Axes {
             row /= axis.extent;
             start += *along * axis.stride;
         }
-        let mut at = 0;
-        while at < count {
-            let length = (extent - column).min(count - at);
-            work(start + column * stride, at..at + length);
-            (at, column) = (at + length, 0);
-            for (along, axis) in along.iter_mut().zip(self.others()).rev() {
-                (*along, start) = (*along + 1, start + axis.stride);
-                if *along < axis.extent {
-                    break;
-                }
-                (*along, start) = (0, start - axis.extent * axis.stride);
-            }
+        Parts { axes: self, along, start, column, at: 0, count }
+    }
+}
+
+/// Neighboring parts of one length along the innermost axis: those along the axis around it, or a single one.
+pub(crate) struct Group {
+    /// The positions of their elements, counted from the first element of all groups.
+    pub(crate) range: Range<usize>,
+    /// Elements of a part.
+    pub(crate) length: usize,
+    /// The element where the first part begins, and the distance from each part to the next. The other elements of a part
+    /// follow at the stride of the innermost axis.
+    pub(crate) start: usize,
+    pub(crate) step: usize,
+}
+
+/// An iterator over groups of parts: an inner loop over a group needs no carries from axis to axis.
+pub(crate) struct Parts<'a> {
+    axes: &'a Axes,
+    /// The position along each axis but the innermost, so that only the first part takes divisions, and its element.
+    along: [usize; RANK],
+    start: usize,
+    /// The position along the innermost axis.
+    column: usize,
+    at: usize,
+    count: usize,
+}
+
+impl Iterator for Parts<'_> {
+    type Item = Group;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Group> {
+        let left = self.count - self.at;
+        if left == 0 {
+            return None;
         }
+        let Axis { extent, stride } = self.axes.last();
+        let others = self.axes.others();
+        let (length, parts) = match (self.column, others.last()) {
+            (0, Some(axis)) if extent <= left => {
+                (extent, (left / extent).min(axis.extent - self.along[others.len() - 1]))
+            }
+            (column, _) => ((extent - column).min(left), 1),
+        };
+        let range = self.at..self.at + parts * length;
+        let step = others.last().map_or(0, |axis| axis.stride);
+        let group = Group { range, length, start: self.start + self.column * stride, step };
+        (self.at, self.column) = (group.range.end, 0);
+        let mut more = parts;
+        for (along, axis) in self.along.iter_mut().zip(others).rev() {
+            (*along, self.start) = (*along + more, self.start + more * axis.stride);
+            if *along < axis.extent {
+                break;
+            }
+            (*along, self.start, more) = (0, self.start - axis.extent * axis.stride, 1);
+        }
+        Some(group)
     }
 }
 
@@ -128,10 +168,12 @@ mod tests {
             for position in 0..all {
                 for count in 0..=all - position {
                     let mut found = Vec::new();
-                    axes.for_each_part(position, count, |start, range| {
+                    for Group { range, length, start, step } in axes.parts(position, count) {
                         assert_eq!(range.start, found.len());
-                        found.extend((0..range.len()).map(|ix| start + ix * axes.last().stride));
-                    });
+                        found.extend((0..range.len()).map(|ix| {
+                            start + ix / length * step + ix % length * axes.last().stride
+                        }));
+                    }
                     assert_eq!(found, (position..position + count).map(element).collect::<Vec<_>>());
                 }
             }

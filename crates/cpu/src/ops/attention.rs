@@ -376,6 +376,7 @@ impl Group<'_> {
                         init: if first == 0 { Init::Zero } else { Init::Accumulate },
                         residual: None,
                         limits: None,
+                        read_back: false,
                         prefetch: Prefetch::NONE,
                         repeat: Repeat { iterations, x: 0, weights: STRIP, out: STRIP },
                     };
@@ -432,6 +433,7 @@ impl Group<'_> {
                     init: start,
                     residual: None,
                     limits: None,
+                    read_back: false,
                     prefetch: Prefetch::NONE,
                     repeat: Repeat::ONCE,
                 };
@@ -490,6 +492,7 @@ impl Group<'_> {
                     init,
                     residual: None,
                     limits: None,
+                    read_back: false,
                     prefetch: Prefetch::NONE,
                     repeat: Repeat::ONCE,
                 };

@@ -9,9 +9,9 @@ use types::pointwise::{Binary, Unary};
 use self::byte_sums::ByteSum;
 use self::pipes::{Pipes, Source};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements, elements_mut, product};
-use crate::movement::axes::{Axes, RANK};
+use crate::movement::axes::{Axes, Group, RANK};
 use crate::simd::storage::{Item, with_item, with_rounding};
-use crate::simd::vector::Vector;
+use crate::simd::vector::{LANES, Vector};
 use crate::simd::{StorageType, math, storage};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{StackBuffer, for_each_chunk};
@@ -318,7 +318,7 @@ fn run_tile<V: Vector, B: Item>(
             }
             Access::Scattered => {
                 let register = &mut registers[ix * TILE..][..length];
-                collect(stored, bytes, &Axes::of(&chain.shape, strides), place.column, register);
+                collect::<V>(stored, bytes, &Axes::of(&chain.shape, strides), place.column, register);
             }
         }
     }
@@ -403,18 +403,35 @@ fn run_tile<V: Vector, B: Item>(
 
 /// Widens the elements from a position on to a register.
 #[inline(always)]
-fn collect(stored: StorageType, bytes: &[u8], axes: &Axes, position: usize, register: &mut [f32]) {
+fn collect<V: Vector>(stored: StorageType, bytes: &[u8], axes: &Axes, position: usize, register: &mut [f32]) {
     let stride = axes.last().stride;
     with_item!(stored, T => {
         let items: &[T] = elements(bytes);
-        axes.for_each_part(position, register.len(), |start, range| {
-            let to = &mut register[range];
-            match stride {
-                0 => to.fill(items[start].widen()),
-                1 => to.iter_mut().zip(&items[start..]).for_each(|(to, item)| *to = item.widen()),
-                _ => to.iter_mut().zip(items[start..].iter().step_by(stride)).for_each(|(to, item)| *to = item.widen()),
+        for Group { range, length, start, step } in axes.parts(position, register.len()) {
+            for (part, to) in register[range].chunks_mut(length).enumerate() {
+                let items = &items[start + part * step..];
+                let (vectors, rest) = to.as_chunks_mut::<LANES>();
+                let done = vectors.len() * LANES;
+                match stride {
+                    0 => {
+                        let number = V::splat(items[0].widen());
+                        vectors.iter_mut().for_each(|to| number.write(to));
+                        rest.fill(items[0].widen());
+                    }
+                    1 => {
+                        let (items, last) = items[..done + rest.len()].split_at(done);
+                        for (to, items) in vectors.iter_mut().zip(items.as_chunks::<LANES>().0) {
+                            T::read::<V>(items).write(to);
+                        }
+                        rest.iter_mut().zip(last).for_each(|(to, item)| *to = item.widen());
+                    }
+                    _ => {
+                        let items = items.iter().step_by(stride);
+                        to.iter_mut().zip(items).for_each(|(to, item)| *to = item.widen());
+                    }
+                }
             }
-        });
+        }
     });
 }
 

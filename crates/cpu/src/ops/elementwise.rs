@@ -10,7 +10,7 @@ use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Element};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
-use crate::movement::axes::{Axes, RANK};
+use crate::movement::axes::{Axes, Group, RANK};
 use crate::ops::chain::reach;
 use crate::simd::vector::{Vector, with_vector};
 use crate::threads::Pool;
@@ -442,20 +442,22 @@ impl Job<'_> {
         let (items, _) = bytes.as_chunks::<SIZE>();
         let axes = &self.axes[operand];
         let stride = axes.last().stride;
-        axes.for_each_part(position, to.len(), |start, range| {
-            let to = &mut to[range];
-            match stride {
-                0 => to.fill(W::of(T::from_le(&items[start]))),
-                1 => {
-                    let items = &items[start..start + to.len()];
-                    to.iter_mut().zip(items).for_each(|(to, item)| *to = W::of(T::from_le(item)));
-                }
-                _ => {
-                    let items = items[start..].iter().step_by(stride);
-                    to.iter_mut().zip(items).for_each(|(to, item)| *to = W::of(T::from_le(item)));
+        for Group { range, length, start, step } in axes.parts(position, to.len()) {
+            for (part, to) in to[range].chunks_mut(length).enumerate() {
+                let items = &items[start + part * step..];
+                match stride {
+                    0 => to.fill(W::of(T::from_le(&items[0]))),
+                    1 => {
+                        let items = &items[..to.len()];
+                        to.iter_mut().zip(items).for_each(|(to, item)| *to = W::of(T::from_le(item)));
+                    }
+                    _ => {
+                        let items = items.iter().step_by(stride);
+                        to.iter_mut().zip(items).for_each(|(to, item)| *to = W::of(T::from_le(item)));
+                    }
                 }
             }
-        });
+        }
     }
 }
 

@@ -575,6 +575,7 @@ impl<'a> Product<'a> {
             init: Init::Accumulate,
             residual: None,
             limits,
+            read_back: false,
             prefetch: place.prefetch,
             repeat: Repeat { iterations, x: count * k, weights: 0, out: count * n },
         };
