@@ -47,6 +47,7 @@ use crate::conv::{Window, check_groups};
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::finish;
 use crate::gemm::prefetch::Prefetch;
+use crate::gemm::saturation::{Marks, mark_words};
 use crate::gemm::tile::{self, Compact, Dequant, Init, KLoop, Loop, ROWS, Repeat, Row, STRIDED_ROWS_MAX, Tile, Word};
 use crate::gemm::weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, elements_mut, input, input_or_in_place, product};
@@ -209,6 +210,11 @@ impl ConvBlocked {
         (weights, elements(bytemuck::cast_slice(scales)))
     }
 
+    /// Words of the marks of int8 weights.
+    fn mark_words(&self) -> Option<usize> {
+        if self.operands.is_byte() { mark_words(self.weight_words()?) } else { Some(0) }
+    }
+
     /// Blocks of the input channels of a panel's group.
     fn blocks(&self, panel: Panel) -> Range<usize> {
         0..panel.in_words.div_ceil(self.pixel())
@@ -327,7 +333,9 @@ impl KernelFn for ConvBlocked {
         let weights = weights::words(self.weights, self.weight_words(), Some(lanes));
         let weights = weights.and_then(|words| words.checked_mul(4));
         let shifts = self.shift_words().and_then(|words| words.checked_mul(4));
-        let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
+        let marks = self.mark_words().and_then(|words| words.checked_mul(4));
+        let more = shifts.zip(marks).and_then(|(shifts, marks)| shifts.checked_add(marks));
+        let weights = weights.zip(more).and_then(|(weights, more)| weights.checked_add(more));
         let mut inputs: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(&[x, weights]);
         inputs.extend(self.epilogue.operand_bytes(Some(lanes), output));
         let gathered = self.packed_words().and_then(|words| words.checked_mul(4));
@@ -361,7 +369,9 @@ impl KernelFn for ConvBlocked {
         let lanes = self.out_blocks() * LANES;
         let shifts = self.shift_words().expect("`sizes` computed it");
         let (weights, corners) = weights.split_at(weights.len() - shifts);
+        let (weights, marks) = weights.split_at(weights.len() - self.mark_words().expect("`sizes` computed it"));
         let (weights, scales) = self.split_weights(weights);
+        let marks = self.operands.is_byte().then(|| Marks::new(weights, marks));
         assert_eq!(
             out.len(),
             self.batch * lanes * self.window.output_plane() * self.result.size(),
@@ -398,6 +408,7 @@ impl KernelFn for ConvBlocked {
             x,
             weights,
             scales,
+            marks,
             corners,
             scale,
             bias,
@@ -448,6 +459,7 @@ struct Job<'a> {
     weights: &'a [Word],
     /// The scales of int8 weights of `f32` operands.
     scales: &'a [f32],
+    marks: Option<Marks<'a>>,
     /// The contribution of the zero point to sums, see `zero_point.rs`.
     corners: &'a [Word],
     scale: Option<&'a [f32]>,
@@ -575,6 +587,7 @@ impl Job<'_> {
                 _ => None,
             },
             limits: if pass.last { self.limits } else { None },
+            marks: self.marks,
             read_back: false,
             prefetch: Prefetch::NONE,
             repeat: Repeat::ONCE,

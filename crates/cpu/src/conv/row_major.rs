@@ -578,6 +578,7 @@ impl Job<'_> {
                     init: if is_first { Init::Zero } else { Init::Accumulate },
                     residual: None,
                     limits: None,
+                    marks: None,
                     read_back: false,
                     prefetch: Prefetch::of_tiles(next, k_loops, iterations),
                     repeat: Repeat { iterations, x: 0, weights: TILE, out: TILE },

@@ -191,6 +191,7 @@ fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'
                 init: Init::Zero,
                 residual: None,
                 limits: None,
+                marks: None,
                 read_back: false,
                 prefetch: Prefetch::NONE,
                 repeat: Repeat { iterations, x: 0, weights: 2 * LANES, out: 2 * LANES },

@@ -409,6 +409,7 @@ impl Job<'_> {
                 init: Init::Zero,
                 residual: None,
                 limits: None,
+                marks: None,
                 read_back: false,
                 prefetch: prefetch.share(k_loops, repeat.iterations),
                 repeat,

@@ -1,57 +1,49 @@
-//! [`sum_bytes`]: tiles of int8 words with AVX2, which multiplies pairs of 16-bit integers (`vpmaddwd`) and no bytes.
+//! [`sum_bytes`]: tiles of int8 words with AVX2.
+//!
+//! A word has four bytes of a row and, in each lane, the four weights that they are multiplied by. `vpmaddubsw` adds
+//! their products in pairs of 16 bits, which large weights saturate. Nearly all weights are small: all words are
+//! multiplied by it, then those with a mark ([`Marks`]) get what saturation took from them. If many have one, all are
+//! multiplied in 16 bits instead ([`widened`]). Either way sums are exact.
+//!
 //! Sums are stored, or dequantized first, since short sums take no longer than a second pass over them.
-//!
-//! A word has four bytes of a row and, in each lane, the four weights that they are multiplied by. Its first and third
-//! byte become one pair of 16-bit integers, its second and fourth another; each pair's sum of products is exact in
-//! `i32`. Weights are widened in registers, by three shifts for eight lanes. Rows are widened into a stage on the
-//! stack, some terms at a time, because each is used for every lane of the tile:
-//!
-//! ```text
-//!   row      a b c d | e f g h | ..        bytes
-//!   stage    a c b d | e g f h | ..        16-bit integers: first and third, second and fourth
-//! ```
-//!
-//! The stage also makes terms of several loops neighbors, so that the inner loop is long for short depths.
+
+mod widened;
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+
+use smallvec::SmallVec;
 
 use crate::gemm::operands::Word;
 use crate::gemm::prefetch::{LINE, Prefetch};
-use crate::gemm::tile::{Dequant, Init, KLoop, Repeat, Row, Tile};
+use crate::gemm::saturation::{MARKED, Marks};
+use crate::gemm::tile::{Dequant, Init, Repeat, Row, Tile};
 use crate::simd::storage::Item;
 use crate::simd::vector::x86::Avx2;
 use crate::simd::vector::{LANES, Vector};
 
-/// Words of a row that are widened at a time: the stage of six rows takes 12 kB of a first-level cache.
-const STAGED: usize = 256;
-/// Stretches of neighboring weights in a stage. They are cleared for each tile, so they are few.
-const STRETCHES: usize = 8;
 /// Registers of a vector.
-const HALVES: usize = 2;
+const HALVES: usize = LANES / MARKED;
+/// The most marked registers of a vector of a tile.
+const CORRECTIONS: usize = 256;
+/// A marked register takes as long as this many words gain.
+const WORDS_GAINED: usize = 5;
+/// Words whose marks say little about those of the others.
+const FEW_WORDS: usize = 16;
 
-/// The widened words of a row: first and third byte, second and fourth.
-type StagedRow = [[u32; 2]; STAGED];
+/// Sums of R rows of a vector.
+type Sums<const R: usize> = [[__m256i; HALVES]; R];
 
-/// Neighboring terms: their first weights, in words from the tile's, and how many.
-#[derive(Clone, Copy)]
-struct Stretch {
+type Corrections = SmallVec<[Correction; CORRECTIONS]>;
+
+/// A register of weights with a mark.
+#[derive(Clone, Copy, Default)]
+struct Correction {
+    /// Its word in each row, and its weights, in words from those of the tile.
+    x: usize,
     weights: usize,
-    words: usize,
-}
-
-/// Sums of a tile, which the first stage of terms begins.
-type Unfinished<const R: usize, const N: usize> = MaybeUninit<[[[__m256i; HALVES]; R]; N]>;
-
-/// Terms whose rows are in the stage.
-struct Stage<const R: usize> {
-    rows: MaybeUninit<[StagedRow; R]>,
-    words: usize,
-    stretches: [Stretch; STRETCHES],
-    count: usize,
-    /// Whether terms were added to the tile's sums.
-    has_sums: bool,
+    /// The register of the sums.
+    half: usize,
 }
 
 /// The results that a tile makes of its sums and stores.
@@ -63,23 +55,17 @@ pub(crate) trait Results {
     ///
     /// # Safety
     /// As [`crate::gemm::dispatch::multiply`]; the processor has AVX2.
-    unsafe fn store<const R: usize>(
-        tile: &Tile,
-        rows: &[Row; R],
-        vector: usize,
-        sums: &[[__m256i; HALVES]; R],
-        out: *mut Self::Item,
-    );
+    unsafe fn store<const R: usize>(tile: &Tile, rows: &[Row; R], vector: usize, sums: &Sums<R>, out: *mut Self::Item);
 }
 
 /// The sums as `i32`.
-pub(crate) struct Sums;
+pub(crate) struct Plain;
 
-impl Results for Sums {
+impl Results for Plain {
     type Item = i32;
 
     #[inline(always)]
-    unsafe fn store<const R: usize>(_: &Tile, rows: &[Row; R], _: usize, sums: &[[__m256i; HALVES]; R], out: *mut i32) {
+    unsafe fn store<const R: usize>(_: &Tile, rows: &[Row; R], _: usize, sums: &Sums<R>, out: *mut i32) {
         for (row, sums) in rows.iter().zip(sums) {
             // SAFETY: the caller's promise.
             unsafe {
@@ -98,13 +84,7 @@ impl<T: Item> Results for Dequantized<T> {
     type Item = T;
 
     #[inline(always)]
-    unsafe fn store<const R: usize>(
-        tile: &Tile,
-        rows: &[Row; R],
-        vector: usize,
-        sums: &[[__m256i; HALVES]; R],
-        out: *mut T,
-    ) {
+    unsafe fn store<const R: usize>(tile: &Tile, rows: &[Row; R], vector: usize, sums: &Sums<R>, out: *mut T) {
         let Init::Dequant(Dequant { start, scale: Some(scale), bias }) = tile.init else {
             unreachable!("the caller selects these results for a scale");
         };
@@ -129,223 +109,170 @@ impl<T: Item> Results for Dequantized<T> {
 /// As [`crate::gemm::dispatch::multiply`]; the processor has AVX2; the output has elements of `O`.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) unsafe fn sum_bytes<O: Results, const R: usize, const N: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+    let marks = tile.marks.expect("int8 weights have marks");
+    assert_eq!(tile.repeat.weights, 0, "all iterations have the same int8 weights");
+    let mut corrections: [Corrections; N] = std::array::from_fn(|_| Corrections::new());
+    let first = |v: usize| tile.weights.wrapping_add((vector + v) * LANES);
+    if !corrections.iter_mut().enumerate().all(|(v, corrections)| find_corrections(tile, marks, first(v), corrections))
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { widened::sum_bytes::<O, R, N>(tile, rows, vector) };
+    }
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
     let mut prefetch = tile.prefetch;
-    let (mut x, mut weights, mut out) = (tile.x, tile.weights, tile.out.cast::<O::Item>());
-    let mut stage = Stage::<R> {
-        rows: MaybeUninit::uninit(),
-        words: 0,
-        stretches: [Stretch { weights: 0, words: 0 }; STRETCHES],
-        count: 0,
-        has_sums: false,
-    };
-    for _ in 0..tile.repeat.iterations {
-        // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors
-        // from `vector` on.
-        unsafe {
-            stage.has_sums = false;
-            let mut sums = Unfinished::<R, N>::uninit();
-            let first = weights.add(vector * LANES);
-            for k_loop in tile.k_loops {
-                add_terms(&mut stage, tile, k_loop, rows, x, first, &mut sums, &mut prefetch);
+    for (v, corrections) in corrections.iter().enumerate() {
+        let Repeat { iterations, x: x_step, out: out_step, .. } = tile.repeat;
+        let (mut x, mut out) = (tile.x, tile.out.cast::<O::Item>());
+        for _ in 0..iterations {
+            // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and this vector.
+            unsafe {
+                let x: [*const Word; R] = std::array::from_fn(|r| x.add(rows[r].x));
+                let mut sums = [[_mm256_setzero_si256(); HALVES]; R];
+                add_words(tile, x, first(v), &mut sums, &mut prefetch);
+                for &correction in corrections {
+                    correct(x, first(v), correction, &mut sums);
+                }
+                O::store(tile, rows, vector + v, &sums, out.add((vector + v) * tile.vector_stride));
             }
-            stage.add_to(&mut sums, first, tile.weight_stride);
-            // The last addition wrote them.
-            for (v, sums) in sums.assume_init_ref().iter().enumerate() {
-                O::store(tile, rows, vector + v, sums, out.add((vector + v) * tile.vector_stride));
-            }
+            (x, out) = (x.wrapping_add(x_step), out.wrapping_add(out_step));
         }
-        let Repeat { x: x_step, weights: weights_step, out: out_step, .. } = tile.repeat;
-        (x, weights) = (x.wrapping_add(x_step), weights.wrapping_add(weights_step));
-        out = out.wrapping_add(out_step);
     }
 }
 
-/// Widens the terms of a loop, and adds them whenever the stage is full.
+/// Finds the marked registers of a vector whose first weights are at `weights`. Returns `false` if they are too many to be
+/// corrected.
+fn find_corrections(tile: &Tile, marks: Marks<'_>, weights: *const Word, corrections: &mut Corrections) -> bool {
+    let stride = tile.weight_stride;
+    // The bits of this vector in those of a row of weights, and rows whose bits are loaded at once.
+    let bits_of_row = stride / MARKED;
+    let at_once = 57 / bits_of_row;
+    let of_vector = (0..at_once).fold(0u64, |mask, row| mask | ((1 << HALVES) - 1) << (row * bits_of_row));
+    let mut words = 0;
+    for k_loop in tile.k_loops {
+        let [outer, middle, inner] = k_loop.loops;
+        for (turn, turn_2, turn_3) in nested([outer.iterations, middle.iterations, inner.iterations]) {
+            let x = k_loop.x + turn * outer.x + turn_2 * middle.x + turn_3 * inner.x;
+            let place = k_loop.weights + turn * outer.weights + turn_2 * middle.weights + turn_3 * inner.weights;
+            words += k_loop.depth;
+            for row in (0..k_loop.depth).step_by(at_once) {
+                let mut found = marks.from(weights, place + row * stride) & of_vector;
+                let rest = k_loop.depth - row;
+                if rest < at_once {
+                    found &= (1 << (rest * bits_of_row)) - 1;
+                }
+                while found != 0 {
+                    let bit = found.trailing_zeros() as usize;
+                    found &= found - 1;
+                    let (row, half) = (row + bit / bits_of_row, bit % bits_of_row);
+                    if corrections.len() == CORRECTIONS || words + FEW_WORDS < WORDS_GAINED * corrections.len() {
+                        return false;
+                    }
+                    corrections.push(Correction { x: x + row, weights: place + row * stride + half * MARKED, half });
+                }
+            }
+        }
+    }
+    WORDS_GAINED * corrections.len() <= words
+}
+
+/// The indices of three nested loops.
+fn nested([first, second, third]: [usize; 3]) -> impl Iterator<Item = (usize, usize, usize)> {
+    (0..first).flat_map(move |i| (0..second).flat_map(move |j| (0..third).map(move |k| (i, j, k))))
+}
+
+/// Adds the saturated products of all words to the sums.
 ///
 /// # Safety
-/// As [`sum_bytes`].
-#[inline]
+/// As [`sum_bytes`], for rows from `x` and a vector from `weights` on.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
-#[expect(clippy::too_many_arguments, reason = "the state of one loop over terms")]
-unsafe fn add_terms<const R: usize, const N: usize>(
-    stage: &mut Stage<R>,
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+unsafe fn add_words<const R: usize>(
     tile: &Tile,
-    k_loop: &KLoop,
-    rows: &[Row; R],
-    x: *const Word,
+    x: [*const Word; R],
     weights: *const Word,
-    sums: &mut Unfinished<R, N>,
+    sums: &mut Sums<R>,
     prefetch: &mut Prefetch,
 ) {
-    let [outer, middle, inner] = k_loop.loops;
-    for turn in 0..outer.iterations {
-        for turn_2 in 0..middle.iterations {
-            let mut from = k_loop.x + turn * outer.x + turn_2 * middle.x;
-            let mut place = k_loop.weights + turn * outer.weights + turn_2 * middle.weights;
-            let mut rest = inner.iterations;
-            while rest != 0 {
-                // Iterations whose weights are neighbors are widened together.
-                let most = if inner.weights == k_loop.depth * tile.weight_stride { rest } else { 1 };
-                let count = most.min(stage.room(place, tile.weight_stride) / k_loop.depth.max(1));
-                for _ in 0..count.max(1) * k_loop.depth.div_ceil(LINE) {
-                    prefetch.step::<Avx2>();
-                }
-                // SAFETY: the caller's promise: the rows have the loop's words, and the weights theirs.
-                unsafe {
-                    if count == 0 {
-                        let (mut x, mut place, mut rest) = (x.add(from), place, k_loop.depth);
-                        while rest != 0 {
-                            if stage.room(place, tile.weight_stride) == 0 {
-                                stage.add_to(sums, weights, tile.weight_stride);
-                            }
-                            let words = rest.min(stage.room(place, tile.weight_stride));
-                            stage.widen(rows, x, [1, 0], words);
-                            stage.append(place, words, tile.weight_stride);
-                            (x, place, rest) = (x.add(words), place + words * tile.weight_stride, rest - words);
+    let mut own = *sums;
+    for k_loop in tile.k_loops {
+        let [outer, middle, inner] = k_loop.loops;
+        for turn in 0..outer.iterations {
+            for turn_2 in 0..middle.iterations {
+                let mut shift = k_loop.x + turn * outer.x + turn_2 * middle.x;
+                let mut place = k_loop.weights + turn * outer.weights + turn_2 * middle.weights;
+                for _ in 0..inner.iterations {
+                    let (mut at, mut from) = (shift, weights.wrapping_add(place));
+                    let mut rest = k_loop.depth;
+                    while rest != 0 {
+                        let words = rest.min(LINE);
+                        rest -= words;
+                        prefetch.step::<Avx2>();
+                        for _ in 0..words {
+                            // SAFETY: the caller's promise.
+                            unsafe { add_word(x, at, from, &mut own) };
+                            (at, from) = (at + 1, from.wrapping_add(tile.weight_stride));
                         }
-                    } else {
-                        stage.widen(rows, x.add(from), [count, inner.x], k_loop.depth);
-                        stage.append(place, count * k_loop.depth, tile.weight_stride);
                     }
+                    (shift, place) = (shift + inner.x, place + inner.weights);
                 }
-                let done = count.max(1);
-                (from, place, rest) = (from + done * inner.x, place + done * inner.weights, rest - done);
             }
+        }
+    }
+    *sums = own;
+}
+
+/// Adds the products of one word of each row.
+///
+/// # Safety
+/// The processor has AVX2; rows and weights can be read.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+unsafe fn add_word<const R: usize>(x: [*const Word; R], at: usize, weights: *const Word, sums: &mut Sums<R>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ones = _mm256_set1_epi16(1);
+        let weights: *const __m256i = weights.cast();
+        let low = _mm256_loadu_si256(weights);
+        for r in 0..R {
+            let item = _mm256_set1_epi32(x[r].add(at).cast::<i32>().read_unaligned());
+            // Twelve sums leave four registers: the other weights are an operand in memory.
+            let high = _mm256_loadu_si256(opaque_place(weights.add(1)));
+            let [low, high] = [_mm256_maddubs_epi16(item, low), _mm256_maddubs_epi16(item, high)];
+            sums[r][0] = _mm256_add_epi32(sums[r][0], _mm256_madd_epi16(low, ones));
+            sums[r][1] = _mm256_add_epi32(sums[r][1], _mm256_madd_epi16(high, ones));
         }
     }
 }
 
-impl<const R: usize> Stage<R> {
-    /// Words that there is room for, whose weights are at `place`.
-    fn room(&self, place: usize, weight_stride: usize) -> usize {
-        if self.continues(place, weight_stride) || self.count < STRETCHES { STAGED - self.words } else { 0 }
-    }
-
-    /// Whether the weights at `place` are behind the last ones.
-    fn continues(&self, place: usize, weight_stride: usize) -> bool {
-        let last = self.count.checked_sub(1).map(|last| self.stretches[last]);
-        last.is_some_and(|last| last.weights + last.words * weight_stride == place)
-    }
-
-    /// Records that the next words have their weights at `place`.
-    fn append(&mut self, place: usize, words: usize, weight_stride: usize) {
-        if self.continues(place, weight_stride) {
-            self.stretches[self.count - 1].words += words;
-        } else {
-            self.stretches[self.count] = Stretch { weights: place, words };
-            self.count += 1;
-        }
-        self.words += words;
-    }
-
-    /// Widens words of each row to behind those of the stage: of `count` loop iterations, `step` words apart.
-    ///
-    /// # Safety
-    /// The stage has room; the rows can be read.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn widen(&mut self, rows: &[Row; R], mut x: *const Word, [count, step]: [usize; 2], words: usize) {
-        let order = _mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
-        // SAFETY: the caller's promise; each row of the stage has room for `STAGED` words.
-        unsafe {
-            let mut to = self.rows.as_mut_ptr().cast::<u64>().add(self.words);
-            for _ in 0..count {
-                let mut at = 0;
-                while at + 4 <= words {
-                    for (r, row) in rows.iter().enumerate() {
-                        let bytes = _mm_shuffle_epi8(_mm_loadu_si128(x.add(row.x + at).cast()), order);
-                        _mm256_storeu_si256(to.add(r * STAGED + at).cast(), _mm256_cvtepu8_epi16(bytes));
-                    }
-                    at += 4;
-                }
-                while at < words {
-                    for (r, row) in rows.iter().enumerate() {
-                        let word = x.add(row.x + at).cast::<u32>().read_unaligned();
-                        let (even, odd) = (word & 0x00ff_00ff, (word >> 8) & 0x00ff_00ff);
-                        to.add(r * STAGED + at).write(u64::from(even) | u64::from(odd) << 32);
-                    }
-                    at += 1;
-                }
-                (x, to) = (x.wrapping_add(step), to.wrapping_add(words));
-            }
-        }
-    }
-
-    /// Adds the products of the stage's words to the sums, or begins them, and empties the stage.
-    ///
-    /// # Safety
-    /// The weights of each stretch can be read, for N vectors; the sums were written if the stage has added terms.
-    #[inline(never)]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
-    unsafe fn add_to<const N: usize>(
-        &mut self,
-        sums: &mut Unfinished<R, N>,
-        weights: *const Word,
-        weight_stride: usize,
-    ) {
-        let start: *const u32 = self.rows.as_ptr().cast();
-        for v in 0..N {
-            let mut own = [[_mm256_setzero_si256(); HALVES]; R];
-            if self.has_sums {
-                // SAFETY: the caller's promise.
-                own = unsafe { sums.assume_init_ref()[v] };
-            }
-            let mut x = start;
-            for stretch in &self.stretches[..self.count] {
-                let mut from = weights.wrapping_add(v * LANES + stretch.weights).cast::<u8>();
-                for _ in 0..stretch.words {
-                    // SAFETY: the caller's promise; the stage's words were written.
-                    unsafe {
-                        let low: *const __m256i = from.cast();
-                        let high = low.add(1);
-                        let even = [
-                            _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(_mm256_loadu_si256(low))),
-                            _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(_mm256_loadu_si256(high))),
-                        ];
-                        for r in 0..R {
-                            let item = _mm256_set1_epi32(x.add(2 * r * STAGED).cast::<i32>().read());
-                            own[r][0] = _mm256_add_epi32(own[r][0], _mm256_madd_epi16(item, even[0]));
-                            own[r][1] = _mm256_add_epi32(own[r][1], _mm256_madd_epi16(item, even[1]));
-                        }
-                        // Twelve sums leave four registers: both halves at a time would need more.
-                        for r in 0..R {
-                            own[r] = [opaque(own[r][0]), opaque(own[r][1])];
-                        }
-                        let low = opaque_place(low);
-                        let high = low.add(1);
-                        let odd = [
-                            _mm256_srai_epi16::<8>(_mm256_loadu_si256(low)),
-                            _mm256_srai_epi16::<8>(_mm256_loadu_si256(high)),
-                        ];
-                        for r in 0..R {
-                            let item = _mm256_set1_epi32(x.add(2 * r * STAGED + 1).cast::<i32>().read());
-                            own[r][0] = _mm256_add_epi32(own[r][0], _mm256_madd_epi16(item, odd[0]));
-                            own[r][1] = _mm256_add_epi32(own[r][1], _mm256_madd_epi16(item, odd[1]));
-                        }
-                        x = x.add(2);
-                    }
-                    from = from.wrapping_add(4 * weight_stride);
-                }
-            }
-            // SAFETY: one of the N vectors; no reference is made to those that are not written yet.
-            unsafe { sums.as_mut_ptr().cast::<[[__m256i; HALVES]; R]>().add(v).write(own) };
-        }
-        (self.words, self.count, self.has_sums) = (0, 0, true);
-    }
-}
-
-/// Returns `sum`, opaque to the compiler, which would otherwise reorder additions and move sums to the stack.
+/// Adds to the sums what saturation took from a register of products.
+///
+/// # Safety
+/// As [`sum_bytes`], for rows from `x` and a vector from `weights` on.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn opaque(sum: __m256i) -> __m256i {
-    let same: __m256i;
-    // SAFETY: the asm template is only a comment; it emits no instruction and leaves the register unchanged.
-    unsafe {
-        std::arch::asm!("/* {0} */", inlateout(ymm_reg) sum => same, options(pure, nomem, nostack, preserves_flags));
+unsafe fn correct<const R: usize>(
+    x: [*const Word; R],
+    weights: *const Word,
+    correction: Correction,
+    sums: &mut Sums<R>,
+) {
+    let (ones, bytes) = (_mm256_set1_epi16(1), _mm256_set1_epi16(0xff));
+    // SAFETY: the caller's promise.
+    let weights = unsafe { _mm256_loadu_si256(weights.add(correction.weights).cast()) };
+    let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(weights));
+    let odd = _mm256_srai_epi16::<8>(weights);
+    for (x, sums) in x.iter().zip(sums) {
+        // SAFETY: the caller's promise.
+        let item = _mm256_set1_epi32(unsafe { x.add(correction.x).cast::<i32>().read_unaligned() });
+        let exact = _mm256_add_epi32(
+            _mm256_madd_epi16(_mm256_and_si256(item, bytes), even),
+            _mm256_madd_epi16(_mm256_srli_epi16::<8>(item), odd),
+        );
+        let saturated = _mm256_madd_epi16(_mm256_maddubs_epi16(item, weights), ones);
+        let sum = &mut sums[correction.half];
+        *sum = _mm256_add_epi32(*sum, _mm256_sub_epi32(exact, saturated));
     }
-    same
 }
 
 /// Returns `place`, opaque to the compiler, so that weights are loaded again instead of kept in registers.
@@ -353,7 +280,7 @@ fn opaque(sum: __m256i) -> __m256i {
 #[expect(clippy::pointers_in_nomem_asm_block, reason = "nothing is read through it here")]
 fn opaque_place(place: *const __m256i) -> *const __m256i {
     let same: *const __m256i;
-    // SAFETY: as in `opaque`.
+    // SAFETY: the asm template is only a comment; it emits no instruction and leaves the register unchanged.
     unsafe {
         std::arch::asm!("/* {0} */", inlateout(reg) place => same, options(pure, nomem, nostack, preserves_flags));
     }

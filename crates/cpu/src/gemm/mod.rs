@@ -1,6 +1,6 @@
 //! Matrix products on registers.
 //!
-//! Imports go in one direction: `finish` -> `dispatch` -> `microkernel`, `bytes_avx2` and `amx` -> `tile` -> `prefetch` -> `operands`.
+//! Imports go in one direction: `finish` -> `dispatch` -> `microkernel`, `bytes_avx2` and `amx` -> `tile` -> `prefetch` and `saturation` -> `operands`.
 //! Everything below `finish` accumulates sums; `finish` converts and stores them.
 
 #[cfg(target_arch = "x86_64")]
@@ -13,6 +13,7 @@ pub(crate) mod finish;
 mod microkernel;
 pub(crate) mod operands;
 pub(crate) mod prefetch;
+pub(crate) mod saturation;
 pub(crate) mod tile;
 pub(crate) mod weights;
 

@@ -1,6 +1,7 @@
 use super::dispatch::sums_by;
 use super::finish::multiply_by;
 use super::prefetch::Prefetch;
+use super::saturation::{self, Marks};
 use super::tile::*;
 use crate::simd::dot_method::DotMethod;
 use crate::simd::vector::LANES;
@@ -94,6 +95,7 @@ fn check_turns(
             init: start,
             residual: Some(residual.as_ptr()),
             limits: Some([-1.0, 2.0]),
+            marks: None,
             read_back: false,
             prefetch: Prefetch::new(weights.as_ptr().cast(), depth * width, 3),
             repeat,
@@ -144,6 +146,7 @@ fn check_even(isa: Isa, count: usize, vectors: usize, method: DotMethod, random:
             init: Init::Bias(bias.as_ptr()),
             residual: None,
             limits: Some([-1.5, 2.0]),
+            marks: None,
             read_back: false,
             prefetch: Prefetch::NONE,
             repeat: Repeat::ONCE,
@@ -163,6 +166,20 @@ fn check_even(isa: Isa, count: usize, vectors: usize, method: DotMethod, random:
     }
 }
 
+fn marks_of(weights: &[[u8; 4]]) -> Vec<[u8; 4]> {
+    saturation::marks(weights.as_flattened()).as_chunks().0.to_vec()
+}
+
+/// Makes most words small, of a random share: none, all, or in between.
+fn few_large_weights(weights: &mut [[u8; 4]], random: &mut types::Random) {
+    let large = [0, 1, 4, 100][random.below(4) as usize];
+    for word in weights {
+        if large <= random.below(100) {
+            *word = word.map(|weight| (weight.cast_signed() / 2).cast_unsigned());
+        }
+    }
+}
+
 /// Int8 sums of any depth, strided rows and others: exact.
 fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random: &mut types::Random) {
     for (depth, even) in
@@ -178,7 +195,10 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
         let extreme = random.below(2) == 0;
         let mut byte = || if extreme { random.below(2) as u8 * 255 } else { random.bits() as u8 };
         let x: Vec<[u8; 4]> = (0..4 + count * distance + depth).map(|_| std::array::from_fn(|_| byte())).collect();
-        let weights: Vec<[u8; 4]> = (0..2 * depth * width).map(|_| std::array::from_fn(|_| byte() ^ 0x80)).collect();
+        let mut weights: Vec<[u8; 4]> =
+            (0..2 * depth * width).map(|_| std::array::from_fn(|_| byte() ^ 0x80)).collect();
+        few_large_weights(&mut weights, random);
+        let marks = marks_of(&weights);
         let place = |r: usize| if even { r } else { r * r % count };
         let rows: Vec<Row> = (0..count).map(|r| Row { x: place(r) * distance, out: r * width }).collect();
         let mut sums = Accumulators::new();
@@ -198,6 +218,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
             init: Init::Zero,
             residual: None,
             limits: None,
+            marks: Some(Marks::new(&weights, &marks)),
             read_back: false,
             prefetch: Prefetch::NONE,
             repeat: Repeat::ONCE,
@@ -242,8 +263,10 @@ fn check_dequantized(
     let (width, depth) = (LANES * vectors, 1 + random.below(40) as usize);
     let rows: Vec<Row> = (0..count).map(|r| Row { x: (count - 1 - r) * depth, out: r * width }).collect();
     let mut words = |len: usize| -> Vec<[u8; 4]> { (0..len).map(|_| (random.bits() as u32).to_le_bytes()).collect() };
-    let (x, weights) = (words(iterations * count * depth), words(depth * width));
+    let (x, mut weights) = (words(iterations * count * depth), words(depth * width));
     let start: Vec<i32> = words(width).into_iter().map(|word| i32::from_le_bytes(word) >> 12).collect();
+    few_large_weights(&mut weights, random);
+    let marks = marks_of(&weights);
     let mut numbers = |low: f32, high: f32| -> Vec<f32> { (0..width).map(|_| random.uniform(low, high)).collect() };
     let (scale, bias) = (numbers(-1e-3, 1e-3), numbers(0.0, 200.0));
     let mut out = vec![0u8; iterations * count * width * result.size()];
@@ -268,6 +291,7 @@ fn check_dequantized(
         }),
         residual: None,
         limits: None,
+        marks: Some(Marks::new(&weights, &marks)),
         read_back: false,
         prefetch: Prefetch::NONE,
         repeat: Repeat { iterations, x: count * depth, weights: 0, out: count * width },
@@ -381,6 +405,7 @@ fn check_rows(
             init: start,
             residual: residual.then_some(before_bytes.as_ptr()),
             limits,
+            marks: None,
             read_back: false,
             prefetch: Prefetch::new(weight_bytes.as_ptr().cast(), terms * width, 3).share(&k_loops, 1),
             repeat: Repeat::ONCE,

@@ -29,6 +29,7 @@ use types::WeightFormat;
 
 pub(crate) use crate::gemm::operands::Word;
 use crate::gemm::prefetch::Prefetch;
+use crate::gemm::saturation::Marks;
 use crate::simd::dot_method::DotMethod;
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
@@ -229,6 +230,8 @@ pub(crate) struct Tile<'a> {
     pub(crate) residual: Option<*const u8>,
     /// Bounds of the results, the lower first, neither NaN. A NaN result stays NaN.
     pub(crate) limits: Option<[f32; 2]>,
+    /// The marks of int8 weights.
+    pub(crate) marks: Option<Marks<'a>>,
     /// Whether the results are read at once: then their cache lines are fetched while the sums are computed.
     pub(crate) read_back: bool,
     pub(crate) prefetch: Prefetch,

@@ -170,9 +170,9 @@ mod tests {
                     let mut found = Vec::new();
                     for Group { range, length, start, step } in axes.parts(position, count) {
                         assert_eq!(range.start, found.len());
-                        found.extend((0..range.len()).map(|ix| {
-                            start + ix / length * step + ix % length * axes.last().stride
-                        }));
+                        found.extend(
+                            (0..range.len()).map(|ix| start + ix / length * step + ix % length * axes.last().stride),
+                        );
                     }
                     assert_eq!(found, (position..position + count).map(element).collect::<Vec<_>>());
                 }

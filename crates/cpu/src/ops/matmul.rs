@@ -27,6 +27,7 @@ use self::thin::Thin;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::finish;
 use crate::gemm::prefetch::Prefetch;
+use crate::gemm::saturation::{self, Marks, mark_words};
 use crate::gemm::tile::{self, Compact, Dequant, Init, KLoop, Loop, Repeat, Row, STRIDED_ROWS_MAX, Tile, Word};
 use crate::gemm::weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, input, input_or_in_place, product};
@@ -106,7 +107,7 @@ impl MatMul {
     /// Packs `b: [k, n]` into strips of 32 columns, the last one of 16 or 32, padded with zeros. In `f32` a strip has,
     /// for each part of the inner dimension, its rows of the first 16 columns and then those of the others. Otherwise it
     /// has rows of all columns; two rows are interleaved in half precision and four in int8; an int8 matrix is followed
-    /// by the contribution of the zero point to each column's sum, and `f32` in the form of int8 by a scale for each column.
+    /// by its marks ([`saturation`]) and the contribution of the zero point to each column's sum, and `f32` in the form of int8 by a scale for each column.
     ///
     /// # Panics
     /// If `b` has another number of elements.
@@ -131,6 +132,7 @@ impl MatMul {
         match self.operands {
             StorageType::U8 => {
                 let mut bytes = StorageType::I8.bytes(&packed);
+                bytes.extend(saturation::marks(&bytes));
                 let mut shift = vec![0i32; self.n.next_multiple_of(LANES)];
                 for row in b.chunks_exact(self.n.max(1)) {
                     shift.iter_mut().zip(row).for_each(|(sum, &item)| {
@@ -249,7 +251,9 @@ impl KernelFn for MatMul {
         let mut inputs = vec![bytes(a, self.operands), bytes(b, self.operands)];
         if of_bytes {
             let shift = self.n.checked_next_multiple_of(LANES).and_then(|lanes| lanes.checked_mul(4));
-            inputs[1] = inputs[1].zip(shift).and_then(|(b, shift)| b.checked_add(shift));
+            let marks = inputs[1].and_then(|bytes| mark_words(bytes / 4)?.checked_mul(4));
+            let more = shift.zip(marks).and_then(|(shift, marks)| shift.checked_add(marks));
+            inputs[1] = inputs[1].zip(more).and_then(|(b, more)| b.checked_add(more));
         }
         inputs.extend(self.epilogue.operand_bytes(Some(self.n), output));
         Sizes::new(&inputs, output, 1)
@@ -285,11 +289,19 @@ impl KernelFn for MatMul {
         let shifts = if self.operands.is_byte() { self.n.next_multiple_of(LANES) } else { 0 };
         let (b, shift) = b.split_at(b.len() - shifts);
         fits(shift.len(), shifts);
+        let (b, marks) = match self.operands.is_byte() {
+            true => {
+                let (b, marks) = b.split_at(self.k / 4 * self.n.next_multiple_of(LANES));
+                (b, Some(Marks::new(b, marks)))
+            }
+            false => (b, None),
+        };
         let (b, scales) = b.split_at(b.len() - weights::scale_words(self.weights, self.n.next_multiple_of(LANES)));
         let (packed, scales): (&[u8], &[f32]) = (bytemuck::cast_slice(b), numbers(scales));
         residual.iter().flatten().for_each(|residual| fits(residual.len(), out.len()));
         let (limits, functions) = self.epilogue.limits_and_functions();
-        let work = Product { kernel: self, a, b, packed, scales, shift, scale, bias, residual, out, limits, functions };
+        let work =
+            Product { kernel: self, a, b, packed, scales, marks, shift, scale, bias, residual, out, limits, functions };
         let work = &work;
         if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.operands == StorageType::F32 {
             let strips = self.n.div_ceil(STRIP);
@@ -386,6 +398,7 @@ struct Product<'a> {
     /// The bytes of `b`, and the scales of its columns if it is stored as int8 for products of `f32`.
     packed: &'a [u8],
     scales: &'a [f32],
+    marks: Option<Marks<'a>>,
     /// Contribution of the zero point to each column's int8 sum.
     shift: &'a [Word],
     scale: Option<&'a [f32]>,
@@ -575,6 +588,7 @@ impl<'a> Product<'a> {
             init: Init::Accumulate,
             residual: None,
             limits,
+            marks: self.marks,
             read_back: false,
             prefetch: place.prefetch,
             repeat: Repeat { iterations, x: count * k, weights: 0, out: count * n },

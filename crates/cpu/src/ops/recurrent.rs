@@ -297,6 +297,7 @@ impl Walk<'_> {
                 init: Init::Zero,
                 residual: None,
                 limits: None,
+                marks: None,
                 read_back: false,
                 prefetch: Prefetch::NONE,
                 repeat: Repeat::ONCE,

@@ -51,6 +51,7 @@ impl ConvBlocked {
             x: bytemuck::cast_slice(x),
             weights,
             scales,
+            marks: None,
             corners: &[],
             scale: None,
             bias,

@@ -39,6 +39,7 @@ impl ConvBlocked {
             x: bytemuck::cast_slice(x),
             weights: bytemuck::cast_slice(weights),
             scales: &[],
+            marks: None,
             corners: &[],
             scale: None,
             bias,

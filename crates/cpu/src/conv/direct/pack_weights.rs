@@ -2,7 +2,7 @@
 
 use super::ConvBlocked;
 use crate::conv::dynamic::WeightView;
-use crate::gemm::weights;
+use crate::gemm::{saturation, weights};
 use crate::simd::StorageType;
 use crate::simd::vector::LANES;
 use crate::threads::Pool;
@@ -14,7 +14,8 @@ impl ConvBlocked {
     /// has, for each block of 16 input channels, tap, and channel of that block, its 16 or 32 weights. A row-major input
     /// has blocks of one channel, a packed one a single block. In half precision the weights of two channels are
     /// neighbors, in int8 those of four. Blocks have only the weights of the input channels that they read, with zeros
-    /// between joined groups. With a zero point, its contributions to sums follow; in int8 for `f32` operands, a scale
+    /// between joined groups. Int8 weights are followed by their marks ([`saturation`]), and with a zero point by its
+    /// contributions to sums; in int8 for `f32` operands, a scale
     /// for each lane.
     ///
     /// # Panics
@@ -56,6 +57,7 @@ impl ConvBlocked {
         match self.operands {
             StorageType::U8 => {
                 let mut bytes = StorageType::I8.bytes(&packed);
+                bytes.extend(saturation::marks(&bytes));
                 bytes.extend(self.shifts(weights).into_iter().flat_map(i32::to_le_bytes));
                 bytes
             }

@@ -3,7 +3,7 @@
 use types::{bf16, f16};
 
 use super::{ByRows, Microkernel, MicrokernelTable};
-use crate::gemm::bytes_avx2::{Dequantized, Sums, sum_bytes};
+use crate::gemm::bytes_avx2::{Dequantized, Plain, sum_bytes};
 use crate::gemm::microkernel::{ANYWHERE, EVENLY, compute};
 use crate::gemm::operands::{ByBf16, ByInt8, Bytes, DequantizedBytes, Dot, Operands};
 use crate::gemm::tile::{Row, Tile};
@@ -98,7 +98,7 @@ macro_rules! bytes {
         ByRows::wide(&bytes_by_rows!($results, 1: 1 2 3 4 5 6), &bytes_by_rows!($results, 2: 1 2 3 4 5 6))
     };
 }
-const AVX2_BYTES: ByRows = bytes!(Sums);
+const AVX2_BYTES: ByRows = bytes!(Plain);
 const AVX2_DEQUANTIZED: [ByRows; 2] = [bytes!(Dequantized<f32>), bytes!(Dequantized<u8>)];
 
 // Widened half precision has two sums for each vector.
