@@ -35,6 +35,34 @@ unsafe fn exact(power: __m256i) -> __m256 {
     unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(power, _mm256_set1_epi32(127)))) }
 }
 
+/// The sum of eight numbers: those at distance 4 first, then 2 and 1.
+///
+/// # Safety
+/// The processor must have AVX2.
+#[inline(always)]
+pub(super) unsafe fn sum_of_eight(items: __m256) -> f32 {
+    // SAFETY: the caller guarantees AVX2.
+    unsafe {
+        let four = _mm_add_ps(_mm256_castps256_ps128(items), _mm256_extractf128_ps::<1>(items));
+        let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+    }
+}
+
+/// The largest of eight numbers.
+///
+/// # Safety
+/// The processor must have AVX2.
+#[inline(always)]
+pub(super) unsafe fn largest_of_eight(items: __m256) -> f32 {
+    // SAFETY: the caller guarantees AVX2.
+    unsafe {
+        let four = _mm_max_ps(_mm256_castps256_ps128(items), _mm256_extractf128_ps::<1>(items));
+        let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+    }
+}
+
 /// Masks of the first lanes: from element `16 - n` on, `n` are set.
 static MASKS: [i32; 2 * LANES] = {
     let mut masks = [0; 2 * LANES];
@@ -332,6 +360,18 @@ impl Vector for Avx2 {
             };
             Avx2([half(0), half(LANES / 2)])
         }
+    }
+
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        // SAFETY: this ISA's instructions are available.
+        unsafe { sum_of_eight(_mm256_add_ps(self.0[0], self.0[1])) }
+    }
+
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        // SAFETY: this ISA's instructions are available.
+        unsafe { largest_of_eight(_mm256_max_ps(self.0[0], self.0[1])) }
     }
 
     #[inline(always)]

@@ -4,11 +4,21 @@ use std::arch::x86_64::*;
 use std::mem::transmute;
 
 use super::super::{Isa, LANES, Vector};
-use super::avx2::store_first;
+use super::avx2::{largest_of_eight, store_first, sum_of_eight};
 
 /// One AVX-512 register.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(__m512);
+
+/// The first eight lanes, and the others.
+///
+/// # Safety
+/// The processor must have AVX-512.
+#[inline(always)]
+unsafe fn halves(items: __m512) -> [__m256; 2] {
+    // SAFETY: the caller guarantees AVX-512.
+    unsafe { [_mm512_castps512_ps256(items), _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(items)))] }
+}
 
 // SAFETY of every block below: by the trait's contract, only code compiled for the ISA calls these functions.
 impl Vector for Avx512 {
@@ -214,9 +224,24 @@ impl Vector for Avx512 {
             return self.write(to);
         }
         // SAFETY: this ISA's instructions are available, those of AVX2 too; the slice has fewer than 16 elements.
+        unsafe { store_first(halves(self.0), to) };
+    }
+
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        // SAFETY: this ISA's instructions are available, those of AVX2 too.
         unsafe {
-            let other = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(self.0)));
-            store_first([_mm512_castps512_ps256(self.0), other], to);
+            let [low, high] = halves(self.0);
+            sum_of_eight(_mm256_add_ps(low, high))
+        }
+    }
+
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        // SAFETY: this ISA's instructions are available, those of AVX2 too.
+        unsafe {
+            let [low, high] = halves(self.0);
+            largest_of_eight(_mm256_max_ps(low, high))
         }
     }
 
