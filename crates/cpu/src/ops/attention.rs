@@ -173,7 +173,9 @@ impl KernelFn for Attention {
         if out.len() == 0 {
             return;
         }
-        let panels = self.queries.div_ceil(tile::ROWS);
+        // Microkernels with fewer rows divide a panel equally.
+        let most = tile::rows_max(pool.isa());
+        let panels = self.queries.div_ceil(tile::ROWS / most * most);
         // As many groups as threads can use, since each group transposes the keys repeat. Panels are cut per head, so
         // that the number of groups does not influence any result.
         let wanted = if pool.threads() == 1 { 1 } else { (pool.threads() * TASKS_PER_THREAD).div_ceil(heads) };
