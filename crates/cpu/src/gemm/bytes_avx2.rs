@@ -2,7 +2,7 @@
 //!
 //! A word has four bytes of a row and, in each lane, the four weights that they are multiplied by. `vpmaddubsw` adds
 //! their products in pairs of 16 bits, which large weights saturate. Nearly all weights are small: all words are
-//! multiplied by it, then those with a mark ([`Marks`]) get what saturation took from them. If many have one, all are
+//! multiplied by it, then the products with a mark ([`Marks`]) are corrected. If many have one, all are
 //! multiplied in 16 bits instead ([`widened`]). Either way sums are exact.
 //!
 //! Sums are stored, or dequantized first, since short sums take no longer than a second pass over them.
@@ -186,7 +186,6 @@ fn nested([first, second, third]: [usize; 3]) -> impl Iterator<Item = (usize, us
 /// As [`sum_bytes`], for rows from `x` and a vector from `weights` on.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
-#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 unsafe fn add_words<const R: usize>(
     tile: &Tile,
     x: [*const Word; R],
@@ -227,7 +226,6 @@ unsafe fn add_words<const R: usize>(
 /// # Safety
 /// The processor has AVX2; rows and weights can be read.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 unsafe fn add_word<const R: usize>(x: [*const Word; R], at: usize, weights: *const Word, sums: &mut Sums<R>) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -245,7 +243,7 @@ unsafe fn add_word<const R: usize>(x: [*const Word; R], at: usize, weights: *con
     }
 }
 
-/// Adds to the sums what saturation took from a register of products.
+/// Adds the difference between exact and saturated products of a register of weights.
 ///
 /// # Safety
 /// As [`sum_bytes`], for rows from `x` and a vector from `weights` on.

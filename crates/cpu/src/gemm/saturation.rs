@@ -25,7 +25,7 @@ impl<'a> Marks<'a> {
     /// The marks that follow packed weights.
     ///
     /// # Panics
-    /// If there are not as many as [`mark_words`] says.
+    /// If their number is not [`mark_words`].
     pub(crate) fn new(weights: &'a [Word], marks: &'a [Word]) -> Marks<'a> {
         assert_eq!(Some(marks.len()), mark_words(weights.len()), "there must be a mark for each eight weights");
         Marks { weights, bits: marks.as_flattened() }
@@ -41,7 +41,7 @@ impl<'a> Marks<'a> {
     }
 }
 
-/// Words of the marks of so many words of weights; `None` on overflow.
+/// Words that the marks of `words` words of weights take; `None` on overflow.
 pub(crate) fn mark_words(words: usize) -> Option<usize> {
     words.div_ceil(MARKED * 32).checked_add(SPARE)
 }

@@ -4,7 +4,7 @@
 //! node by node (`translate`) through one table of operators (`ops`). Everything that does not depend on run-time inputs is
 //! folded by the operators' own definitions (`common`).
 //!
-//! Supports opsets 1 to 25 of the default domain and some operators of `ai.onnx.ml`, `ai.onnx.preview.training` and
+//! Supports opsets 1 to 28 of the default domain and some operators of `ai.onnx.ml`, `ai.onnx.preview.training` and
 //! `com.microsoft`. The only I/O is that of an [`ExternalData`].
 //!
 //! A *constant* is a tensor whose elements are available while loading; it becomes a weight or a constant of the graph when a

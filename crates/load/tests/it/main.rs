@@ -1,5 +1,6 @@
 //! The readers of ONNX and MXNet on the ONNX backend tests, handmade models, damaged files and real networks.
 
+mod attention;
 mod damaged;
 mod gradients;
 mod limits;

@@ -7,7 +7,7 @@ use crate::models::{check, floats, ints, refusal, run, x};
 use onnx_suite::model::{Attr, Dim, Message, Model, info, node};
 
 /// A model that also imports another domain.
-fn with_domain(model: &Model, domain: &str, version: i64) -> Vec<u8> {
+pub(crate) fn with_domain(model: &Model, domain: &str, version: i64) -> Vec<u8> {
     Message(model.write()).message(8, &Message::new().text(1, domain).int(2, version)).0
 }
 

@@ -3,11 +3,13 @@
 //! A new operator is one function and one row. A function reads operands and attributes from its [`ImportedNode`] as the
 //! opset defines them, applies ops, and returns the outputs of the node, or refuses the node with a reason.
 
+mod attention;
 mod boxes;
 mod constant;
 mod conv;
 mod deform;
 mod einsum;
+mod fused;
 mod grid;
 mod index;
 mod linear;
@@ -115,9 +117,20 @@ const ML: &[(&str, Translate)] = &[
 const TRAINING: &[(&str, Translate)] =
     &[("Adagrad", optimizer::adagrad), ("Adam", optimizer::adam), ("Momentum", optimizer::momentum)];
 
-/// Operators that the quantizer of ONNX Runtime writes.
+/// Operators that the quantizer and the optimizer of ONNX Runtime write.
 const MICROSOFT: &[(&str, Translate)] = &[
+    ("Attention", attention::of_microsoft),
+    ("BiasGelu", fused::bias_gelu),
     ("DequantizeLinear", linear::dequantize),
+    ("DynamicQuantizeMatMul", fused::dynamic_product),
+    ("EmbedLayerNormalization", fused::embed),
+    ("FastGelu", fused::fast_gelu),
+    ("FusedConv", fused::fused_conv),
+    ("FusedGemm", fused::fused_gemm),
+    ("FusedMatMul", fused::fused_product),
+    ("Gelu", pointwise::gelu),
+    ("MatMulIntegerToFloat", fused::integer_product),
+    ("MultiHeadAttention", attention::multi_head),
     ("QGemm", microsoft::gemm),
     ("QLinearAdd", microsoft::add),
     ("QLinearAveragePool", microsoft::average),
@@ -128,6 +141,10 @@ const MICROSOFT: &[(&str, Translate)] = &[
     ("QLinearSigmoid", microsoft::sigmoid),
     ("QLinearSoftmax", microsoft::softmax),
     ("QuantizeLinear", linear::quantize),
+    ("QuickGelu", fused::quick_gelu),
+    ("RotaryEmbedding", attention::rotary_of_microsoft),
+    ("SkipLayerNormalization", fused::skip_layer),
+    ("SkipSimplifiedLayerNormalization", fused::skip_rms),
 ];
 
 // A row per operator, sorted. `If`, `Loop`, `Scan` and `SequenceMap` are in `translate`.
@@ -145,6 +162,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Asinh", pointwise::asinh),
     ("Atan", pointwise::atan),
     ("Atanh", pointwise::atanh),
+    ("Attention", attention::attention),
     ("AveragePool", pool::average),
     ("BatchNormalization", normalize::batch),
     ("BitShift", pointwise::bit_shift),
@@ -243,6 +261,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("QLinearConv", quantized::q_linear_conv),
     ("QLinearMatMul", quantized::q_linear_mat_mul),
     ("QuantizeLinear", linear::quantize),
+    ("RMSNormalization", normalize::rms),
     ("RNN", recurrent::rnn),
     ("Range", constant::range),
     ("Reciprocal", pointwise::reciprocal),
@@ -261,6 +280,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Resize", resize::resize),
     ("ReverseSequence", index::reverse_sequence),
     ("RoiAlign", boxes::roi_align),
+    ("RotaryEmbedding", attention::rotary),
     ("Round", pointwise::round),
     ("STFT", signal::stft),
     ("Scatter", scatter::elements),
@@ -271,6 +291,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Shrink", pointwise::shrink),
     ("Sigmoid", pointwise::sigmoid),
     ("Sign", pointwise::sign),
+    ("SimplifiedLayerNormalization", normalize::rms),
     ("Sin", pointwise::sin),
     ("Sinh", pointwise::sinh),
     ("Size", shape::size),
@@ -285,8 +306,10 @@ const TABLE: &[(&str, Translate)] = &[
     ("Squeeze", shape::squeeze),
     ("Sub", pointwise::sub),
     ("Sum", pointwise::sum),
+    ("Swish", fused::swish_of_onnx),
     ("Tan", pointwise::tan),
     ("Tanh", pointwise::tanh),
+    ("TensorScatter", scatter::runs),
     ("TfIdfVectorizer", text::tf_idf),
     ("ThresholdedRelu", pointwise::thresholded_relu),
     ("Tile", shape::tile),

@@ -116,17 +116,59 @@ pub(super) fn layer(node: &mut ImportedNode) -> NodeResult {
     let epsilon = node.float_or("epsilon", 1e-5)?;
     // The dtype of the statistics, which is that of the input here.
     node.ignore(&["stash_type"]);
-    let rank = node.shape(x).rank();
-    let first = axis(node.int_or("axis", -1)?, rank)?;
-    let dtype = node.dtype(x);
+    let first = axis(node.int_or("axis", -1)?, node.shape(x).rank())?;
+    Ok(layer_of(node, x, scale, node.optional(2), first, epsilon)?.into())
+}
+
+/// Normalization over the axes from `first` on, with the mean and the inverse deviation.
+pub(super) fn layer_of(
+    node: &mut ImportedNode,
+    x: Operand,
+    scale: Operand,
+    shift: Option<Operand>,
+    first: usize,
+    epsilon: f32,
+) -> Result<[Operand; 3], Refusal> {
+    let (rank, dtype) = (node.shape(x).rank(), node.dtype(x));
     let (widened, _) = node.widen(&[x, scale])?;
     let Normalized { mut y, mean, inverse, .. } = node.standardize(widened[0], (first..rank).collect(), epsilon)?;
     y = node.binary(Binary::Mul, y, widened[1])?;
-    if let Some(shift) = node.optional(2) {
+    if let Some(shift) = shift {
         let (shift, _) = node.widen(&[shift])?;
         y = node.binary(Binary::Add, y, shift[0])?;
     }
-    Ok(vec![node.cast(y, dtype)?, mean, inverse])
+    Ok([node.cast(y, dtype)?, mean, inverse])
+}
+
+/// `RMSNormalization`, and `SimplifiedLayerNormalization` of ONNX Runtime.
+pub(super) fn rms(node: &mut ImportedNode) -> NodeResult {
+    let (x, scale) = (node.input(0)?, node.input(1)?);
+    let epsilon = node.float_or("epsilon", 1e-5)?;
+    // The dtype of the mean of squares, which is that of the input here.
+    node.ignore(&["stash_type"]);
+    let first = axis(node.int_or("axis", -1)?, node.shape(x).rank())?;
+    Ok(rms_of(node, x, scale, first, epsilon)?.into())
+}
+
+/// `x / sqrt(mean(x^2) + epsilon) * scale` over the axes from `first` on, and the inverse root.
+pub(super) fn rms_of(
+    node: &mut ImportedNode,
+    x: Operand,
+    scale: Operand,
+    first: usize,
+    epsilon: f32,
+) -> Result<[Operand; 2], Refusal> {
+    let (rank, dtype) = (node.shape(x).rank(), node.dtype(x));
+    let (widened, _) = node.widen(&[x, scale])?;
+    let squares = node.binary(Binary::Mul, widened[0], widened[0])?;
+    let mean = node.reduce(ReduceKind::Mean, squares, (first..rank).collect(), true)?;
+    let epsilon = node.number(f64::from(epsilon), node.dtype(mean));
+    let shifted = node.binary(Binary::Add, mean, epsilon)?;
+    let root = node.unary(Unary::Sqrt, shifted)?;
+    let inverse = node.unary(Unary::Reciprocal, root)?;
+    let y = node.binary(Binary::Mul, widened[0], inverse)?;
+    let y = node.binary(Binary::Mul, y, widened[1])?;
+    Ok([node.cast(y, dtype)?, inverse])
 }
 
 /// Scale and shift are per group before opset 21, per channel from then on.

@@ -67,8 +67,18 @@ fn added(node: &mut ImportedNode, sum: Option<Operand>, part: Operand) -> Result
 /// An int8 product with a constant right operand. The zero point of the left operand is constant or a run-time input.
 pub(super) fn mat_mul_integer(node: &mut ImportedNode) -> NodeResult {
     let (a, b) = (node.input(0)?, node.input(1)?);
+    Ok(vec![integer_product(node, a, b, node.optional(2), node.optional(3))?])
+}
+
+/// The exact `i32` product of matrices of bytes, minus their zero points.
+pub(super) fn integer_product(
+    node: &mut ImportedNode,
+    a: Operand,
+    b: Operand,
+    a_zero: Option<Operand>,
+    b_zero: Option<Operand>,
+) -> Result<Operand, Refusal> {
     let (a_rank, b_rank) = (node.shape(a).rank(), node.shape(b).rank());
-    let (a_zero, b_zero) = (node.optional(2), node.optional(3));
     if let Some((b, sums)) = signed_matrix(node, b, b_zero)
         && matches!(node.dtype(a), DType::I8 | DType::U8)
     {
@@ -79,7 +89,7 @@ pub(super) fn mat_mul_integer(node: &mut ImportedNode) -> NodeResult {
         };
         let b = node.constant_of_file(b);
         if let Some(zero) = zero {
-            return Ok(vec![node.apply(ops::MatMul { zero, ..ops::MatMul::default() }, &[a, b])?]);
+            return node.apply(ops::MatMul { zero, ..ops::MatMul::default() }, &[a, b]);
         }
         let zero = a_zero.ok_or_else(|| Refusal("the left zero point is required".into()))?;
         if node.shape(zero).elements() == 1 {
@@ -88,12 +98,12 @@ pub(super) fn mat_mul_integer(node: &mut ImportedNode) -> NodeResult {
             let zero = node.cast(zero, DType::I32)?;
             let sums = node.constant(sums);
             let moved = node.binary(Binary::Mul, sums, zero)?;
-            return Ok(vec![node.binary(Binary::Sub, y, moved)?]);
+            return node.binary(Binary::Sub, y, moved);
         }
     }
     let a = centred(node, a, a_zero, a_rank.saturating_sub(2))?;
     let b = centred(node, b, b_zero, b_rank.saturating_sub(1))?;
-    Ok(vec![exact_product(node, a, b)?])
+    exact_product(node, a, b)
 }
 
 /// A constant matrix minus its zero points if that fits `i8`, and the sum of each column.
@@ -209,6 +219,11 @@ pub(super) fn q_linear_conv(node: &mut ImportedNode) -> NodeResult {
 /// Quantizes to `u8` by the range of the input, extended to contain 0: `y`, its scale and its zero point.
 pub(super) fn dynamic_quantize(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
+    Ok(by_range(node, x)?.into())
+}
+
+/// `x` in bytes over its range, their scale and zero point.
+pub(super) fn by_range(node: &mut ImportedNode, x: Operand) -> Result<[Operand; 3], Refusal> {
     if node.dtype(x) != DType::F32 {
         refuse!("input must be f32, got {}", node.dtype(x));
     }
@@ -233,5 +248,5 @@ pub(super) fn dynamic_quantize(node: &mut ImportedNode) -> NodeResult {
     let y = node.unary(Unary::Round, y)?;
     let y = node.binary(Binary::Add, y, start)?;
     let y = node.unary(byte, y)?;
-    Ok(vec![node.cast(y, DType::U8)?, scale, node.cast(start, DType::U8)?])
+    Ok([node.cast(y, DType::U8)?, scale, node.cast(start, DType::U8)?])
 }

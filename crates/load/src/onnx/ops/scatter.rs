@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use ir::Refusal;
 use ir::ops::{self, Insert, Scatter};
-use types::pointwise::Binary;
-use types::{Shape, strides};
+use types::pointwise::{Binary, Compare};
+use types::{DType, Shape, strides};
 
 use super::window::Window;
 use crate::common::{NodeResult, Operand, axis, counts, refuse};
@@ -72,6 +72,55 @@ pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
         writes.push((to, update));
     }
     written(node, data, updates, 1, &writes, reduction)
+}
+
+/// `TensorScatter` of opset 24: for each batch element, a run along an axis is replaced by the updates, from a position on
+/// that may depend on the run. With mode `circular` it goes on at the start.
+pub(super) fn runs(node: &mut ImportedNode) -> NodeResult {
+    let (data, updates) = (node.input(0)?, node.input(1)?);
+    let (shape, places) = (node.shape(data), node.shape(updates));
+    let axis = axis(node.int_or("axis", -2)?, shape.rank())?;
+    let is_circular = match node.text_or("mode", "linear") {
+        "linear" => false,
+        "circular" => true,
+        other => refuse!("attribute `mode` must be `linear` or `circular`, got `{other}`"),
+    };
+    let fits = |at: usize| places[at] == shape[at] || (at == axis && places[at] <= shape[at]);
+    if axis == 0 || places.rank() != shape.rank() || !(0..shape.rank()).all(fits) {
+        refuse!("updates of shape {places} must fit {shape} and be along another axis than the batch");
+    }
+    let Some(starts) = node.optional(2) else {
+        return Ok(vec![inserted(node, data, updates, &vec![0; shape.rank()])?]);
+    };
+    if node.shape(starts).elements() != shape[0] {
+        refuse!("there must be a position for each of {} batch elements, got {}", shape[0], node.shape(starts));
+    }
+    let along = |extents: [usize; 2]| -> Shape {
+        (0..shape.rank())
+            .map(|at| {
+                if at == 0 {
+                    extents[0]
+                } else if at == axis {
+                    extents[1]
+                } else {
+                    1
+                }
+            })
+            .collect()
+    };
+    let starts = node.cast(starts, DType::I64)?;
+    let starts = node.reshape(starts, along([shape[0], 1]))?;
+    let steps = node.constant_of(along([1, places[axis]]), |at| at as i64)?;
+    let mut index = node.binary(Binary::Add, starts, steps)?;
+    if is_circular {
+        let extent = node.number(shape[axis] as f64, DType::I64);
+        let is_behind = node.compare(Compare::GreaterOrEqual, index, extent)?;
+        let wrapped = node.binary(Binary::Sub, index, extent)?;
+        index = node.select(is_behind, wrapped, index)?;
+    }
+    let index = node.expand(index, places.clone())?;
+    let flat = node.flat_elements(index, &shape, axis)?;
+    scattered(node, data, (flat, places), updates, 1, None)
 }
 
 /// Indices are vectors along the last axis; they select slices of the remaining axes.

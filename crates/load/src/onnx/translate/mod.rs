@@ -19,7 +19,7 @@ use crate::common::{Builder, Fold, Operand, refuse, transpose_matrix};
 
 /// The newest supported opset of the default domain. Since opset 22, existing operators got element types and attributes,
 /// and kept the meaning of all others; new operators are refused by name.
-const OPSET_NEWEST: i64 = 25;
+const OPSET_NEWEST: i64 = 28;
 
 /// Translates a model.
 pub(super) fn translate(
