@@ -54,6 +54,8 @@ pub enum PlanError {
         .certificate.lower_bound, .certificate.least, .certificate.value
     )]
     Certificate { subject: &'static str, certificate: Certificate },
+    #[error("the peak must be a step with live buffers of the arena's lower bound {want}, got step {step} with {got}")]
+    PeakStep { step: u32, want: Bytes, got: Bytes },
     #[error("the peak of the order must be the arena's lower bound {want}, got {got}")]
     Peak { want: Bytes, got: Bytes },
     #[error("the bound over any kernels must be at most the arena's lower bound {want}, got {got}")]
@@ -138,6 +140,13 @@ fn check_placement(plan: &Plan, errors: &mut Vec<PlanError>) {
     let got = plan.arena.certificate.lower_bound;
     if got != want {
         errors.push(PlanError::LowerBound { want, got });
+    }
+    let step = plan.arena.peak_step;
+    let alive = plan.buffers.iter().filter(|buffer| (buffer.first_step..=buffer.last_step).contains(&step));
+    // At one step buffers are disjoint and inside the arena, so that the sum does not wrap.
+    let live: Bytes = alive.map(|buffer| buffer.size.align_up(Bytes(plan.arena.alignment.0.max(1)))).sum();
+    if steps <= step || live != want {
+        errors.push(PlanError::PeakStep { step, want, got: live });
     }
     for (subject, certificate) in [("arena", plan.arena.certificate), ("order", plan.order)] {
         if !certificate.is_consistent() {
