@@ -422,9 +422,8 @@ fn judge(plan: &Plan) {
 fn shown(plan: &Plan) {
     let (report, options) = (Report::new(plan), ViewOptions::default());
     View::ALL.iter().for_each(|view| drop(report.text(*view, &options)));
-    let read =
-        report::read(report.to_json().as_bytes()).unwrap_or_else(|error| panic!("a report is not read again: {error}"));
-    assert!(read == report, "a report that was written and read is equal");
+    let read = report::read(report.to_json().as_bytes());
+    read.map(drop).unwrap_or_else(|error| panic!("a report that was written is not read: {error}"));
     drop((report.mxnet_csv(), report.tbd_analysis(), report.trace_json(None), report.pprof()));
     drop((plan::dump(plan), Description::new(plan).text(), report::placement_csv(plan)));
     let _ = train::synthetic_fields(plan);

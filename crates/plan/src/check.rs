@@ -69,6 +69,8 @@ pub enum PlanError {
     Limit { arena: Bytes, limit: ArenaLimit },
     #[error("a plan must have fewer than 2^32 {0}")]
     TooMany(&'static str),
+    #[error("arena and constants must have less than 2^63 bytes together, got {} and {}", .arena.0, .constants.0)]
+    TooLarge { arena: Bytes, constants: Bytes },
 }
 
 /// Checks a plan without running it.
@@ -83,6 +85,11 @@ pub fn check(plan: &Plan) -> Result<(), Vec<PlanError>> {
         if u32::try_from(count).is_err() {
             return Err(vec![PlanError::TooMany(noun)]);
         }
+    }
+    // Sums and differences of bytes then fit into 64 bits with a sign.
+    let (arena, constants) = (plan.arena.size(), plan.constants_size);
+    if arena.0.checked_add(constants.0).is_none_or(|sum| 1 << 63 <= sum) {
+        return Err(vec![PlanError::TooLarge { arena, constants }]);
     }
     check_placement(plan, &mut errors);
     for (ix, constant) in plan.constants.iter().enumerate() {

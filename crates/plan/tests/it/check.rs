@@ -260,6 +260,21 @@ fn wrong_lower_bound_is_refused() {
 }
 
 #[test]
+fn plan_of_two_to_the_63_bytes_is_refused() {
+    const MOST: u64 = i64::MAX as u64;
+    for (arena, constants) in [(MOST, 1), (1, MOST), (u64::MAX, 1), (MOST - 31, 32)] {
+        let errors = errors(|plan| {
+            (plan.arena.certificate.value, plan.constants_size) = (Bytes(arena), Bytes(constants));
+        });
+        let (arena, constants) = (Bytes(arena), Bytes(constants));
+        assert_eq!(errors, [PlanError::TooLarge { arena, constants }]);
+    }
+    let mut plan = valid();
+    plan.arena.certificate.value = Bytes(MOST - 32);
+    assert_eq!(check(&plan), Ok(()), "a larger arena than its buffers need is no error");
+}
+
+#[test]
 fn inconsistent_certificates_are_refused() {
     let wrong = Certificate { value: Bytes(64), lower_bound: Bytes(64), least: Bytes(80) };
     let errors = errors(|plan| plan.arena.certificate = wrong);
