@@ -355,7 +355,7 @@ fn certify(plan: &mut Plan) {
     plan.any_kernels = plan.any_kernels.min(height);
 }
 
-/// What holds for plans that are accepted.
+/// The properties of plans that are accepted.
 fn accepted(plans: &[Plan], constants: &[u8]) -> bool {
     let mut file = Vec::new();
     if image::write(&mut file, b"runner", plans, constants).is_err() {

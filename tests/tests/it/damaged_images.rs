@@ -140,7 +140,7 @@ fn operands_that_a_kernel_cannot_take_are_refused() {
     let error = refused(|plan| {
         let step = &mut plan.steps[0];
         let output = step.outputs[0];
-        // Half of the result and half of what lies behind it.
+        // Half of the result and as many bytes behind it.
         step.inputs[0] = Operand { offset: output.offset + Bytes(512), ..output };
         plan.arena.certificate.value += Bytes(1024);
     });

@@ -360,7 +360,7 @@ fn second_call_of_a_node_must_write_another_buffer_at_the_same_place() {
     assert_eq!((audit.buffers[3].written, audit.buffers[3].assumed), (2, 0));
 }
 
-/// Two steps, of which the second replaces a state of 4 bytes.
+/// Two steps; the second replaces a state of 4 bytes.
 fn with_state() -> Plan {
     let mut plan = two_steps();
     plan.buffers.push(Buffer { persistence: Persistence::Session, ..buffer(12, 4, (0, 1)) });

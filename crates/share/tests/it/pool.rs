@@ -1,4 +1,4 @@
-//! [`ResidentPool`] without a daemon: what is shared, and whether damage is noticed.
+//! [`ResidentPool`] without a daemon: memory that models share, and damage.
 
 use std::fs::File;
 use std::path::Path;
