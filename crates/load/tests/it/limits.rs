@@ -229,8 +229,9 @@ fn text_of_a_symbol_is_within_the_limit() {
 /// Eight bytes of memory for each byte of a packed list.
 #[test]
 fn packed_numbers_beyond_the_limit_are_refused() {
-    let ones = vec![1; 20_000];
-    let nodes = vec![node("Transpose", &["x"], &["y"], &[("perm", Attr::Ints(ones))])];
+    // Field 8 of an attribute has integers; this text is as many bytes of 1.
+    let perm = Message::new().text(1, "perm").text(8, &"\u{1}".repeat(20_000)).int(20, 7);
+    let nodes = vec![node("Transpose", &["x"], &["y"], &[]).message(5, &perm)];
     let model = Model::new(17, vec![x(&[3])], nodes, "y").write();
     let load = |limit: u64| {
         let options = Options { limit: LoadLimit::of(Bytes(limit)), ..Options::default() };

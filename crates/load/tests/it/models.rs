@@ -175,7 +175,10 @@ fn external_data_comes_from_directory_or_memory() {
         message(&at("sub/w.bin", "0", "4"), Some(&directory))
             .contains("`length` must be the size of the tensor, 8 bytes, got 4")
     );
-    assert!(message(&at("sub/w.bin", "0", "12"), Some(&directory)).contains("8 bytes, got 12"));
+    assert!(
+        message(&at("sub/w.bin", "0", "12"), Some(&directory))
+            .contains("`length` must be the size of the tensor, 8 bytes, got 12")
+    );
     assert!(message(&at("sub/w.bin", "-1", "8"), Some(&directory)).contains("`offset` must be a number, got `-1`"));
     assert!(message(&at("nothing", "0", "8"), Some(&directory)).contains("`nothing`"));
     assert!(message(&at("sub/w.bin", "0", "8"), None).contains("loaded without external data"));

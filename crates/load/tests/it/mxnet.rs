@@ -172,11 +172,12 @@ fn multipliers_are_numbers_from_zero_on() {
 #[test]
 fn index_is_clamped_to_the_last_element() {
     let symbol = r#"{"nodes": [
-        {"op": "null", "name": "x", "inputs": [], "attrs": {"__shape__": "(3,)"}},
+        {"op": "null", "name": "x", "inputs": [], "attrs": {"__shape__": "(4, 3)"}},
         {"op": "null", "name": "at", "inputs": [], "attrs": {"__shape__": "(4,)"}},
-        {"op": "take", "name": "y", "inputs": [[0, 0, 0], [1, 0, 0]], "attrs": {"mode": "clip"}}
+        {"op": "pick", "name": "y", "inputs": [[0, 0, 0], [1, 0, 0]], "attrs": {"axis": "1"}}
     ], "heads": [[2, 0, 0]]}"#;
     let graph = mxnet::load(symbol.as_bytes(), BTreeMap::new(), &Options::default()).expect("it is whole");
-    let inputs = [Tensor::vector(vec![5.0f32, 6.0, 7.0]), Tensor::vector(vec![-1.0f32, 0.0, 2.0, 9.0])];
-    assert_eq!(ir::evaluate(&graph, &inputs).expect("the inputs fit")[0].to_f64(), [5.0, 5.0, 7.0, 7.0]);
+    let rows = Tensor::from_fn(Shape::from([4, 3]), |at| at as f32 + 1.0);
+    let inputs = [rows, Tensor::vector(vec![-1.0f32, 0.0, 2.0, 9.0])];
+    assert_eq!(ir::evaluate(&graph, &inputs).expect("the inputs fit")[0].to_f64(), [1.0, 4.0, 9.0, 12.0]);
 }

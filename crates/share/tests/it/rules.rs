@@ -65,6 +65,8 @@ fn empty_record_of_everyone_hides_no_model_of_a_user() {
     assert_eq!(core.find(&key(7, 1)), Some(shared), "everyone may lease it");
     core.evict(shared, false).expect("it is idle");
     let own = idle(&mut core, key(7, 1), "", 10);
+    assert_ne!(own, shared, "the file of a user does not serve everyone");
+    assert_eq!(core.get(own).map(|model| model.key.user), Some(7));
     assert_eq!(core.find(&key(7, 1)), Some(own));
     assert!(matches!(core.open(key(7, 1), waiter(""), 10, true), Decision::Hit(grant) if grant.model == own));
 }
