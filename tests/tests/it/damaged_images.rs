@@ -190,3 +190,12 @@ fn separate_weights_are_not_in_the_file() {
         other => panic!("{:?}", other.map(|image| image.plans.len())),
     }
 }
+
+/// To open a FIFO would wait for its writer.
+#[test]
+fn fifo_is_no_image() {
+    let fifo = folder("fifo-image").join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("POSIX has mkfifo").success());
+    let error = ImageFile::open_plans(&fifo).map(drop).expect_err("it is no regular file").to_string();
+    assert!(error.ends_with("it is not a regular file"), "{error}");
+}
