@@ -7,6 +7,7 @@
 //! that one which ends early does not end the others. `prestow-fuzz TARGET FILE` runs one input again.
 
 mod coverage;
+mod forge;
 mod models;
 mod mutate;
 mod run;

@@ -17,12 +17,12 @@ use types::{DType, Scope, Shape, Tensor, pointwise};
 const ELEMENTS_MAX: usize = 20_000;
 
 /// Numbers from the bytes of an input; zeros behind its end.
-struct Choices<'a> {
-    bytes: &'a [u8],
+pub(crate) struct Choices<'a> {
+    pub(crate) bytes: &'a [u8],
 }
 
 impl Choices<'_> {
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         let (number, rest) = match *self.bytes {
             [low, high, ref rest @ ..] => (usize::from(low) | usize::from(high) << 8, rest),
             [low] => (usize::from(low), &[][..]),
@@ -143,8 +143,16 @@ fn generate(choices: &mut Choices) -> Graph {
     graph
 }
 
+/// The graph of a case, with weights as from a file of weights.
+pub(crate) fn with_stored_weights(case: &Case) -> Graph {
+    let mut graph = Graph::new("stored");
+    let results = paste(&mut graph, case, 0, &[], &mut Choices { bytes: &[] });
+    graph.set_outputs(results.iter().enumerate().map(|(ix, &id)| (format!("y{ix}"), id)).collect());
+    graph
+}
+
 /// Weights by name, as a file of weights has them.
-fn stored(graph: &Graph) -> BTreeMap<String, Tensor> {
+pub(crate) fn stored(graph: &Graph) -> BTreeMap<String, Tensor> {
     let weight = |value: &ir::Value| match &value.source {
         ValueDef::Weight(tensor) => Some((value.name.clone(), Tensor::clone(tensor))),
         _ => None,
@@ -156,9 +164,7 @@ fn stored(graph: &Graph) -> BTreeMap<String, Tensor> {
 pub(crate) fn packings() -> Vec<(Vec<u8>, Shape)> {
     let mut packings = Vec::new();
     for case in pool() {
-        let mut graph = Graph::new("packings");
-        let results = paste(&mut graph, case, 0, &[], &mut Choices { bytes: &[] });
-        graph.set_outputs(results.iter().enumerate().map(|(ix, &id)| (format!("y{ix}"), id)).collect());
+        let graph = with_stored_weights(case);
         let stored = stored(&graph);
         let constants = compile(graph).map_or(Vec::new(), |compiled| compiled.plan.constants);
         let recipes = constants.into_iter().filter_map(|constant| constant.recipe);

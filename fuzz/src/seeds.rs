@@ -160,6 +160,17 @@ pub(crate) fn recordio() -> Vec<Vec<u8>> {
     vec![writer.into_inner()]
 }
 
+/// An index, then its records, as one input of two files.
+pub(crate) fn index() -> Vec<Vec<u8>> {
+    let with = |text: &str| {
+        let mut seed = (text.len() as u16).to_le_bytes().to_vec();
+        seed.extend(text.as_bytes());
+        seed.extend(recordio().concat());
+        seed
+    };
+    ["0\t0\n1\t12\n2\t40\n", "7\t40\n3\t12\n", "0\t0\r\n"].map(with).to_vec()
+}
+
 pub(crate) fn csv() -> Vec<Vec<u8>> {
     [&b"a,b,label\n1,2,0\n3.5,-4e3,1\n"[..], b"1,2\n3,4\n", b"\"x\",\"y\"\r\n1,2\r\n"].map(<[u8]>::to_vec).to_vec()
 }
@@ -193,6 +204,34 @@ pub(crate) fn images() -> Vec<Vec<u8>> {
     vec![file]
 }
 
+/// The name of the file of weights of executables with separate ones.
+pub(crate) const WEIGHTS: &str = "weights";
+
+/// Executables, one with separate weights; each with a file of weights behind it.
+pub(crate) fn executables() -> Vec<Vec<u8>> {
+    let convolutions =
+        cases::all().into_iter().filter(|case| case.graph.parameters() != 0 && case.graph.states().is_empty());
+    let small = |case: &cases::Case| case.graph.values().values().all(|value| value.ty.shape.elements() < 2000);
+    let mut seeds = Vec::new();
+    for case in convolutions.filter(small).step_by(5).take(8) {
+        let graph = crate::models::with_stored_weights(&case);
+        let tensors = crate::models::stored(&graph);
+        let Some(compiled) = crate::models::compile(graph) else { continue };
+        let plans = [plan::Plan { weights_name: WEIGHTS.into(), ..compiled.plan }];
+        let mut together = Vec::new();
+        let _ = plan::image::write(&mut together, b"runner", &plans, &compiled.constants);
+        let mut separate = Vec::new();
+        let _ = plan::image::write_separate(&mut separate, b"runner", &plans, &compiled.constants);
+        for image in [together, separate] {
+            let mut seed = (image.len() as u32).to_le_bytes().to_vec();
+            seed.extend(image);
+            seed.extend(weights::write(TensorForm::Safetensors, &tensors).unwrap_or_default());
+            seeds.push(seed);
+        }
+    }
+    seeds
+}
+
 pub(crate) fn devices() -> Vec<Vec<u8>> {
     vec![include_bytes!("../../targets/cuda-sm_90-h200.json").to_vec()]
 }
@@ -202,6 +241,27 @@ pub(crate) fn profiles() -> Vec<Vec<u8>> {
         "\"Attribute Name\",\"Requested Size\",\"Device\",\"Actual Size\",\"Reuse?\"\n\"arg:conv0_weight\",\"1024\",\"0\",\"4096\",\"0\"\n",
         "conv0,1.5\nrelu,0.25\n",
         "start\n[mem] Allocate 4096 bytes GPU memory (weights).\n[mem] Allocate 3 MB GPU memory (forward_features:conv1).\n[mem] Release GPU memory\n",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).to_vec()
+}
+
+/// Memory reports of plans as JSON.
+pub(crate) fn reports() -> Vec<Vec<u8>> {
+    let plan = |seed: Vec<u8>| postcard::from_bytes::<Vec<plan::Plan>>(&seed).ok()?.pop();
+    plans()
+        .into_iter()
+        .filter_map(plan)
+        .step_by(5)
+        .map(|plan| report::Report::new(&plan).to_json().into_bytes())
+        .collect()
+}
+
+/// Files of groups.
+pub(crate) fn groups() -> Vec<Vec<u8>> {
+    let texts = [
+        "[layer]\nRNN = [\"rnn\", \"lstm\"]\nOutput = [\"fc\"]\n[data_structure]\n\"Feature Maps\" = [\"data_entry:\"]\n",
+        "data_structure = { Weights = [\"arg:\"], Workspace = [\"workspace\"] }\n",
+        "",
     ];
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }

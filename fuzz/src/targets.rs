@@ -7,9 +7,12 @@ use std::sync::{Arc, OnceLock};
 use data::DataSpec;
 use plan::Plan;
 use runtime::{Host, ImageFile};
+use share::core::{Granularity, ModelKey};
+use share::load::{LoadPace, ResidentPool, identify};
 use types::{Bytes, LoadBudget, LoadLimit, Shape, Tensor};
+use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{models, seeds};
+use crate::{forge, models, seeds};
 
 /// A function of bytes that must not panic, hang, or end the process.
 pub(crate) struct Target {
@@ -27,7 +30,7 @@ const fn target(name: &'static str, executions: u64, seeds: fn() -> Vec<Vec<u8>>
 }
 
 /// All targets.
-pub(crate) static TARGETS: [Target; 23] = [
+pub(crate) static TARGETS: [Target; 29] = [
     target("onnx", 3000, seeds::onnx, |bytes| {
         let options = load::onnx::Options { limit: limit(), ..load::onnx::Options::default() };
         load::onnx::load(bytes, None, &options).is_ok_and(|graph| verified(&graph))
@@ -43,17 +46,30 @@ pub(crate) static TARGETS: [Target; 23] = [
     target("recordio", 1000, seeds::recordio, recordio),
     target("csv", 1000, seeds::csv, |bytes| dataset("csv", &[("table.csv", bytes)])),
     target("idx", 1000, seeds::idx, idx),
+    target("index", 1000, seeds::index, index),
+    target("arrays", 1000, seeds::npz, |bytes| dataset("npz", &[("arrays.npz", bytes)])),
     target("plan", 1000, seeds::plans, plans),
+    target("forged", 500, seeds::choices, forge::run),
     target("image", 3000, seeds::images, |bytes| {
         let path = written("image", bytes);
         ImageFile::open(&path).is_ok() | plan::image::read(bytes).is_ok()
     }),
+    target("executable", 500, seeds::executables, executable),
     target("device", 3000, seeds::devices, |bytes| {
         str::from_utf8(bytes).is_ok_and(|text| cuda::DeviceDescription::parse(text).is_ok())
     }),
     target("profile", 3000, seeds::profiles, |bytes| {
         let Ok(report) = report::import("profile", bytes) else { return false };
         !report.text(report::View::Headline, &report::ViewOptions::default()).is_empty()
+    }),
+    target("report", 1000, seeds::reports, |bytes| {
+        let Ok(report) = report::read(bytes) else { return false };
+        report::View::ALL.iter().for_each(|view| drop(report.text(*view, &report::ViewOptions::default())));
+        drop((report.mxnet_csv(), report.tbd_analysis(), report.trace_json(None), report.pprof()));
+        report::read(report.to_json().as_bytes()).is_ok()
+    }),
+    target("groups", 3000, seeds::groups, |bytes| {
+        str::from_utf8(bytes).is_ok_and(|text| report::Groups::parse(text).is_ok())
     }),
     target("frame", 5000, seeds::frames, |bytes| {
         manifest(bytes) | share::wire::Ask::decode(bytes).is_ok() | share::wire::Reply::decode(bytes).is_ok()
@@ -130,6 +146,69 @@ fn recordio(bytes: &[u8]) -> bool {
     let Ok(file) = data::RecordFile::open(&written("a.rec", bytes)) else { return false };
     let records = (0..file.records().min(100)).filter_map(|record| file.read(record).ok());
     records.map(|record| drop(data::ImageRecord::parse(&record))).count() != 0
+}
+
+/// An index with its records behind it, `[u16 length of the index]`: each record is within its file.
+fn index(bytes: &[u8]) -> bool {
+    let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return false };
+    let (text, records) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
+    written("b.idx", text);
+    let Ok(file) = data::RecordFile::open(&written("b.rec", records)) else { return false };
+    assert!(file.offsets().is_sorted_by(|a, b| a < b), "offsets are in order, each once");
+    let read = (0..file.records().min(100)).filter_map(|record| file.read(record).ok());
+    read.inspect(|record| assert!(record.len() <= records.len(), "a record is a part of its file")).count() != 0
+}
+
+/// An executable with a file of weights behind it, `[u32 length of the executable]`, as the daemon loads it. All of its
+/// checksums are right, so that damage reaches the readers behind them.
+fn executable(bytes: &[u8]) -> bool {
+    let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return false };
+    let (image, weights) = rest.split_at((u32::from_le_bytes(*length) as usize).min(rest.len()));
+    let Some(image) = signed(image) else { return false };
+    let weights = written(&format!("{}.safetensors", seeds::WEIGHTS), weights);
+    let path = written("executable", &image);
+    let is_run = ImageFile::open(&path).is_ok() | ImageFile::open_plans(&path).is_ok();
+    let file = std::fs::File::open(&path).expect("it was written");
+    let mut is_loaded = false;
+    for granularity in [Granularity::Model, Granularity::Layer] {
+        let Ok(key) = identify(&file, &path, granularity) else { continue };
+        // The daemon compares it with its budget first.
+        if 1 << 20 < key.size {
+            continue;
+        }
+        let pool = ResidentPool::new(weights.parent().map(PathBuf::from));
+        let key = ModelKey { user: 7, ..key };
+        let Ok(resident) = pool.load(&file, &key, "executable", LoadPace::Behind) else { continue };
+        assert!(resident.verify().expect("memory is readable"), "bytes that were loaded have their digests");
+        is_loaded = true;
+    }
+    is_run | is_loaded
+}
+
+/// An image whose length and checksums are made right; `None` if its trailer names no sections of it.
+fn signed(image: &[u8]) -> Option<Vec<u8>> {
+    const TRAILER: usize = plan::image::Trailer::SIZE;
+    let mut image = image.to_vec();
+    let start = image.len().checked_sub(TRAILER)?;
+    let (rest, trailer) = image.split_at_mut(start);
+    let number = |trailer: &[u8], at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("8 bytes"));
+    let section = |at: usize| {
+        let (from, length) = (number(trailer, at), number(trailer, at + 8));
+        Some(usize::try_from(from).ok()?..usize::try_from(from.checked_add(length)?).ok()?)
+    };
+    let (plans, constants) = (section(16)?, section(40)?);
+    let stored = rest.get(constants.clone())?;
+    let others = [rest.get(..plans.start)?, rest.get(plans.end..constants.start)?].concat();
+    let numbers = [(32, xxh3_64(rest.get(plans)?)), (56, xxh3_64(stored)), (64, xxh3_64(&others))];
+    if number(trailer, 112) == stored.len() as u64 {
+        trailer[80..112].copy_from_slice(blake3::hash(stored).as_bytes());
+    }
+    for (at, value) in numbers.into_iter().chain([(72, (start + TRAILER) as u64)]) {
+        trailer[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    let checksum = xxh3_64(&trailer[..TRAILER - 8]);
+    trailer[TRAILER - 8..].copy_from_slice(&checksum.to_le_bytes());
+    Some(image)
 }
 
 fn dataset(kind: &str, files: &[(&str, &[u8])]) -> bool {

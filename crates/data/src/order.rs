@@ -126,6 +126,22 @@ mod tests {
         for block in order.chunks(10) {
             assert!(block.iter().all(|record| record / 10 == block[0] / 10), "{block:?}");
         }
+        let blocks: Vec<usize> = order.chunks(10).map(|block| block[0] / 10).collect();
+        assert!(!blocks.is_sorted(), "the blocks are permuted: {blocks:?}");
+        let sorted = order.chunks(10).filter(|block| block.is_sorted()).count();
+        assert_eq!(sorted, 0, "the records of each block are permuted");
         assert!(Order::new(5, Shuffle::Window { seed: 1, window: 0 }, 0).is_err());
+    }
+
+    /// Each of the six orders of three records, as often as the others.
+    #[test]
+    fn every_permutation_is_as_likely_as_the_others() {
+        let mut counts = std::collections::BTreeMap::<Vec<usize>, usize>::new();
+        for epoch in 0..6000 {
+            *counts.entry(listed(3, Shuffle::Seed(5), epoch)).or_default() += 1;
+        }
+        // The standard deviation of each count is 29.
+        assert_eq!(counts.len(), 6, "{counts:?}");
+        assert!(counts.values().all(|count| (850..1150).contains(count)), "{counts:?}");
     }
 }

@@ -220,3 +220,43 @@ fn same_file_is_recognized_through_links() {
     let same = |name: &str| is_same(&folder.path("f"), &folder.path(name));
     assert_eq!([same("f"), same("soft"), same("hard"), same("g"), same("absent")], [true, true, true, false, false]);
 }
+
+/// Counts a test as skipped, with the reason.
+fn skip(test: &str, reason: &str) {
+    eprintln!("SKIPPED: {test}: {reason}");
+    if let Some(path) = std::env::var_os("PRESTOW_SKIPPED") {
+        let file = fs::OpenOptions::new().append(true).create(true).open(path);
+        writeln!(file.unwrap(), "{test}: {reason}").unwrap();
+    }
+}
+
+/// The new bytes are on disk before they replace the old ones, and the name after that: a power failure leaves one of the
+/// two files. The test runs itself under strace.
+#[test]
+fn file_is_flushed_before_its_rename_and_its_folder_after_it() {
+    const NAME: &str = "file_is_flushed_before_its_rename_and_its_folder_after_it";
+    const PATH: &str = "PRESTOW_TEST_FLUSHED";
+    if let Some(path) = std::env::var_os(PATH) {
+        return write_text(Path::new(&path), "new").unwrap();
+    }
+    let folder = Folder::new("flushed");
+    let log = folder.path("calls");
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-qq", "-y", "-e", "trace=fsync,rename,renameat,renameat2", "-o"]).arg(&log);
+    traced.arg(std::env::current_exe().unwrap()).args(["--exact", NAME]).env(PATH, folder.path("f"));
+    let Ok(done) = traced.output() else { return skip(NAME, "strace is missing") };
+    if String::from_utf8_lossy(&done.stderr).contains("PTRACE") {
+        return skip(NAME, "this system does not permit ptrace");
+    }
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    assert_eq!(fs::read_to_string(folder.path("f")).unwrap(), "new");
+    let calls = fs::read_to_string(&log).unwrap();
+    // A line is the number of a thread, the call, and with `-y` the path of its descriptor.
+    let call = |line: &str| {
+        let is_part = line.contains(".part");
+        Some((line.split('(').next()?.split(' ').next_back()?.trim_end_matches("at2").to_string(), is_part))
+    };
+    let calls: Vec<(String, bool)> = calls.lines().filter_map(call).collect();
+    let expected = [("fsync", true), ("rename", true), ("fsync", false)].map(|(name, part)| (name.to_string(), part));
+    assert_eq!(calls, expected);
+}

@@ -54,6 +54,8 @@ pub enum PlanError {
         .certificate.lower_bound, .certificate.least, .certificate.value
     )]
     Certificate { subject: &'static str, certificate: Certificate },
+    #[error("the peak must be a step with live buffers of the arena's lower bound {want}, got step {step} with {got}")]
+    PeakStep { step: u32, want: Bytes, got: Bytes },
     #[error("the peak of the order must be the arena's lower bound {want}, got {got}")]
     Peak { want: Bytes, got: Bytes },
     #[error("the bound over any kernels must be at most the arena's lower bound {want}, got {got}")]
@@ -67,6 +69,8 @@ pub enum PlanError {
     Limit { arena: Bytes, limit: ArenaLimit },
     #[error("a plan must have fewer than 2^32 {0}")]
     TooMany(&'static str),
+    #[error("arena and constants must have less than 2^63 bytes together, got {} and {}", .arena.0, .constants.0)]
+    TooLarge { arena: Bytes, constants: Bytes },
 }
 
 /// Checks a plan without running it.
@@ -81,6 +85,11 @@ pub fn check(plan: &Plan) -> Result<(), Vec<PlanError>> {
         if u32::try_from(count).is_err() {
             return Err(vec![PlanError::TooMany(noun)]);
         }
+    }
+    // Sums and differences of bytes then fit into 64 bits with a sign.
+    let (arena, constants) = (plan.arena.size(), plan.constants_size);
+    if arena.0.checked_add(constants.0).is_none_or(|sum| 1 << 63 <= sum) {
+        return Err(vec![PlanError::TooLarge { arena, constants }]);
     }
     check_placement(plan, &mut errors);
     for (ix, constant) in plan.constants.iter().enumerate() {
@@ -138,6 +147,13 @@ fn check_placement(plan: &Plan, errors: &mut Vec<PlanError>) {
     let got = plan.arena.certificate.lower_bound;
     if got != want {
         errors.push(PlanError::LowerBound { want, got });
+    }
+    let step = plan.arena.peak_step;
+    let alive = plan.buffers.iter().filter(|buffer| (buffer.first_step..=buffer.last_step).contains(&step));
+    // At one step buffers are disjoint and inside the arena, so that the sum does not wrap.
+    let live: Bytes = alive.map(|buffer| buffer.size.align_up(Bytes(plan.arena.alignment.0.max(1)))).sum();
+    if steps <= step || live != want {
+        errors.push(PlanError::PeakStep { step, want, got: live });
     }
     for (subject, certificate) in [("arena", plan.arena.certificate), ("order", plan.order)] {
         if !certificate.is_consistent() {

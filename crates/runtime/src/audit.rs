@@ -264,13 +264,15 @@ fn write_of(step: usize, operand: &Operand, before: Before) -> Option<Write> {
     Some(Write { step, buffer: ix.0 as usize, start, length, before, untouched: Vec::new() })
 }
 
+/// The outputs, then the states.
 fn results(session: &Session, plan: &Plan) -> Result<Vec<Vec<u8>>, RunError> {
     let read = |(ix, port): (usize, &plan::Port)| {
         let mut bytes = vec![0; port.operand.size.0 as usize];
         session.read_output(ix, &mut bytes)?;
         Ok(bytes)
     };
-    plan.outputs.iter().enumerate().map(read).collect()
+    let outputs = plan.outputs.iter().enumerate().map(read);
+    outputs.chain(session.states()?.into_iter().map(Ok)).collect()
 }
 
 /// The numbers in both of two sorted lists.

@@ -185,6 +185,18 @@ mod tests {
     }
 
     #[test]
+    fn other_versions_and_other_lengths_are_refused() {
+        let bytes = example().encode();
+        assert!(Manifest::decode(&[&bytes[..], &[0]].concat()).is_none(), "a byte behind its end");
+        assert!(Manifest::decode(&bytes[..bytes.len() - 1]).is_none());
+        for version in [VERSION - 1, VERSION + 1] {
+            let mut other = bytes.clone();
+            other[4..8].copy_from_slice(&version.to_le_bytes());
+            assert!(Manifest::decode(&other).is_none(), "version {version}");
+        }
+    }
+
+    #[test]
     fn manifest_decodes_to_itself_and_damage_is_refused_or_harmless() {
         let (manifest, mut random) = (example(), Random::new(5));
         let bytes = manifest.encode();

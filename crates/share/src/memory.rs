@@ -322,6 +322,21 @@ mod tests {
         for segment in bad {
             assert!(Mapped::new(&[descriptor(&extent)], &[segment], 2 * PAGE).is_err(), "{segment:?}");
         }
+        // Inside the range, but behind the memory of the descriptor, where a read would end the process.
+        for from in [PAGE, 2 * PAGE] {
+            let segment = Segment { extent: 0, from, to: 0, length: 2 * PAGE };
+            assert!(Mapped::new(&[descriptor(&extent)], &[segment], 4 * PAGE).is_err(), "{segment:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_lacks_one_seal_is_refused() {
+        for seal in [SealFlags::WRITE, SealFlags::GROW, SealFlags::SHRINK, SealFlags::SEAL] {
+            let filling = Filling::new("test", PAGE).expect("there is memory");
+            fcntl_add_seals(&filling.0, SEALS.difference(seal)).expect("it is not sealed yet");
+            assert!(check_sealed(&filling.0).is_err(), "{seal:?}");
+        }
+        assert_eq!(check_sealed(&extent(&[1]).file).expect("it is sealed"), PAGE);
     }
 
     #[test]

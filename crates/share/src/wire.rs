@@ -682,6 +682,35 @@ mod tests {
         assert!(1000 < accepted && 1000 < refused, "{accepted} accepted, {refused} refused");
     }
 
+    /// Sums of a few thousand such sizes fit into 64 bits.
+    #[test]
+    fn sizes_and_names_are_bounded() {
+        const MOST: u64 = 1 << 50;
+        let (granularity, source) = (Granularity::Model, SourceKind::Image);
+        let key = |size| ModelKey { user: 0, granularity, source, digest: [1; 32], size };
+        let (load, name) = (LoadMode::Wait, String::new);
+        let open = |size, internal| Ask::Open { key: key(size), internal, name: name(), load };
+        let on_device = |size, internal| Ask::OpenDevice { key: key(size), internal, load, device: name() };
+        let preload = |size| Ask::Preload { key: key(size), name: name(), pin: false };
+        let configure = |limit| Ask::Configure { limit, policy: name() };
+        let within = [open(MOST, MOST), on_device(MOST, MOST), preload(MOST), configure(MOST)];
+        for ask in within {
+            assert_eq!(Ask::decode(&ask.encode(1)), Ok((1, ask)));
+        }
+        for (ask, field) in [
+            (open(MOST + 1, 0), "size"),
+            (open(0, MOST + 1), "internal"),
+            (on_device(MOST + 1, 0), "size"),
+            (on_device(0, MOST + 1), "internal"),
+            (preload(u64::MAX), "size"),
+            (configure(MOST + 1), "limit"),
+            (Ask::OpenName { name: "n".repeat(NAME_MAX + 1) }, "name"),
+            (Ask::Pin { model: "n".repeat(NAME_MAX + 1) }, "model"),
+        ] {
+            assert_eq!(Ask::decode(&ask.encode(1)), Err(WireError::Field(field)), "{field}");
+        }
+    }
+
     #[test]
     fn names_that_change_a_terminal_are_refused() {
         for name in ["a\nb", "a\u{9b}b", "resnet\u{202e}05", "a\u{2067}b", "a\u{2028}b"] {

@@ -265,6 +265,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn checkpoint_of_another_version_is_refused_before_its_digest() {
+        let bytes = at(12).to_bytes();
+        let (own, other) = (b"prestow checkpoint 1", b"prestow checkpoint 2");
+        let start = bytes.windows(own.len()).position(|window| window == own).expect("the format is in the header");
+        let mut changed = bytes;
+        changed[start..start + other.len()].copy_from_slice(other);
+        let want = "its format must be `prestow checkpoint 1`, got `prestow checkpoint 2`";
+        assert_eq!(Checkpoint::from_bytes("a", &changed), Err(want.into()));
+    }
+
+    #[test]
+    fn files_of_other_names_are_no_checkpoints() {
+        let folder = folder("names");
+        let own = save(&folder, &at(7)).unwrap();
+        for name in
+            ["step-99.safetensors", "step-00000000008.safetensors", "step-000000000x.safetensors", "step-0000000009"]
+        {
+            std::fs::write(folder.join(name), b"12345678").unwrap();
+        }
+        assert_eq!(list(&folder).unwrap(), [own]);
+        assert_eq!(load(&folder).unwrap().unwrap().1, at(7));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
     /// The digest is that of the changed file.
     #[test]
     fn count_that_is_no_count_is_refused() {

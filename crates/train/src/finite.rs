@@ -85,6 +85,9 @@ fn not_finite(dtype: DType, bytes: &[u8]) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use plan::{Buffer, BufferIx, Persistence, Sharing};
+    use types::{Bytes, Layout, Role, Scope, Shape, Tag};
+
     use super::*;
 
     #[test]
@@ -94,6 +97,38 @@ mod tests {
         assert_eq!(not_finite(DType::F32, &bytes(&[1.0, f32::NEG_INFINITY, f32::NAN])), Some(false));
         assert_eq!(not_finite(DType::F16, &f16::NAN.to_le_bytes()), Some(true));
         assert_eq!(not_finite(DType::Bf16, &bf16::INFINITY.to_le_bytes()), Some(false));
+        assert_eq!(not_finite(DType::F64, &[1.0, f64::NAN].map(f64::to_le_bytes).concat()), Some(true));
         assert_eq!(not_finite(DType::I32, &[255; 4]), None, "integers are finite");
+    }
+
+    /// `a` is read by the step that overwrites it with `b`.
+    #[test]
+    fn written_value_is_the_latest_of_its_bytes() {
+        let value = |name: &str, first_step, last_step| ValueSpan {
+            name: name.into(),
+            dtype: DType::F32,
+            shape: Shape::from([2]),
+            layout: Layout::RowMajor,
+            offset: Bytes(0),
+            first_step,
+            last_step,
+            sharing: Sharing::InPlace,
+        };
+        let buffer = Buffer {
+            tag: Tag { scope: Scope::new("a"), role: Role::Activation },
+            size: Bytes(8),
+            offset: Bytes(0),
+            first_step: 0,
+            last_step: 2,
+            persistence: Persistence::Run,
+            values: vec![value("a", 0, 1), value("b", 1, 2)],
+            refused: Vec::new(),
+        };
+        let plan = Plan { buffers: vec![buffer], ..Plan::default() };
+        let whole = Operand { place: Place::Buffer(BufferIx(0)), offset: Bytes(0), size: Bytes(8) };
+        let names = [0, 1, 2, 3].map(|step| span(&plan, &whole, step).map(|span| &span.name[..]));
+        assert_eq!(names, [Some("a"), Some("b"), Some("b"), None]);
+        let half = Operand { size: Bytes(4), ..whole };
+        assert_eq!(span(&plan, &half, 1), None, "no value has these bytes alone");
     }
 }

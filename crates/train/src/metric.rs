@@ -190,6 +190,12 @@ mod tests {
         let label = Tensor::vector(vec![0i64, 0, 0]);
         assert_eq!(value(Metric::Accuracy, &prediction, &label, 3, None), 2.0 / 3.0);
         assert_eq!(value(Metric::Accuracy, &prediction, &label, 2, None), 0.5, "the third sample only fills the batch");
+        let label = Tensor::vector(vec![0i64, 1, 1]);
+        assert_eq!(
+            value(Metric::Accuracy, &prediction, &label, 3, None),
+            2.0 / 3.0,
+            "of equal scores the first counts"
+        );
         assert_eq!(value(Metric::Accuracy, &prediction, &Tensor::vector(vec![1.0f32, 1.0, 0.0]), 3, Some(0)), 0.5);
     }
 

@@ -1,13 +1,14 @@
 //! Damaged images and invalid plans are refused without a panic.
 
-use ir::ops::Conv;
+use ir::ops::{Conv, MatMul};
 use ir::{Graph, Op};
 use plan::image::{self, ImageError};
-use plan::{Plan, check};
-use runtime::Host;
+use plan::{Operand, Plan, check};
+use runtime::{Host, ImageFile, OpenError};
 use std::sync::Arc;
 use types::{Bytes, DType, Random, Scope, Shape, Tensor};
 
+use crate::executables::folder;
 use crate::support::{compiled, effort};
 
 /// A small image with a convolution: weights, steps and a workspace.
@@ -107,4 +108,94 @@ fn plans_of_different_models_are_refused() {
     assert!(write(&[plan.clone(), other]).unwrap_err().contains("other"));
     let second = Plan { batch: 2, ..plan.clone() };
     assert_eq!(write(&[plan, second]), Ok(()));
+}
+
+/// A product of equal sizes: `y = x w`.
+fn product() -> (Plan, Vec<u8>) {
+    let mut graph = Graph::new("product");
+    let x = graph.add_input("x", DType::F32, Shape::from([16, 16]));
+    let w = graph.add_weight("w", Tensor::full(Shape::from([16, 16]), 0.5f32).stored_as("w"));
+    let y = graph.add1(MatMul::default().into(), &[x, w], Scope::new("product")).expect("it fits");
+    graph.set_outputs(vec![("y".into(), y)]);
+    let compiled = compiled(graph).expect("it compiles");
+    (Plan { weights_name: "weights".into(), ..compiled.plan }, compiled.constants)
+}
+
+/// The device has rules of its own, also for plans that were not checked.
+#[test]
+fn operands_that_a_kernel_cannot_take_are_refused() {
+    let refused = |change: fn(&mut Plan)| {
+        let (mut plan, constants) = product();
+        assert_eq!(plan.steps.len(), 1, "one product");
+        change(&mut plan);
+        let opened = runtime::open(Arc::new(plan), constants, &Host { threads: 1 });
+        opened.map(drop).expect_err("the kernel cannot take its operands").to_string()
+    };
+    let error = refused(|plan| plan.steps[0].inputs[0].offset = Bytes(2));
+    assert!(error.contains("needs an operand aligned to 4 bytes"), "{error}");
+    let error = refused(|plan| plan.steps[0].inputs[0].size = Bytes(1020));
+    assert!(error.starts_with("step 0 (`product`): "), "{error}");
+    let error = refused(|plan| plan.steps[0].outputs[0] = plan.steps[0].inputs[0]);
+    assert!(error.contains("cannot have operand 0 in place"), "{error}");
+    let error = refused(|plan| {
+        let step = &mut plan.steps[0];
+        let output = step.outputs[0];
+        // Half of the result and as many bytes behind it.
+        step.inputs[0] = Operand { offset: output.offset + Bytes(512), ..output };
+        plan.arena.certificate.value += Bytes(1024);
+    });
+    assert!(error.contains("an operand overlaps a result"), "{error}");
+    let error = refused(|plan| plan.target = format!("cpu:{}", other_architecture()));
+    assert!(error.starts_with("the plan is for `cpu:"), "{error}");
+}
+
+fn other_architecture() -> &'static str {
+    if cfg!(target_arch = "x86_64") { "aarch64" } else { "x86-64" }
+}
+
+#[test]
+fn results_that_share_bytes_are_refused() {
+    let (mut plan, constants) = small();
+    let step = plan.steps.iter_mut().find(|step| step.workspace.is_some()).expect("a convolution has workspace");
+    let size = step.workspace.expect("it was found").size;
+    step.workspace = Some(Operand { size, ..step.outputs[0] });
+    plan.arena.certificate.value += size;
+    let error = runtime::open(Arc::new(plan), constants, &Host { threads: 1 }).map(drop).expect_err("they overlap");
+    assert!(error.to_string().contains("two results share bytes"), "{error}");
+}
+
+#[test]
+fn input_of_another_shape_is_refused() {
+    let (plan, constants) = small();
+    let mut session = runtime::open(Arc::new(plan), constants, &Host { threads: 1 }).expect("it is whole");
+    let mut error = |shape: [usize; 4], dtype: DType| {
+        let input = Tensor::full(Shape::from(shape), 1.0f32).cast(dtype);
+        session.run_tensors(&[input]).map(drop).expect_err("it does not fit").to_string()
+    };
+    assert_eq!(error([1, 8, 8, 3], DType::F32), "`x` must be f32[1,3,8,8], got f32[1,8,8,3]");
+    assert_eq!(error([1, 3, 8, 8], DType::I32), "`x` must be f32[1,3,8,8], got i32[1,3,8,8]");
+}
+
+#[test]
+fn separate_weights_are_not_in_the_file() {
+    let (plan, constants) = product();
+    let mut file = Vec::new();
+    image::write_separate(&mut file, b"runner", &[plan], &constants).expect("its weight has a recipe");
+    let path = folder("separate-image").join("image");
+    std::fs::write(&path, &file).expect("writable");
+    let plans = ImageFile::open_plans(&path).expect("its plans are in the file").plans;
+    assert_eq!(plans.len(), 1);
+    match ImageFile::open(&path) {
+        Err(OpenError::Image { error: ImageError::Separate { weights }, .. }) => assert_eq!(weights, "weights"),
+        other => panic!("{:?}", other.map(|image| image.plans.len())),
+    }
+}
+
+/// To open a FIFO would wait for its writer.
+#[test]
+fn fifo_is_no_image() {
+    let fifo = folder("fifo-image").join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("POSIX has mkfifo").success());
+    let error = ImageFile::open_plans(&fifo).map(drop).expect_err("it is no regular file").to_string();
+    assert!(error.ends_with("it is not a regular file"), "{error}");
 }

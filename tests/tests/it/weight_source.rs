@@ -83,7 +83,9 @@ fn sections_outside_a_file_and_unaligned_ones_are_refused() {
 fn another_size_and_device_memory_are_refused() {
     let compiled = model();
     let want = compiled.constants.len() as u64;
-    assert_eq!(run(&compiled, vec![0; 1]), Err(RunError::Constants { want, got: 1 }));
+    for got in [1, want - 1, want + 1] {
+        assert_eq!(run(&compiled, vec![0; got as usize]), Err(RunError::Constants { want, got }));
+    }
     let handle = OwnedFd::from(file_of(&compiled).try_clone().expect("descriptors are left"));
     let parts = Arc::new([DevicePart { handle, size: want }]);
     let error = run(&compiled, WeightSource::Device { parts, size: want }).expect_err("a CPU cannot import it");

@@ -69,6 +69,19 @@ fn misaligned_offset_is_found() {
     check_finds(&problem([aligned(0, 1, 4, 8)]), &[4], 8, &[expected]);
 }
 
+/// `Problem::verify` refuses it as well; the checker does not rely on that.
+#[test]
+fn alignment_of_zero_is_found() {
+    let expected = Violation::Misaligned { buffer: ix(0), offset: Bytes(0), alignment: Bytes(0) };
+    check_finds(&problem([aligned(0, 1, 4, 0)]), &[0], 8, &[expected]);
+}
+
+#[test]
+fn overlap_before_and_after_a_gap_is_found_once() {
+    let two = problem([with_gap(buffer(0, 9, 4), 2, 5, None), buffer(1, 9, 4)]);
+    check_finds(&two, &[0, 0], 4, &[Violation::Overlap { a: ix(0), b: ix(1), step: 1 }]);
+}
+
 #[test]
 fn buffer_above_the_height_is_found() {
     let expected = Violation::AboveHeight { buffer: ix(0), top: Bytes(9), height: Bytes(8) };
@@ -81,6 +94,8 @@ fn buffer_above_the_height_is_found() {
 fn moved_fixed_buffer_is_found() {
     let expected = Violation::FixedMoved { buffer: ix(0), fixed: Bytes(16), offset: Bytes(0) };
     check_finds(&problem([fixed(0, 1, 4, 16)]), &[0], 20, &[expected]);
+    let expected = Violation::FixedMoved { buffer: ix(0), fixed: Bytes(16), offset: Bytes(24) };
+    check_finds(&problem([fixed(0, 1, 4, 16)]), &[24], 28, &[expected]);
 }
 
 #[test]

@@ -91,12 +91,16 @@ mod tests {
         assert_eq!(arrays[1].1, Tensor::vector(vec![3i64, 4]));
         let arrays = parse("1,0.5\n2,1.5", None).unwrap();
         assert_eq!(arrays[1].1, Tensor::vector(vec![0.5f32, 1.5]));
+        // Whole numbers that are no exact integers of a file are no classes.
+        let arrays = parse("1,1e16\n2,3\n", None).unwrap();
+        assert_eq!(arrays[1].1, Tensor::vector(vec![1e16f32, 3.0]));
     }
 
     #[test]
     fn malformed_tables_are_refused_with_their_line() {
         let refused = |text, label| parse(text, label).unwrap_err();
         assert_eq!(refused("a,b\n1,2\n1\n", None), "line 3 must have 2 cells, found 1");
+        assert_eq!(refused("a,b\n1,2,3\n", None), "line 2 must have 2 cells, found 3");
         assert_eq!(refused("a,b\n1,x\n", None), "line 2: `x` is not a number");
         assert_eq!(refused("a,b\n1,2\n", Some("c")), "no column is named `c`; the columns are a, b");
         assert_eq!(refused("1,2\n", Some("2")), "no column is named `2`; the columns are 1, 2");

@@ -117,6 +117,7 @@ mod tests {
         for length in 0..good.len() {
             assert!(header(&good[..length]).is_err(), "length {length}");
         }
+        assert_eq!(header(&[&good[..], &[5]].concat()), Err("its header states [1,1,2] bytes, found 3".to_string()));
         assert!(header(&[0, 0, 13, 1, 0, 0, 0, 0]).is_err(), "floats");
         assert!(header(&[0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255]).is_err());
     }

@@ -73,6 +73,7 @@ fn shards_together_are_the_batches_of_one_process() {
     let parts: Vec<Batcher> = (0..3)
         .map(|part| batcher(40, &[], BatchOptions { batch: 2, shard: shard(part), ..options.clone() }).unwrap())
         .collect();
+    assert!(parts.iter().all(|part| part.batches() == whole.batches()), "each part has a share of every batch");
     for batch in 0..whole.batches() {
         let together: Vec<i64> = parts.iter().flat_map(|part| filled(part, 5, batch).0).collect();
         assert_eq!(together, filled(&whole, 5, batch).0);
@@ -125,6 +126,8 @@ fn variations_depend_on_seed_epoch_and_record_only() {
         items
     };
     assert_eq!(sorted(epoch_of(&plain, 3)), sorted(epoch_of(&shuffled, 3)));
+    let variations: std::collections::BTreeSet<i64> = epoch_of(&plain, 3).iter().map(|item| item / 1000).collect();
+    assert!(8 <= variations.len(), "records of one epoch vary differently: {variations:?}");
     assert_ne!(sorted(epoch_of(&plain, 3)), sorted(epoch_of(&plain, 4)));
     let other = batcher(10, &[], BatchOptions { augment: Some(10), ..options }).unwrap();
     assert_ne!(sorted(epoch_of(&plain, 3)), sorted(epoch_of(&other, 3)));

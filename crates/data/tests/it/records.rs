@@ -118,7 +118,11 @@ fn image_records_have_one_label_in_the_head_or_several_after_it() {
         match record.labels.is_empty() {
             // No label is a head with label 0.
             true => assert_eq!(ImageRecord::parse(&bytes).unwrap().labels, [0.0]),
-            false => assert_eq!(ImageRecord::parse(&bytes), Ok(record)),
+            false => {
+                let behind = if record.labels.len() == 1 { 0 } else { 4 * record.labels.len() };
+                assert_eq!(bytes.len(), 24 + behind + record.image.len());
+                assert_eq!(ImageRecord::parse(&bytes), Ok(record));
+            }
         }
         for length in 0..24 {
             assert!(ImageRecord::parse(&bytes[..length]).is_err());
@@ -299,4 +303,52 @@ fn folders_are_classes_and_variations_are_deterministic() {
         prestow_data::FolderDataset::open(&folder.0, pipeline, PIXELS_MAX).unwrap().classes(),
         ["cat", "dog", "owl"]
     );
+}
+
+/// A part: its kind and its bytes.
+fn part(kind: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut part = [0xced7_230a, kind << 29 | bytes.len() as u32].map(u32::to_le_bytes).concat();
+    part.extend(bytes);
+    part.resize(part.len().next_multiple_of(4), 0);
+    part
+}
+
+#[test]
+fn parts_of_a_record_are_in_order() {
+    let folder = Folder::new("parts");
+    let read = |parts: &[Vec<u8>]| {
+        folder.file("a.idx", b"0\t0\n");
+        RecordFile::open(&folder.file("a.rec", &parts.concat())).unwrap().read(0)
+    };
+    let magic = [0x0a, 0x23, 0xd7, 0xce];
+    let whole = read(&[part(1, b"one."), part(2, b"two."), part(3, b"end")]).unwrap();
+    assert_eq!(whole, [b"one.", &magic[..], b"two.", &magic, b"end"].concat());
+    for kind in [2, 3] {
+        assert_eq!(read(&[part(kind, b"two.")]).unwrap_err(), "byte 0: the part must be a first one");
+    }
+    for kind in [0, 1] {
+        let parts = [part(1, b"one."), part(kind, b"two."), part(3, b"end")];
+        assert_eq!(read(&parts).unwrap_err(), "byte 12: the part must be a later one");
+    }
+    for kind in 4..8 {
+        let error = read(&[part(kind, b"one.")]).unwrap_err();
+        assert_eq!(error, format!("byte 0: the kind of a part must be in 0..4, found {kind}"));
+    }
+}
+
+#[test]
+fn records_of_an_index_are_in_the_order_of_the_file_each_once() {
+    let folder = Folder::new("order");
+    let (bytes, offsets) = written(&[b"zero".to_vec(), b"one".to_vec(), b"two".to_vec()]);
+    let path = folder.file("a.rec", &bytes);
+    let index = format!("7\t{}\n3\t{}\n9\t{}\n", offsets[2], offsets[0], offsets[2]);
+    folder.file("a.idx", index.as_bytes());
+    let file = RecordFile::open(&path).unwrap();
+    assert_eq!(file.offsets(), [offsets[0], offsets[2]]);
+    assert_eq!(all(&file), [b"zero".to_vec(), b"two".to_vec()]);
+    // Eight bytes are the head of an empty record; fewer are none.
+    for (offset, is_inside) in [(bytes.len() - 8, true), (bytes.len() - 7, false), (bytes.len(), false)] {
+        folder.file("a.idx", format!("0\t{offset}\n").as_bytes());
+        assert_eq!(RecordFile::open(&path).is_ok(), is_inside, "{offset}");
+    }
 }

@@ -77,6 +77,12 @@ fn idx_file_of_images_has_its_labels_next_to_it() {
     );
     folder.file("a-labels-idx1-ubyte", &[0, 0, 8, 1, 0, 0, 0, 6, 4]);
     assert!(refused(&text).ends_with("its header states [6] bytes, found 1"));
+    folder.file("a-labels-idx1-ubyte", &[0, 0, 8, 1, 0, 0, 0, 1, 4]);
+    for extents in [[1, 0, 2], [1, 2, 0]] {
+        let header = extents.map(|extent: u32| extent.to_be_bytes()).concat();
+        folder.file("a-images-idx3-ubyte", &[&[0, 0, 8, 3][..], &header].concat());
+        assert!(refused(&text).ends_with("it must have at least one image, found none"), "{extents:?}");
+    }
     assert!(refused(&format!("idx:{}/pictures", folder.0.display())).contains("must be a folder or a file"));
 }
 

@@ -186,6 +186,34 @@ mod tests {
     }
 
     #[test]
+    fn files_from_0_9_5_on_keep_their_axes() {
+        for (version, axis) in [(904, None), (905, Some("-1")), (10901, Some("-1"))] {
+            let file = format!(
+                r#"{{"nodes": [{{"op": "null", "name": "x", "inputs": []}},
+                {{"op": "argmax", "attrs": {{"axis": "-1"}}, "name": "y", "inputs": [[0, 0]]}}],
+                "heads": [[1, 0]], "attrs": {{"mxnet_version": ["int", {version}]}}}}"#
+            );
+            let symbol = Symbol::read(file.as_bytes()).expect("it is whole");
+            assert_eq!(symbol.nodes[1].attributes.get("axis").map(String::as_str), axis, "{version}");
+        }
+    }
+
+    /// Only a normalization with its three learned operands lacks the states.
+    #[test]
+    fn states_are_added_to_three_operands_only() {
+        for count in 0..6 {
+            let inputs = vec!["[0, 0]"; count].join(", ");
+            let file = format!(
+                r#"{{"nodes": [{{"op": "null", "name": "x", "inputs": []}},
+                {{"op": "BatchNorm", "name": "y", "inputs": [{inputs}]}}], "heads": [[1, 0]]}}"#
+            );
+            let symbol = Symbol::read(file.as_bytes()).expect("it is whole");
+            let want = if count == 3 { 5 } else { count };
+            assert_eq!(symbol.nodes.last().map(|node| node.inputs.len()), Some(want));
+        }
+    }
+
+    #[test]
     fn invalid_symbols_are_refused() {
         for file in ["", "[]", "{\"nodes\": 3}", "{\"nodes\": []}", "{\"nodes\": [], \"heads\": []}"] {
             assert!(Symbol::read(file.as_bytes()).is_err(), "{file}");

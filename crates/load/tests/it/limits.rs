@@ -212,6 +212,37 @@ fn symbol_beyond_the_limit_is_refused() {
     assert!(error.to_string().starts_with("node `y`: loading must take at most 1.00 MiB"), "{error}");
 }
 
+/// The parsed text of a file takes more memory than the text.
+#[test]
+fn text_of_a_symbol_is_within_the_limit() {
+    let symbol =
+        br#"{"nodes": [{"op": "null", "name": "x", "inputs": [], "attrs": {"__shape__": "(2,)"}}], "heads": [[0, 0]]}"#;
+    let load = |limit: u64| {
+        let options = mxnet::Options { limit: LoadLimit::of(Bytes(limit)), ..mxnet::Options::default() };
+        mxnet::load(symbol, BTreeMap::new(), &options).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(load(1 << 20), Ok(()));
+    let error = load(symbol.len() as u64 * 8).expect_err("the parsed file is larger");
+    assert!(error.starts_with("the file: loading must take at most"), "{error}");
+}
+
+/// Eight bytes of memory for each byte of a packed list.
+#[test]
+fn packed_numbers_beyond_the_limit_are_refused() {
+    // Field 8 of an attribute has integers; this text is as many bytes of 1.
+    let perm = Message::new().text(1, "perm").text(8, &"\u{1}".repeat(20_000)).int(20, 7);
+    let nodes = vec![node("Transpose", &["x"], &["y"], &[]).message(5, &perm)];
+    let model = Model::new(17, vec![x(&[3])], nodes, "y").write();
+    let load = |limit: u64| {
+        let options = Options { limit: LoadLimit::of(Bytes(limit)), ..Options::default() };
+        onnx::load(&model, None, &options).expect_err("there are no such axes").to_string()
+    };
+    let error = load(100_000);
+    assert!(error.contains("an attribute: loading must take at most"), "{error}");
+    let error = load(64 << 20);
+    assert!(!error.contains("loading must take"), "{error}");
+}
+
 #[test]
 fn operator_sets_23_to_28_are_read() {
     for opset in 23..=28 {

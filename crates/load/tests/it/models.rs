@@ -166,9 +166,18 @@ fn external_data_comes_from_directory_or_memory() {
         message(&at("sub/w.bin", "8", "8"), Some(&directory))
             .contains("8 bytes at offset 8 are required, but the file has 12 bytes")
     );
+    // One byte too many, and an end beyond 64 bits.
+    for offset in ["5", "18446744073709551608"] {
+        let want = format!("8 bytes at offset {offset} are required, but the file has 12 bytes");
+        assert!(message(&at("sub/w.bin", offset, "8"), Some(&directory)).contains(&want), "{offset}");
+    }
     assert!(
         message(&at("sub/w.bin", "0", "4"), Some(&directory))
             .contains("`length` must be the size of the tensor, 8 bytes, got 4")
+    );
+    assert!(
+        message(&at("sub/w.bin", "0", "12"), Some(&directory))
+            .contains("`length` must be the size of the tensor, 8 bytes, got 12")
     );
     assert!(message(&at("sub/w.bin", "-1", "8"), Some(&directory)).contains("`offset` must be a number, got `-1`"));
     assert!(message(&at("nothing", "0", "8"), Some(&directory)).contains("`nothing`"));
@@ -217,6 +226,10 @@ fn dynamic_dimensions_are_bound_by_shapes() {
         load(Options { shapes: shapes(&[2, 4, 4, 5]), ..Options::default() }).unwrap_err().to_string(),
         "input `x`: shape must match [N,3,H,W] of the model, got [2,4,4,5]; only dynamic dimensions can be chosen"
     );
+    for other in [&[2, 3, 4][..], &[2, 3, 4, 5, 6]] {
+        let error = load(Options { shapes: shapes(other), ..Options::default() }).unwrap_err();
+        assert!(matches!(error, LoadError::ShapeConflict { .. }), "{other:?}: {error}");
+    }
     assert_eq!(
         load(Options { shapes: [("z".to_string(), Shape::from([1]))].into_iter().collect(), ..Options::default() })
             .unwrap_err()
@@ -229,6 +242,23 @@ fn dynamic_dimensions_are_bound_by_shapes() {
     };
     assert_eq!(fix("z"), "a value is given for `z`, which is not an input of the model; its inputs are `x`");
     assert_eq!(fix("x"), "input `x` cannot have the constant value 1.5: it must have one element, got shape [2,3,4,5]");
+}
+
+#[test]
+fn fixed_value_must_be_a_number_of_its_dtype() {
+    let model = Model::new(
+        13,
+        vec![x(&[3]), info("n", DType::I64, &[])],
+        vec![node("Cast", &["n"], &["f"], &[("to", Attr::Int(1))]), node("Mul", &["x", "f"], &["y"], &[])],
+        "y",
+    );
+    let fixed = |value: f64| {
+        let options = Options { fixed: [("n".to_string(), value)].into(), ..Options::default() };
+        onnx::load(&model.write(), None, &options).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(fixed(3.0), Ok(()));
+    let refused = "input `n` cannot have the constant value 0.5: its dtype i64 cannot represent the value";
+    assert_eq!(fixed(0.5), Err(refused.into()));
 }
 
 #[test]

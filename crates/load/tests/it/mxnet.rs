@@ -112,3 +112,72 @@ fn strange_attributes_never_panic() {
     }
     assert!(500 < loaded, "only {loaded} load: attributes are not read");
 }
+
+/// `y = x * w`, with attributes of the variables.
+fn product(x: &str, w: &str) -> String {
+    format!(
+        r#"{{"nodes": [
+        {{"op": "null", "name": "x", "inputs": [], "attrs": {{{x}}}}},
+        {{"op": "null", "name": "w", "inputs": [], "attrs": {{{w}}}}},
+        {{"op": "broadcast_mul", "name": "y", "inputs": [[0, 0, 0], [1, 0, 0]]}}
+    ], "heads": [[2, 0, 0]]}}"#
+    )
+}
+
+/// Loads the product with an array `[3,4]`; returns the shape of the input or the message.
+fn loaded(symbol: &str, shapes: &[(&str, &[usize])], batch: Option<usize>) -> Result<Shape, String> {
+    let arrays = BTreeMap::from([("w".to_string(), Tensor::full(Shape::from([3, 4]), 0.5f32))]);
+    let shapes = shapes.iter().map(|(name, shape)| (name.to_string(), Shape::from(*shape))).collect();
+    let graph = mxnet::load(symbol.as_bytes(), arrays, &Options { batch, shapes, ..Options::default() });
+    let graph = graph.map_err(|error| error.to_string())?;
+    Ok(graph.ty(graph.inputs()[0]).shape.clone())
+}
+
+#[test]
+fn array_of_another_shape_than_the_symbol_declares_is_refused() {
+    let x = r#""__shape__": "(3, 4)""#;
+    assert_eq!(loaded(&product(x, x), &[], None), Ok(Shape::from([3, 4])));
+    assert_eq!(loaded(&product(x, r#""__shape__": "(0, 4)""#), &[], None), Ok(Shape::from([3, 4])));
+    for other in ["(4, 3)", "(1, 4)", "(3,)"] {
+        let error = loaded(&product(x, &format!(r#""__shape__": "{other}""#)), &[], None).expect_err(other);
+        assert!(error.starts_with(&format!("array `w`: shape must be {other}, got [3,4]")), "{error}");
+    }
+}
+
+#[test]
+fn shape_of_an_input_agrees_with_the_symbol() {
+    let declared = |text: &str| product(&format!(r#""__shape__": "{text}""#), "");
+    assert_eq!(loaded(&declared("(0, 4)"), &[("x", &[3, 4])], None), Ok(Shape::from([3, 4])));
+    // Another spelling of an extent that is dynamic.
+    assert_eq!(loaded(&declared("(-1, 4)"), &[], Some(3)), Ok(Shape::from([3, 4])));
+    for other in ["(1, 4)", "(0, 1)", "(0, 4, 1)"] {
+        let error = loaded(&declared(other), &[("x", &[3, 4])], None).expect_err(other);
+        assert!(error.starts_with(&format!("input `x`: shape must match {other} of the symbol, got [3,4]")), "{error}");
+    }
+    let error = loaded(&declared("(3, 4)"), &[("w", &[3, 4])], None).expect_err("`w` is an array");
+    assert_eq!(error, "a shape is given for `w`, which is an array of the params file and not an input");
+}
+
+#[test]
+fn multipliers_are_numbers_from_zero_on() {
+    let x = r#""__shape__": "(3, 4)""#;
+    let with = |text: &str| loaded(&product(x, &format!(r#""__lr_mult__": "{text}""#)), &[], None);
+    assert!(with("0").is_ok() && with("2.5").is_ok());
+    for text in ["-1", "-0.5", "inf", "nan", "fast"] {
+        assert_eq!(with(text), Err(format!("variable `w`: lr_mult must be a number >= 0, got `{text}`")));
+    }
+}
+
+/// An index behind the end is the last one.
+#[test]
+fn index_is_clamped_to_the_last_element() {
+    let symbol = r#"{"nodes": [
+        {"op": "null", "name": "x", "inputs": [], "attrs": {"__shape__": "(4, 3)"}},
+        {"op": "null", "name": "at", "inputs": [], "attrs": {"__shape__": "(4,)"}},
+        {"op": "pick", "name": "y", "inputs": [[0, 0, 0], [1, 0, 0]], "attrs": {"axis": "1"}}
+    ], "heads": [[2, 0, 0]]}"#;
+    let graph = mxnet::load(symbol.as_bytes(), BTreeMap::new(), &Options::default()).expect("it is whole");
+    let rows = Tensor::from_fn(Shape::from([4, 3]), |at| at as f32 + 1.0);
+    let inputs = [rows, Tensor::vector(vec![-1.0f32, 0.0, 2.0, 9.0])];
+    assert_eq!(ir::evaluate(&graph, &inputs).expect("the inputs fit")[0].to_f64(), [1.0, 4.0, 9.0, 12.0]);
+}

@@ -189,6 +189,16 @@ fn partial_overlap_of_operands_is_refused() {
     refused("output 1 of step 1 (`layer`) overlaps output 0 of step 1 (`layer`), but is not the same bytes", |plan| {
         plan.steps[1].outputs.push(in_buffer(2));
     });
+    // In place, but of another length.
+    for (input, output) in [(SIZE, Bytes(12)), (Bytes(12), SIZE)] {
+        refused(
+            "output 0 of step 1 (`layer`) overlaps input 0 of step 1 (`layer`), but is not the same bytes",
+            |plan| {
+                plan.steps[1].inputs[0].size = input;
+                plan.steps[1].outputs[0] = Operand { size: output, ..in_buffer(1) };
+            },
+        );
+    }
 }
 
 #[test]
@@ -220,6 +230,8 @@ fn value_outside_its_buffer_is_refused() {
         let errors = errors(|plan| change(&mut plan.buffers[1].values[0]));
         assert_eq!(errors, [PlanError::ValueSpan { buffer: 1, value: 0 }]);
     }
+    let errors = errors(|plan| plan.buffers[2].values[0].first_step = 0);
+    assert_eq!(errors, [PlanError::ValueSpan { buffer: 2, value: 0 }], "the buffer begins at step 1");
 }
 
 #[test]
@@ -245,6 +257,21 @@ fn wrong_lower_bound_is_refused() {
         plan.order = Certificate { value: Bytes(48), lower_bound: Bytes(48), least: Bytes(48) };
     });
     assert_eq!(errors, [PlanError::LowerBound { want: Bytes(64), got: Bytes(48) }]);
+}
+
+#[test]
+fn plan_of_two_to_the_63_bytes_is_refused() {
+    const MOST: u64 = i64::MAX as u64;
+    for (arena, constants) in [(MOST, 1), (1, MOST), (u64::MAX, 1), (MOST - 31, 32)] {
+        let errors = errors(|plan| {
+            (plan.arena.certificate.value, plan.constants_size) = (Bytes(arena), Bytes(constants));
+        });
+        let (arena, constants) = (Bytes(arena), Bytes(constants));
+        assert_eq!(errors, [PlanError::TooLarge { arena, constants }]);
+    }
+    let mut plan = valid();
+    plan.arena.certificate.value = Bytes(MOST - 32);
+    assert_eq!(check(&plan), Ok(()), "a larger arena than its buffers need is no error");
 }
 
 #[test]
@@ -277,6 +304,23 @@ fn alternative_that_saves_the_whole_peak_is_refused() {
 fn order_of_another_peak_than_the_lower_bound_is_refused() {
     let errors = errors(|plan| plan.order.value = Bytes(80));
     assert_eq!(errors, [PlanError::Peak { want: Bytes(64), got: Bytes(80) }]);
+}
+
+#[test]
+fn peak_at_another_step_is_refused() {
+    let refused_at = |step: u32, live: u64| {
+        let message = format!(
+            "the peak must be a step with live buffers of the arena's lower bound 64 B, got step {step} with {live} B"
+        );
+        refused(&message, |plan| plan.arena.peak_step = step);
+    };
+    refused_at(0, 48);
+    refused_at(2, 32);
+    refused_at(3, 0);
+    // Without steps there is one moment, when the caller writes.
+    assert_eq!(check(&Plan { arena: Arena::default(), ..Plan::default() }), Ok(()));
+    let errors = check(&Plan { arena: Arena { peak_step: 1, ..Arena::default() }, ..Plan::default() });
+    assert_eq!(errors, Err(vec![PlanError::PeakStep { step: 1, want: Bytes(0), got: Bytes(0) }]));
 }
 
 #[test]
@@ -527,7 +571,9 @@ mod image_file {
         let length = whole.len() as u64;
         let damaged =
             |text: &str| format!("the file is damaged: {text}; copy the file again, or compile the model again");
-        assert_eq!(reason(&with_number(72, length + 1)), damaged("its length is wrong"));
+        for other in [length - 1, length + 1] {
+            assert_eq!(reason(&with_number(72, other)), damaged("its length is wrong"));
+        }
         assert_eq!(reason(&with_number(16, length)), damaged("the plan is outside the file"));
         assert_eq!(reason(&with_number(24, u64::MAX)), damaged("the plan is outside the file"));
         assert_eq!(reason(&with_number(40, length)), damaged("the constants are outside the file"));
@@ -550,8 +596,9 @@ mod image_file {
     #[test]
     fn marker_and_version_are_checked() {
         assert_eq!(image::read(&with_number(0, 0)), Err(ImageError::NoTrailer));
-        let version = image::FORMAT_VERSION + 1;
-        assert_eq!(image::read(&with_number(8, version.into())), Err(ImageError::Version { found: version }));
+        for version in [image::FORMAT_VERSION - 1, image::FORMAT_VERSION + 1] {
+            assert_eq!(image::read(&with_number(8, version.into())), Err(ImageError::Version { found: version }));
+        }
     }
 
     /// The valid plan, whose first constant has a recipe.
@@ -580,6 +627,28 @@ mod image_file {
         assert_eq!(image::read(&separate), Err(refused));
         let nothing = image::write_separate(&mut Vec::new(), b"runner", &[valid()], &constants);
         assert_eq!(nothing.map_err(|error| error.to_string()), Err("no constant has a recipe".into()));
+    }
+
+    /// One constant of two plans: a recipe in one of them is enough.
+    #[test]
+    fn recipe_of_a_shared_constant_is_kept() {
+        use prestow_plan::ConstantSource;
+        for plans in [[valid(), with_recipe()], [with_recipe(), valid()]] {
+            let separate = prestow_plan::separate_constants(&plans).expect("no two overlap");
+            let sources: Vec<bool> =
+                separate.rows.iter().map(|(_, source)| matches!(source, ConstantSource::Recipe(_))).collect();
+            assert_eq!(sources, [true, false]);
+        }
+    }
+
+    #[test]
+    fn constants_in_the_file_are_aligned_to_64_bytes() {
+        use prestow_plan::ConstantSource;
+        let plans = [valid()];
+        let separate = prestow_plan::separate_constants(&plans).expect("no two overlap");
+        let sources: Vec<ConstantSource> = separate.rows.iter().map(|(_, source)| *source).collect();
+        assert_eq!(sources, [ConstantSource::Stored(Bytes(0)), ConstantSource::Stored(Bytes(64))]);
+        assert_eq!(separate.stored, Bytes(80));
     }
 
     #[test]
@@ -629,6 +698,34 @@ mod image_file {
         file[PAGE as usize..PAGE as usize + section.len()].copy_from_slice(&section);
         let expected = ImageError::Invalid { count: errors.len(), first: errors[0].clone() };
         assert_eq!(image::read(&file), Err(expected));
+    }
+
+    /// The second plan is as invalid as the first one would be.
+    #[test]
+    fn every_plan_of_an_image_is_checked() {
+        let mut first = valid();
+        first.states.clear();
+        first.buffers[3].persistence = Persistence::Run;
+        let mut second = first.clone();
+        second.batch = 8;
+        let trailer = |section: &[u8]| Trailer {
+            plans: PAGE..PAGE + section.len() as u64,
+            plans_checksum: xxhash_rust::xxh3::xxh3_64(section),
+            constants: 2 * PAGE..2 * PAGE + 32,
+            constants_checksum: 0,
+            constants_digest: [0; 32],
+            constants_size: 32,
+            rest_checksum: 0,
+        };
+        let read = |plans: &[Plan]| {
+            let section = postcard::to_stdvec(plans).expect("it can be written");
+            trailer(&section).plans(&section).map(|plans| plans.len())
+        };
+        assert_eq!(read(&[first.clone(), second.clone()]), Ok(2));
+        second.buffers[1].offset = Bytes(17);
+        let errors = check(&second).expect_err("it is not aligned");
+        let expected = ImageError::Invalid { count: errors.len(), first: errors[0].clone() };
+        assert_eq!(read(&[first, second]), Err(expected));
     }
 
     #[test]

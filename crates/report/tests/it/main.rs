@@ -9,4 +9,5 @@ mod page;
 mod plans;
 mod sums;
 mod values;
+mod verdicts;
 mod views;

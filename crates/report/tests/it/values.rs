@@ -212,3 +212,30 @@ fn activations_of_a_plan_are_data_entries() {
     let of = |name: &str| got.iter().find(|(own, _)| own == name).map_or(0, |(_, bytes)| *bytes);
     assert_eq!(of("Data Entries"), 256 + 256 + 200, "two activations and the result: {got:?}");
 }
+
+/// A step overwrites the input in place, but the caller has written it before.
+#[test]
+fn input_that_a_step_overwrites_has_no_writer() {
+    let values = vec![held("x", 64, (0, 0), Sharing::Own), held("relu", 64, (0, 1), Sharing::InPlace)];
+    let buffers = vec![
+        buffer(tag("x", Role::Input), 256, 0, (0, 1), values),
+        buffer(tag("y", Role::Output), 256, 256, (1, 1), vec![held("y", 64, (1, 1), Sharing::Own)]),
+    ];
+    let report = Report::new(&planned(&[("relu", "chain", &[0], 0), ("y", "chain", &[0], 1)], buffers, 1, 1));
+    let writers: Vec<Option<u32>> =
+        report.planned.buffers.iter().map(|row| row.writer.as_ref().map(|writer| writer.step)).collect();
+    assert_eq!(writers, [None, Some(1)]);
+}
+
+/// Constants start at multiples of 64: less than that is padding, and all of it has no place for another constant.
+#[test]
+fn gap_of_an_alignment_between_constants_is_not_padding() {
+    let with_gap = |gap: u64| {
+        let mut plan = stream();
+        plan.constants = vec![constant("a", 0, 64), constant("b", 64 + gap, 64)];
+        plan.constants_size = Bytes(128 + gap);
+        let planned = Report::new(&plan).planned;
+        (planned.constants_padding_bytes, planned.constants_other_bytes)
+    };
+    assert_eq!([with_gap(0), with_gap(63), with_gap(64)], [(0, 0), (63, 0), (0, 64)]);
+}

@@ -115,6 +115,11 @@ fn values_saved_for_backward_are_marked() {
         why("block1/conv1:activation").as_deref(),
         Some("saved for backward: last read at step 3 by `head/add`")
     );
+    // A gradient that a later step of the backward pass reads is not saved from the forward pass.
+    plan.buffers[2].tag.role = types::Role::ActivationGradient;
+    let report = Report::new(&plan);
+    let row = report.planned.alive_at_peak.iter().find(|row| row.tag == "block1/conv1:activation_gradient");
+    assert_eq!(row.expect("it is alive").why.text, "last read at step 3 by `head/add`");
 }
 
 #[test]

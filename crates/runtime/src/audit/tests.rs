@@ -360,16 +360,33 @@ fn second_call_of_a_node_must_write_another_buffer_at_the_same_place() {
     assert_eq!((audit.buffers[3].written, audit.buffers[3].assumed), (2, 0));
 }
 
-#[test]
-fn states_are_results_and_are_kept() {
+/// Two steps; the second replaces a state of 4 bytes.
+fn with_state() -> Plan {
     let mut plan = two_steps();
     plan.buffers.push(Buffer { persistence: Persistence::Session, ..buffer(12, 4, (0, 1)) });
     let state = whole(&plan.buffers, 4);
     plan.states = vec![StatePort { port: port("state", state), initial: Initial::Zeros }];
     plan.steps[1].outputs.push(state);
     plan.steps[1].inputs.push(state);
+    plan
+}
+
+/// The input is dead at the second step, which adds a byte of it to a state. No output shows that.
+#[test]
+fn state_that_depends_on_a_dead_buffer_is_found() {
+    let stale = |arena: &mut [u8]| {
+        arena[12] = arena[12].wrapping_add(arena[0]);
+        second(arena);
+    };
+    let mut session = session(with_state(), vec![Box::new(first), Box::new(stale)]);
+    let audit = audit(&mut session, &[vec![1, 2, 3, 4]]).expect("it does not fail");
+    assert!(!audit.same_results && !audit.is_equal(), "{audit:?}");
+}
+
+#[test]
+fn states_are_results_and_are_kept() {
     let mut session = session(
-        plan,
+        with_state(),
         vec![
             Box::new(first),
             Box::new(|arena| {

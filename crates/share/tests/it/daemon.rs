@@ -497,6 +497,11 @@ fn lock_that_is_no_file_is_refused() {
     mknodat(CWD, folder.file("run/fifo.lock"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("it is fresh");
     let error = Binding::new(&folder.file("run/fifo.sock"), false).err().expect("nobody reads the FIFO");
     assert!(error.to_string().contains("cannot open"), "{error}");
+    // A link would make a file, or lock one, at the place that another user chose.
+    std::os::unix::fs::symlink("elsewhere", folder.file("run/link.lock")).expect("the folder takes links");
+    let error = Binding::new(&folder.file("run/link.sock"), false).err().expect("the lock is a link");
+    assert!(error.to_string().contains("cannot open"), "{error}");
+    assert!(!folder.file("run/elsewhere").exists());
 }
 
 #[test]

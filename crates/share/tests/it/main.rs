@@ -3,5 +3,7 @@
 mod daemon;
 mod devices;
 mod model_check;
+mod pool;
+mod rules;
 mod sharing;
 mod support;
