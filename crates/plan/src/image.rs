@@ -44,8 +44,8 @@ pub enum ImageError {
     #[error("the file's plans are not of one model: {reason}; compile the model again")]
     Plans { reason: String },
     #[error(
-        "its weights are separate: start `uprd serve --base DIR`, where DIR has a file of weights named \
-         `{weights}`; or compile it without --separate-weights"
+        "its weights are separate: its own commands get them from `uprd serve --base DIR`, where DIR has a file of weights \
+         named `{weights}`; for other programs, compile it without --separate-weights"
     )]
     Separate { weights: String },
 }

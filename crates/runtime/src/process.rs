@@ -104,6 +104,9 @@ fn parse_header(line: &str) -> Option<(Range<usize>, &str)> {
     Some((range, name))
 }
 
+/// The kind of memory that the daemon `uprd` shares.
+pub const SHARED_WEIGHTS: &str = "weights of the daemon";
+
 /// The maximum size of a guard page.
 const GUARD_MAX: usize = 64 << 10;
 
@@ -123,6 +126,7 @@ fn kind(
         "[stack]" => ("stack of the main thread", "Rss of the mapping [stack]"),
         "" if is_stack => ("stacks of other threads", "Rss of anonymous mappings above a guard page"),
         "" => ("anonymous memory", "Rss of mappings without a name: large heap blocks, the allocator's own"),
+        name if name.starts_with("/memfd:uprd") => (SHARED_WEIGHTS, "Rss of mappings of the daemon's sealed memory"),
         name if name.starts_with('[') => ("kernel pages (vdso, vvar)", "Rss of mappings in brackets"),
         name if name == exe => ("code and data of the executable", "Rss of mappings of its file, except the image"),
         name if name.contains(".so") => ("shared libraries", "Rss of mappings of .so files"),
@@ -154,9 +158,11 @@ mod tests {
             d000-e000 ---p 00000000 00:00 0 \n\
             Rss:                   0 kB\nPrivate_Dirty:         0 kB\n\
             e000-f000 rw-p 00000000 00:00 0 \n\
-            Rss:                   2 kB\nPrivate_Dirty:         2 kB\n";
+            Rss:                   2 kB\nPrivate_Dirty:         2 kB\n\
+            10000-11000 r--s 00000000 00:01 44                       /memfd:uprd-section (deleted)\n\
+            Rss:                   1 kB\nPrivate_Dirty:         0 kB\n";
         let memory = parse_smaps(smaps, &[("arena", 0x8000..0x8800)], "/bin/model");
-        assert_eq!((memory.rss_bytes, memory.private_dirty_bytes), (42 * 1024, 18 * 1024));
+        assert_eq!((memory.rss_bytes, memory.private_dirty_bytes), (43 * 1024, 18 * 1024));
         let items: Vec<(&str, u64)> = memory.items.iter().map(|item| (&item.what[..], item.bytes / 1024)).collect();
         assert_eq!(
             items,
@@ -165,7 +171,8 @@ mod tests {
                 ("heap", 12),
                 ("code and data of the executable", 8),
                 ("arena", 4),
-                ("stacks of other threads", 2)
+                ("stacks of other threads", 2),
+                (SHARED_WEIGHTS, 1)
             ]
         );
     }

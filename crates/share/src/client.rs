@@ -23,6 +23,8 @@ use crate::wire::{Ask, Code, LoadMode, PACKET_MAX, Reply, Tier, WireError};
 pub enum ClientError {
     #[error("no daemon answers at `{path}`: {error}")]
     NotRunning { path: String, error: io::Error },
+    #[error("this user may not connect to `{path}`; start the daemon with --allow {user}")]
+    NotPermitted { path: String, user: u32 },
     #[error("the daemon at `{path}` is of user {user}; it must be this user's or root's")]
     Untrusted { path: String, user: u32 },
     #[error("the daemon refused ({}): {message}", code.name())]
@@ -119,7 +121,15 @@ impl Client {
     /// # Errors
     /// No daemon, one of another user.
     pub fn connect(path: &Path, is_explicit: bool) -> Result<Client, ClientError> {
-        let failed = |error: io::Error| ClientError::NotRunning { path: path.display().to_string(), error };
+        let failed = |error: io::Error| {
+            let path = path.display().to_string();
+            match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    ClientError::NotPermitted { path, user: rustix::process::getuid().as_raw() }
+                }
+                _ => ClientError::NotRunning { path, error },
+            }
+        };
         let socket = socket::new(SocketFlags::empty()).map_err(failed)?;
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE)).map_err(io::Error::from)?;
         connect(&socket, &socket::address(path).map_err(failed)?).map_err(|error| failed(error.into()))?;

@@ -192,8 +192,9 @@ pub enum Denial {
     #[error("the daemon is draining and grants no new lease")]
     Draining,
     #[error(
-        "the model needs {needed} bytes, {available} of {limit} are available; {in_use} models are in use, {pinned} are \
-         pinned, {loading} are loading; evict or unpin some, or raise the budget"
+        "the load needs {needed} bytes, {available} of {limit} are available; {in_use} models are in use, {pinned} are \
+         pinned, {loading} are loading; {}",
+        if limit < needed { "raise the budget" } else { "evict or unpin some, or raise the budget" }
     )]
     Exhausted { needed: u64, available: u64, limit: u64, in_use: usize, pinned: usize, loading: usize },
     #[error("the model is in use by {leases} leases")]
@@ -528,7 +529,8 @@ impl Core {
         Grant { client: waiter.client, request: waiter.request, lease, model: id, generation }
     }
 
-    /// Gives a name to a model. The model that had it is retired if it has no other name and no pin.
+    /// Gives a name to a model. The model that had it is retired if it has no other name and no pin. A pin of
+    /// [`EVERYONE`]'s model is of its names: it ends with the last one.
     fn publish(&mut self, user: u32, name: String, id: ModelId) {
         let old = self.names.insert((user, name), id);
         self.event("publish", id, None);
@@ -537,8 +539,14 @@ impl Core {
             && !self.names.values().any(|named| *named == old)
         {
             self.event("unname", old, None);
-            let model = &self.models[&old];
-            if !model.pinned && model.state == ModelState::Committed {
+            let model = self.model(old);
+            let ends_pin = model.pinned && user == EVERYONE;
+            model.pinned &= !ends_pin;
+            let is_over = !model.pinned && model.state == ModelState::Committed;
+            if ends_pin {
+                self.event("unpin", old, None);
+            }
+            if is_over {
                 self.retire(old);
             }
         }

@@ -36,6 +36,8 @@ const GAP: u64 = 16 << 20;
 pub enum LoadFailure {
     #[error("the file must be a regular file")]
     NotRegular,
+    #[error("the file must be an executable of `prestow compile`, or one of safetensors, npz, npy, params or pth")]
+    Neither,
     #[error("{0}")]
     Image(#[from] ImageError),
     #[error("the file has other weights than requested; it was replaced, start the program again")]
@@ -63,7 +65,7 @@ impl LoadFailure {
     /// The code of the reply.
     pub fn code(&self) -> Code {
         match self {
-            LoadFailure::NotRegular => Code::Unsupported,
+            LoadFailure::NotRegular | LoadFailure::Neither => Code::Unsupported,
             LoadFailure::Image(_) | LoadFailure::Damaged(_) | LoadFailure::Tensors(_) => Code::Damaged,
             LoadFailure::Stale | LoadFailure::Base { .. } => Code::Stale,
             LoadFailure::NoBase(_) => Code::NotFound,
@@ -100,6 +102,7 @@ pub fn identify(file: &File, path: &Path, granularity: Granularity) -> Result<Mo
             let (digest, size) = (blake3::hash(&bytes).into(), bytes.len() as u64);
             Ok(ModelKey { user: 0, granularity: Granularity::Layer, source: SourceKind::Tensors, digest, size })
         }
+        Err(LoadFailure::Image(ImageError::NoTrailer)) if !is_program(file) => Err(LoadFailure::Neither),
         Err(error) => Err(error),
     }
 }
@@ -130,6 +133,12 @@ fn zeros(digest: &mut blake3::Hasher, count: u64) {
         digest.update(&ZEROS[..part as usize]);
         left -= part;
     }
+}
+
+/// Whether a file begins as an executable does.
+fn is_program(file: &File) -> bool {
+    let mut start = [0; 4];
+    file.read_exact_at(&mut start, 0).is_ok() && &start == b"\x7fELF"
 }
 
 fn is_tensor_file(path: &Path) -> bool {

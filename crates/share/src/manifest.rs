@@ -134,11 +134,15 @@ impl Manifest {
             };
             (tensor.at.checked_add(tensor.size)? <= length).then_some(tensor)
         };
-        Some(Manifest {
-            length,
-            segments: (0..n_segments).map(segment).collect::<Option<_>>()?,
-            tensors: (0..n_tensors).map(tensor).collect::<Option<_>>()?,
-        })
+        // Every attach decodes a manifest: one allocation, of a size that the length of the bytes bounds.
+        let (mut segments, mut tensors) = (Vec::with_capacity(n_segments), Vec::with_capacity(n_tensors));
+        for ix in 0..n_segments {
+            segments.push(segment(ix)?);
+        }
+        for ix in 0..n_tensors {
+            tensors.push(tensor(ix)?);
+        }
+        Some(Manifest { length, segments, tensors })
     }
 
     /// The offset in the range of the tensor that is at `offset` with `size` bytes in the executable's section.

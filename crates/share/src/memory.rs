@@ -27,7 +27,11 @@ const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags
 
 /// A memfd that is being filled. Only its maker has the descriptor.
 #[derive(Debug)]
-pub struct Filling(File);
+pub struct Filling {
+    file: File,
+    /// Bytes of it in huge pages.
+    huge_bytes: u64,
+}
 
 impl Filling {
     /// An empty memfd of `size` bytes. It takes memory as it is written.
@@ -40,10 +44,8 @@ impl Filling {
         let made = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create(name, flags))?;
         let file = File::from(made);
         file.set_len(size)?;
-        if HUGE_PAGE <= size && is_advised() {
-            advise(&file, size);
-        }
-        Ok(Filling(file))
+        let huge_bytes = if HUGE_PAGE <= size && has_huge_pages() { populate(&file, size) } else { 0 };
+        Ok(Filling { file, huge_bytes })
     }
 
     /// Writes bytes at an offset.
@@ -51,7 +53,7 @@ impl Filling {
     /// # Errors
     /// Those of the system; memory that is exhausted is an error here, not a signal.
     pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     /// Reads bytes back.
@@ -59,7 +61,7 @@ impl Filling {
     /// # Errors
     /// Those of the system.
     pub fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        self.0.read_exact_at(bytes, offset)
+        self.file.read_exact_at(bytes, offset)
     }
 
     /// Seals the memory: from now on its bytes cannot change.
@@ -67,16 +69,15 @@ impl Filling {
     /// # Errors
     /// Those of the system.
     pub fn seal(self, id: ExtentId) -> io::Result<Extent> {
-        fcntl_add_seals(&self.0, SEALS)?;
-        let bytes = self.0.metadata()?.len();
-        Ok(Extent { id, file: self.0, bytes })
+        fcntl_add_seals(&self.file, SEALS)?;
+        let bytes = self.file.metadata()?.len();
+        Ok(Extent { id, file: self.file, bytes, huge_bytes: self.huge_bytes })
     }
 }
 
-/// Whether the system gives shared memory huge pages to those who request them. With `always` and `within_size`, a write
-/// suffices; with `never` there are none.
-fn is_advised() -> bool {
-    huge_page_setting() == "advise"
+/// Whether the system gives shared memory huge pages, at least on request.
+fn has_huge_pages() -> bool {
+    matches!(huge_page_setting(), "always" | "within_size" | "advise" | "force")
 }
 
 /// The system's setting `shmem_enabled`: when shared memory has pages of 2 MiB; `unknown` if it has none.
@@ -93,20 +94,36 @@ fn chosen(setting: &str) -> Option<&str> {
     Some(setting.split_once('[')?.1.split_once(']')?.0)
 }
 
-/// Requests huge pages for a fresh memfd, by a mapping that ends here. Failures are left to the writes that follow.
-fn advise(file: &File, size: u64) {
-    let Ok(length) = usize::try_from(size) else { return };
+/// Requests huge pages for a fresh memfd, by a mapping that ends here. Returns the bytes for which there were some. Failures
+/// are left to the writes that follow.
+fn populate(file: &File, size: u64) -> u64 {
+    let Ok(length) = usize::try_from(size) else { return 0 };
     let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     // SAFETY: a fresh mapping at an address that the kernel chooses, which nothing else refers to. No byte of it is accessed
     // by this process: the kernel populates it, and reports memory that is exhausted as an error, not as a signal.
     #[expect(unsafe_code, reason = "advice needs a mapping")]
     unsafe {
-        let Ok(start) = mmap(std::ptr::null_mut(), length, flags.0, flags.1, file, 0) else { return };
-        if madvise(start, length, Advice::LinuxHugepage).is_ok() {
-            let _ = madvise(start, length, Advice::LinuxPopulateWrite);
-        }
+        let Ok(start) = mmap(std::ptr::null_mut(), length, flags.0, flags.1, file, 0) else { return 0 };
+        let is_populated = madvise(start, length, Advice::LinuxHugepage).is_ok()
+            && madvise(start, length, Advice::LinuxPopulateWrite).is_ok();
+        let huge_bytes = if is_populated { huge_bytes_at(start as usize) } else { 0 };
         let _ = munmap(start, length);
+        huge_bytes
     }
+}
+
+/// Bytes of this process's mapping at an address that are in huge pages of shared memory.
+fn huge_bytes_at(start: usize) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    shmem_pmd_mapped(&maps, start)
+}
+
+/// `ShmemPmdMapped` of the mapping that starts at an address, in bytes.
+fn shmem_pmd_mapped(maps: &str, start: usize) -> u64 {
+    let head = format!("{start:x}-");
+    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&head));
+    let kib = lines.find_map(|line| line.strip_prefix("ShmemPmdMapped:"));
+    kib.and_then(|text| text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// Sealed memory.
@@ -118,6 +135,8 @@ pub struct Extent {
     pub file: File,
     /// Its size.
     pub bytes: u64,
+    /// Bytes of it in huge pages.
+    pub huge_bytes: u64,
 }
 
 /// Checks that a received descriptor is sealed memory, and returns its size.
@@ -270,6 +289,28 @@ mod tests {
         assert_eq!((chosen(""), chosen("[x")), (None, None));
     }
 
+    #[test]
+    fn huge_pages_are_those_of_the_mapping_at_the_address() {
+        let maps = "7f00-7f10 rw-s 0 00:01 4 /memfd:a (deleted)\nShmemPmdMapped:     2048 kB\n\
+                    7f20-7f30 rw-s 0 00:01 4 /memfd:b (deleted)\nShmemPmdMapped:        0 kB\n\
+                    7f40-7f50 rw-s 0 00:01 4 /memfd:c (deleted)\nShmemPmdMapped:     4096 kB\n";
+        assert_eq!([0x7f00, 0x7f20, 0x7f40, 0x7f60].map(|at| shmem_pmd_mapped(maps, at)), [2 << 20, 0, 4 << 20, 0]);
+    }
+
+    /// Whatever the system's setting is, bytes that are populated in advance are written, and read as they were written.
+    #[test]
+    fn populated_memory_reads_as_written() {
+        let size = 2 * HUGE_PAGE + PAGE;
+        let filling = Filling::new("test", size).expect("there is memory");
+        let huge_bytes = populate(&filling.file, size);
+        assert!(huge_bytes <= size && huge_bytes.is_multiple_of(HUGE_PAGE), "{huge_bytes}");
+        filling.write(&[7; 3], HUGE_PAGE - 1).expect("there is memory");
+        let extent = filling.seal(ExtentId(1)).expect("no mapping is left that could write");
+        let mapped = Mapped::whole(descriptor(&extent), size).expect("it is sealed");
+        assert_eq!(mapped.as_ref()[HUGE_PAGE as usize - 2..][..5], [0, 7, 7, 7, 0]);
+        assert_eq!(mapped.as_ref().len() as u64, size);
+    }
+
     fn extent(pages: &[u8]) -> Extent {
         let filling = Filling::new("test", PAGE * pages.len() as u64).expect("there is memory");
         for (ix, byte) in pages.iter().enumerate() {
@@ -342,7 +383,7 @@ mod tests {
     #[test]
     fn memory_that_is_not_sealed_is_refused() {
         let filling = Filling::new("test", PAGE).expect("there is memory");
-        let descriptor: OwnedFd = filling.0.into();
+        let descriptor: OwnedFd = filling.file.into();
         assert!(Mapped::whole(descriptor, PAGE).is_err());
     }
 

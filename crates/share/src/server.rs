@@ -318,9 +318,3 @@ impl Server {
         (self.binding.notify)("STOPPING=1\nSTATUS=draining");
     }
 }
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.binding.remove();
-    }
-}

@@ -91,6 +91,8 @@ pub struct ClientSettings {
     pub profile_io: bool,
     /// For the trace.
     pub run_id: String,
+    /// For the trace: `USER` or `LOGNAME`, else the number of the user.
+    pub user_name: String,
     /// For the trace.
     pub git_commit: String,
     /// For the trace.
@@ -133,6 +135,7 @@ impl ClientSettings {
     pub fn read(lookup: &dyn Fn(&str) -> Option<OsString>, version: &str) -> Result<ClientSettings, SettingError> {
         let from = Source(lookup);
         let undefined = || "[undefined]".to_string();
+        let user_number = || rustix::process::getuid().as_raw().to_string();
         let is_client = from.flag("UPR_CLIENT", false)?;
         let target = from.raw("UPR_PROFILE_TARGET").map(PathBuf::from);
         let granularity = match from.text("UPR_SHARING_GRANULARITY") {
@@ -157,6 +160,7 @@ impl ClientSettings {
             enabled: from.flag("UPR_ENABLED", true)?,
             profile_io: from.flag("UPR_PROFILE_IO", true)?,
             run_id: from.text("UPR_RUN_ID").unwrap_or_else(undefined),
+            user_name: from.text("USER").or_else(|| from.text("LOGNAME")).unwrap_or_else(user_number),
             git_commit: from.text("UPR_GIT_SHA").or_else(|| from.text("git")).unwrap_or_else(|| version.to_string()),
             git_branch: from.text("UPR_GIT_BRANCH").unwrap_or_else(undefined),
             git_date: date.unwrap_or_else(undefined),
@@ -176,9 +180,9 @@ impl ClientSettings {
         })
     }
 
-    /// The socket to connect to: the first that exists.
+    /// The socket to connect to: the first that exists, or that this user may not look for.
     pub fn socket(&self) -> Option<&PathBuf> {
-        self.sockets.iter().find(|path| path.exists())
+        self.sockets.iter().find(|path| path.try_exists().unwrap_or(true))
     }
 }
 

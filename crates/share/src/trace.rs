@@ -99,15 +99,16 @@ impl Recorder {
             }
         }
         events.sort_by_key(|event| event.0);
+        // Chrome writes category, time and thread of metadata too, and some readers require them.
         let name = json!({
-            "ph": "M", "name": "process_name", "pid": 0,
+            "ph": "M", "name": "process_name", "cat": "__metadata", "ts": 0, "pid": 0, "tid": 0,
             "args": { "name": process, "upr_enabled": settings.enabled },
         });
         let all: Vec<Value> = std::iter::once(name).chain(events.into_iter().map(|(_, event)| event)).collect();
         let mut data = json!({
             "run_id": settings.run_id,
             "hostname": std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim(),
-            "username": rustix::process::getuid().as_raw().to_string(),
+            "username": settings.user_name,
             "git": { "commit": settings.git_commit, "date": settings.git_date, "branch": settings.git_branch },
             "start_at": init_time,
             "end_at": rfc3339(clock_gettime(ClockId::Realtime).tv_sec as u64),
@@ -145,7 +146,7 @@ pub fn merge(traces: &[Value]) -> Result<Value, String> {
             let mut event = event.clone();
             event["pid"] = json!(ix);
             for key in ["ts", "start", "end"] {
-                if let Some(at) = event[key].as_f64() {
+                if let Some(at) = event[key].as_f64().filter(|_| event["ph"] != "M") {
                     event[key] = json!(at + starts[ix] - first);
                 }
             }
@@ -200,7 +201,9 @@ mod tests {
             assert!(event["args"].is_object(), "{event}");
             if text("ph") == "M" {
                 assert_eq!((text("name").as_str(), event["args"]["name"].is_string()), ("process_name", true));
+                assert_eq!((text("cat").as_str(), event["ts"].as_u64()), ("__metadata", Some(0)));
                 integer("pid");
+                integer("tid");
                 continue;
             }
             let at = event["ts"].as_f64().expect("a time is a number of microseconds");

@@ -84,6 +84,8 @@ pub enum TensorFunction {
         /// The channel of a weight.
         channels: ChannelAxis,
     },
+    /// The rows (of the first axis) of all operands, one operand behind the other.
+    Concat,
 }
 
 /// A change of every channel by a number of its own, or by one number for all.
@@ -215,6 +217,19 @@ impl TensorFunction {
                 let (row, mut shape) = (x.elements() / rows.max(1), x.shape().clone());
                 shape[0] = *count;
                 let items = numbers(0)?[first * row..(first + count) * row].to_vec();
+                Tensor::new(shape, items).map_err(|error| error.to_string())
+            }
+            TensorFunction::Concat => {
+                let mut shape = operand(0)?.shape().clone();
+                let is_like = |own: &&Tensor| own.shape().rank() == shape.rank() && own.shape()[1..] == shape[1..];
+                if shape.is_empty() || !operands.iter().all(is_like) {
+                    return Err("operands of a concatenation must have rows of one shape".into());
+                }
+                shape[0] = operands.iter().map(|own| own.shape()[0]).sum();
+                let mut items = Vec::with_capacity(shape.elements());
+                for ix in 0..operands.len() {
+                    items.extend_from_slice(numbers(ix)?);
+                }
                 Tensor::new(shape, items).map_err(|error| error.to_string())
             }
             TensorFunction::NormScale { epsilon, shape } => {
@@ -404,11 +419,17 @@ impl Derivation {
                 DerivationStep::Result(function, operands) => {
                     let operand = |&ix: &u32| done.get(ix as usize).map(Cow::as_ref).ok_or("an operand comes later");
                     let operands: Vec<&Tensor> = operands.iter().map(operand).collect::<Result<_, _>>()?;
-                    // A result has the elements of the largest operand at most, or of the bias that it is; a cast makes them
-                    // eight bytes at most.
+                    // A result has the elements of the largest operand at most, of all operands, of some of its rows, or of
+                    // the bias that it is; a cast makes them eight bytes at most.
                     let largest = operands.iter().map(|operand| operand.elements() as u64).max().unwrap_or(0);
                     let largest = match function {
                         TensorFunction::ShiftedBias { count, .. } => largest.max(*count as u64),
+                        TensorFunction::Concat => operands.iter().map(|operand| operand.elements() as u64).sum(),
+                        TensorFunction::Rows { count, .. } => {
+                            let rows = operands.first().and_then(|operand| operand.shape().first().copied());
+                            // More rows than there are is an error of the function.
+                            largest / rows.unwrap_or(1).max(1) as u64 * (*count as u64).min(rows.unwrap_or(1) as u64)
+                        }
                         _ => largest,
                     };
                     take(largest.checked_mul(if matches!(function, TensorFunction::Cast(_)) { 8 } else { 4 }))?;
@@ -496,7 +517,15 @@ mod tests {
         }
         let order = TensorFunction::Transpose([2, 0, 3, 1].as_slice().into());
         check(&Tensor::derived(order, &[&stored("weight")]).expect("a permutation"));
-        check(&Tensor::derived(TensorFunction::Rows { first: 1, count: 2 }, &[&stored("weight")]).expect("in range"));
+        let rows = |first: usize, count: usize| {
+            Tensor::derived(TensorFunction::Rows { first, count }, &[&stored("weight")]).expect("in range")
+        };
+        check(&rows(1, 2));
+        let joined = Tensor::derived(TensorFunction::Concat, &[&rows(3, 1), &rows(0, 2)]).expect("rows of one shape");
+        assert_eq!(joined.shape()[..], [3, 3, 2, 2]);
+        check(&joined);
+        assert!(Tensor::derived(TensorFunction::Concat, &[&stored("weight"), &stored("bias")]).is_err());
+        assert!(Tensor::derived(TensorFunction::Concat, &[]).is_err());
         let scale = norm(|epsilon, shape| TensorFunction::NormScale { epsilon, shape }, &["scale", "variance"]);
         let shift = norm(
             |epsilon, shape| TensorFunction::NormShift { epsilon, shape },

@@ -156,6 +156,43 @@ fn layers_of_executables_with_separate_weights_are_shared() {
     assert!(0 < once && held() == once, "the tensors of both are the same, and held once: {once}, then {}", held());
 }
 
+/// The command of an executable, with weights of the daemon at `socket`.
+fn command(exe: &Path, socket: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(exe);
+    output_of(command.args(words).env("UPRD_SOCKET", socket).env("UPR_SHARING_GRANULARITY", "layer"))
+}
+
+#[test]
+fn commands_that_read_no_weights_need_no_daemon_and_others_attach() {
+    let folder = folder("separate-commands");
+    let base = folder.join("base");
+    std::fs::create_dir(&base).expect("the folder is writable");
+    let file = base.join("lenet.safetensors");
+    write(&file, &parameters("lenet"));
+    let words = ["lenet", "--weights", file.to_str().expect("it is text")];
+    let whole = compile(&folder, &words);
+    let (exe, _) = compile_separate(&folder, &words);
+
+    let nowhere = folder.join("nowhere.sock");
+    for words in [&["describe"][..], &["describe", "--json"], &["memory", "--json"], &["memory", "--view", "map"]] {
+        let [own, other] = [&exe, &whole].map(|exe| command(exe, &nowhere, words));
+        assert!(own.status.success() && !own.stdout.is_empty(), "{words:?}: {}", text(&own.stderr));
+        assert_eq!(text(&own.stdout), text(&other.stdout), "{words:?}");
+    }
+    let mut other = Command::new(program("prestow"));
+    let placed = output_of(other.args(["profile", "import"]).arg(&exe));
+    assert!(placed.status.success(), "{}", text(&placed.stderr));
+    assert!(refusal(&command(&exe, &nowhere, &["weights", "-o", "x.npz"])).contains("no training step"));
+
+    let daemon = Daemon::start(&folder, Some(&base));
+    for words in [&["bench", "--iters", "1", "--json"][..], &["profile", "--iters", "1", "--json"], &["--json"]] {
+        done(&command(&exe, &daemon.socket, words));
+    }
+    let measured = done(&command(&exe, &daemon.socket, &["memory", "--actual", "--json"]));
+    let resident = measured["actual"]["planned_resident"].as_array().expect("it is a list");
+    assert!(resident.iter().any(|item| item["what"] == "weights of the daemon"), "{resident:?}");
+}
+
 #[test]
 fn weights_that_are_absent_or_others_are_refused() {
     let folder = folder("separate-refused");
@@ -171,10 +208,9 @@ fn weights_that_are_absent_or_others_are_refused() {
     let text = refusal(&run(&exe, &nowhere, &[]));
     assert!(text.contains("has no weights of its own") && text.contains("uprd serve --base DIR"), "{text}");
     assert!(refusal(&run(&exe, &nowhere, &["--weights-from", "private"])).contains("no weights of its own"));
-    // The other commands use the file's own weights, and name the way out.
-    for words in [&["describe"][..], &["bench", "--iters", "1"]] {
-        let refused = refusal(&output_of(Command::new(&exe).args(words)));
-        assert!(refused.contains("its weights are separate"), "{words:?}: {refused}");
+    for words in [&["bench", "--iters", "1"][..], &["profile", "--iters", "1"], &["memory", "--actual"], &[]] {
+        let refused = refusal(&output_of(Command::new(&exe).args(words).env("UPRD_SOCKET", &nowhere)));
+        assert!(refused.contains("no weights of its own"), "{words:?}: {refused}");
     }
     {
         let daemon = Daemon::start(&folder, Some(&empty));

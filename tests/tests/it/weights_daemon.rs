@@ -1,5 +1,6 @@
 //! Executables that attach to a daemon: results, reports, refusals and traces.
 
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
@@ -112,14 +113,15 @@ fn absent_disabled_and_refusing_daemons_are_reported_or_demanded() {
     let small = Daemon::start(&folder, 1 << 10);
     let refused = run(&exe, &small.socket, &[], &[]);
     assert!(
-        text(&refused.stderr).contains("note: weights are private: the daemon refused (EXHAUSTED): the model needs")
+        text(&refused.stderr).contains("note: weights are private: the daemon refused (EXHAUSTED): the load needs")
     );
     assert_eq!(json(&refused)["outputs"], absent["outputs"]);
     assert_eq!(run(&exe, &small.socket, &[], &["--weights-from", "uprd"]).status.code(), Some(2));
 
     // The socket of a daemon that was killed.
     let stale = folder.join("stale");
-    drop(Binding::new(&stale.join("uprd.sock"), false).expect("the folder is fresh"));
+    std::fs::create_dir(&stale).expect("the folder is fresh");
+    drop(UnixListener::bind(stale.join("uprd.sock")).expect("the folder is fresh"));
     let gone = run(&exe, &stale.join("uprd.sock"), &[], &[]);
     assert!(text(&gone.stderr).contains("note: weights are private: no daemon answers at"), "{}", text(&gone.stderr));
 }

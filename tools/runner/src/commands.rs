@@ -1,6 +1,6 @@
 //! The commands of an executable.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use types::Tensor;
 use weights::npy;
 
 use crate::arguments::{Command, Common, Limit, Rows, Run};
-use crate::weights::Attachment;
+use crate::weights::{Attachment, Loaded};
 use crate::{bandwidth, inputs, memory, say, train};
 
 /// The answer of a command, which becomes the exit code.
@@ -41,9 +41,18 @@ pub(crate) fn execute(command: Command) -> Result<Answer, String> {
     Ok(Answer::Yes)
 }
 
+/// The executable with its plans. Its weights are not read.
 pub(crate) fn open_image() -> Result<ImageFile, String> {
-    let path = std::env::current_exe().map_err(|error| format!("cannot find this executable's own file: {error}"))?;
-    ImageFile::open(&path).map_err(|error| error.to_string())
+    ImageFile::open_plans(&own_path()?).map_err(|error| error.to_string())
+}
+
+/// Checks the weights in the executable's own file, which must precede their use.
+pub(crate) fn check_weights(image: &ImageFile) -> Result<(), String> {
+    image.check_constants(&own_path()?).map_err(|error| error.to_string())
+}
+
+pub(crate) fn own_path() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|error| format!("cannot find this executable's own file: {error}"))
 }
 
 /// The plan for the given batch, by default the first.
@@ -56,8 +65,8 @@ pub(crate) fn chosen(image: &ImageFile, common: &Common) -> Result<Arc<Plan>, St
     })
 }
 
-pub(crate) fn open_session(image: &ImageFile, common: &Common) -> Result<Session, String> {
-    open_with(image, common, image.into())
+pub(crate) fn open_session(loaded: &Loaded, common: &Common) -> Result<Session, String> {
+    open_with(&loaded.image, common, loaded.source.clone())
 }
 
 fn open_with(image: &ImageFile, common: &Common, weights: WeightSource) -> Result<Session, String> {
@@ -70,7 +79,7 @@ fn open_with(image: &ImageFile, common: &Common, weights: WeightSource) -> Resul
     Ok(session)
 }
 
-/// Opens one plan.
+/// Opens one plan with the weights in the executable's own file.
 pub(crate) fn open_plan(image: &ImageFile, plan: Arc<Plan>, common: &Common) -> Result<Session, String> {
     open_plans(image, vec![plan], common, image.into())
 }
@@ -118,12 +127,12 @@ fn describe(common: &Common) -> Result<(), String> {
 }
 
 fn summary(common: &Common) -> Result<Answer, String> {
-    let image = open_image()?;
-    let mut session = open_session(&image, common)?;
+    let loaded = Loaded::new(common)?;
+    let mut session = open_session(&loaded, common)?;
     let tensors = runtime::synthetic_inputs(session.plan(), 1);
     let seconds = timed_run(&mut session, &to_bytes(&tensors))?;
-    let description = description(&image, common)?;
-    let report = measure(&image, &mut session, &tensors)?;
+    let description = description(&loaded.image, common)?;
+    let report = measure(&loaded.image, &mut session, &tensors)?;
     if common.json {
         print_json(&json!({ "describe": description, "latency_ms": seconds * 1e3, "memory": report }));
     } else {
@@ -136,7 +145,7 @@ fn summary(common: &Common) -> Result<Answer, String> {
 }
 
 fn run(run: &Run) -> Result<(), String> {
-    let mut attachment = Attachment::new(run)?;
+    let mut attachment = Attachment::new(&run.common, run.weights_from)?;
     let plan = chosen(&attachment.image, &run.common)?;
     if plan.phase != Phase::Inference {
         return Err("this executable trains: use train and evaluate, then compile the model with its weights".into());
@@ -222,15 +231,16 @@ fn check_outputs(plan: &Plan, run: &Run) -> Result<(), String> {
 }
 
 fn bench(run: &Run, warmup: usize, iters: usize) -> Result<(), String> {
-    let (image, common) = (open_image()?, &run.common);
-    let bytes = to_bytes(&inputs::tensors(&*chosen(&image, common)?, run, [None; 3])?);
-    let mut session = open_session(&image, common)?;
+    let common = &run.common;
+    let loaded = Loaded::new(common)?;
+    let bytes = to_bytes(&inputs::tensors(&*chosen(&loaded.image, common)?, run, [None; 3])?);
+    let mut session = open_session(&loaded, common)?;
     (0..warmup).try_for_each(|_| timed_run(&mut session, &bytes).map(drop))?;
     let seconds: Result<Vec<f64>, String> = (0..iters).map(|_| timed_run(&mut session, &bytes)).collect();
     // Separate runs, so that reading the device's clock does not add to the latencies.
     let device = device_seconds(&mut session, &bytes, iters)?;
     let report = BenchReport::new(seconds?, session.threads(), session.plan().batch).with_device(device);
-    let report = if image.plans[0].phase == Phase::Inference { report } else { report.of_steps() };
+    let report = if session.plan().phase == Phase::Inference { report } else { report.of_steps() };
     match common.json {
         true => print_json(&json!(report)),
         false => say::out(&report.text()),
@@ -255,9 +265,10 @@ fn device_seconds(session: &mut Session, inputs: &[Vec<u8>], iters: usize) -> Re
 const PROBE_ROUNDS: usize = 20;
 
 fn steps(run: &Run, warmup: usize, iters: usize, rows: Rows, trace: Option<&Path>) -> Result<(), String> {
-    let (image, common) = (open_image()?, &run.common);
-    let bytes = to_bytes(&inputs::tensors(&*chosen(&image, common)?, run, [None; 3])?);
-    let mut session = open_session(&image, common)?;
+    let common = &run.common;
+    let loaded = Loaded::new(common)?;
+    let bytes = to_bytes(&inputs::tensors(&*chosen(&loaded.image, common)?, run, [None; 3])?);
+    let mut session = open_session(&loaded, common)?;
     (0..warmup).try_for_each(|_| timed_run(&mut session, &bytes).map(drop))?;
     let probe = FlopsProbe::new(session.plan(), session.threads());
     let (mut seconds, mut peak) = (vec![f64::INFINITY; session.plan().steps.len()], 0.0f64);
@@ -326,7 +337,7 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
         true => session.arena().map(|arena| range_of(arena)).unwrap_or_default(),
         false => 0..0,
     };
-    let [in_arena, in_image] = PLANNED_MAPPINGS;
+    let [in_arena, in_image, _] = PLANNED_MAPPINGS;
     let known = [(in_arena, arena), (in_image, range_of(image.bytes()))];
     // Measured before the audit, whose copies would be counted.
     let mut memory = process::memory(&known).unwrap_or_default();

@@ -5,6 +5,7 @@ use report::{Page, Report, View, placement_csv};
 use crate::arguments::Memory;
 use crate::commands::{Answer, chosen, measure, open_image, open_session, print_json};
 use crate::say;
+use crate::weights::Loaded;
 
 /// Makes the report, writes its files, prints its views. The answer is no if plan and actual differ or a limit is exceeded.
 pub(crate) fn memory(asked: &Memory) -> Result<Answer, String> {
@@ -13,12 +14,12 @@ pub(crate) fn memory(asked: &Memory) -> Result<Answer, String> {
         let text = files::read_text(path, report::GROUPS_MAX).map_err(|error| error.to_string())?;
         request.set_groups(path, &text)?;
     }
-    let image = open_image()?;
-    let plan = chosen(&image, &asked.common)?;
+    let plan = chosen(&open_image()?, &asked.common)?;
     let report = if asked.actual {
-        let mut session = open_session(&image, &asked.common)?;
+        let loaded = Loaded::new(&asked.common)?;
+        let mut session = open_session(&loaded, &asked.common)?;
         let tensors = runtime::synthetic_inputs(session.plan(), 1);
-        measure(&image, &mut session, &tensors)?
+        measure(&loaded.image, &mut session, &tensors)?
     } else {
         Report::new(&plan)
     };

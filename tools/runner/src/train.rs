@@ -18,7 +18,7 @@ use types::Tensor;
 use weights::TensorForm;
 
 use crate::arguments::{Common, Duration, Evaluate, ExportWeights, Train};
-use crate::commands::{Answer, clock, open_image, open_plan, print_json};
+use crate::commands::{Answer, check_weights, clock, open_image, open_plan, print_json};
 use crate::say;
 
 /// The step and the evaluation of an executable that trains.
@@ -61,6 +61,7 @@ fn batches(spec: &DataSpec, plan: &Plan, split: Split, shuffle: Option<u64>) -> 
 pub(crate) fn train(asked: &Train) -> Result<Answer, String> {
     let image = open_image()?;
     let (step, evaluation) = plans(&image)?;
+    check_weights(&image)?;
     match run(asked, &image, step, evaluation) {
         Ok(()) => Ok(Answer::Yes),
         Err(TrainError::Setting(text)) => Err(text),
@@ -209,6 +210,7 @@ impl Lines {
 pub(crate) fn measure(asked: &Evaluate) -> Result<Answer, String> {
     let image = open_image()?;
     let (_, evaluation) = plans(&image)?;
+    check_weights(&image)?;
     let outcome = || -> Result<(), TrainError> {
         let data = batches(&asked.data, &evaluation, Split::Test, None)?;
         let metric = metric_of(&evaluation, asked.metric)?;
@@ -249,6 +251,7 @@ fn write_states(session: &mut Session, states: &BTreeMap<String, Tensor>) -> Res
 pub(crate) fn weights(asked: &ExportWeights) -> Result<Answer, String> {
     let image = open_image()?;
     let (_, evaluation) = plans(&image)?;
+    check_weights(&image)?;
     let path = asked.output.display().to_string();
     let form =
         TensorForm::of(&path).ok_or_else(|| format!("-o must end in .safetensors, .npz or .params, got `{path}`"))?;

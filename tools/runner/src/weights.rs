@@ -1,4 +1,5 @@
 //! [`Attachment`]: the weights of a run, from the daemon or from the executable's own file, and the trace of the run.
+//! [`Loaded`]: the weights of the other commands.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ use share::trace::{Recorder, now};
 use share::wire::Code;
 use types::Bytes;
 
-use crate::arguments::{Run, WeightsFrom};
+use crate::arguments::{Common, WeightsFrom};
+use crate::commands::{check_weights, open_image, own_path};
 use crate::say;
 
 /// The executable of a run, and where its weights come from.
@@ -66,16 +68,15 @@ enum Reason {
 impl Attachment {
     /// Opens the executable without a read of its weights. With `UPR_INITIALIZE_EAGER_ASYNC`, a thread requests them while
     /// the plan is decoded.
-    pub(crate) fn new(run: &Run) -> Result<Attachment, String> {
+    pub(crate) fn new(common: &Common, from: WeightsFrom) -> Result<Attachment, String> {
         let settings = ClientSettings::read(&|name| std::env::var_os(name), env!("CARGO_PKG_VERSION"));
         let settings = settings.map_err(|error| error.to_string())?;
         let recorder = Recorder::default();
-        let path = std::env::current_exe();
-        let path = path.map_err(|error| format!("cannot find this executable's own file: {error}"))?;
+        let path = own_path()?;
         let start = now();
         let open = || ImageFile::open_plans(&path).map_err(|error| error.to_string());
-        let is_patient = run.weights_from == WeightsFrom::Daemon;
-        let is_early = settings.eager_async && settings.enabled && run.weights_from != WeightsFrom::Private;
+        let is_patient = from == WeightsFrom::Daemon;
+        let is_early = settings.eager_async && settings.enabled && from != WeightsFrom::Private;
         let (image, early) = match is_early {
             false => (open()?, None),
             true => std::thread::scope(|scope| {
@@ -93,12 +94,11 @@ impl Attachment {
             false => recorder.add("load_symbol", "create", 0, start, Vec::new()),
         }
         let gpu = image.plans.iter().any(|plan| plan.target.starts_with("cuda:")).then(|| CudaDevice {
-            ordinal: run.common.device.unwrap_or(0),
+            ordinal: common.device.unwrap_or(0),
             places: LibraryPaths::of(|name| std::env::var_os(name)),
         });
         // A lease that was requested before the plan was known is of host memory.
         let early = early.filter(|_| gpu.is_none());
-        let from = run.weights_from;
         Ok(Attachment { image, settings, recorder, origin: Value::Null, from, path, client: None, early, gpu })
     }
 
@@ -281,6 +281,27 @@ impl Attachment {
         let trace =
             self.recorder.trace(&self.settings, &format!("{} (process {})", plan.model, std::process::id()), data);
         files::write(target, trace.to_string().as_bytes()).map_err(|error| error.to_string())
+    }
+}
+
+/// An executable with the weights of a command other than `run`: those of its own file, or the daemon's if they are separate.
+pub(crate) struct Loaded {
+    pub(crate) image: ImageFile,
+    pub(crate) source: WeightSource,
+    /// The lease ends with the connection.
+    _client: Option<Client>,
+}
+
+impl Loaded {
+    pub(crate) fn new(common: &Common) -> Result<Loaded, String> {
+        let image = open_image()?;
+        if image.trailer().is_separate() {
+            let mut attachment = Attachment::new(common, WeightsFrom::Any)?;
+            let source = attachment.weights()?;
+            return Ok(Loaded { image: attachment.image, source, _client: attachment.client });
+        }
+        check_weights(&image)?;
+        Ok(Loaded { source: (&image).into(), image, _client: None })
     }
 }
 

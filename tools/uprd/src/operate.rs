@@ -155,7 +155,12 @@ fn status_text(status: &Value) -> String {
         host("reserved_bytes"),
         word("/tiers/host/policy")
     );
-    let _ = writeln!(text, "huge pages the system's `shmem_enabled` is `{}`", word("/tiers/host/huge_pages"));
+    let _ = writeln!(
+        text,
+        "huge pages {} in pages of 2 MiB; the system's `shmem_enabled` is `{}`",
+        host("huge_page_bytes"),
+        word("/tiers/host/huge_pages")
+    );
     let _ = writeln!(text, "shared     {} of tensors, {} saved by sharing", host("tensor_bytes"), host("saved_bytes"));
     let devices = status["tiers"]["devices"].as_array();
     for device in devices.into_iter().flatten() {
@@ -206,7 +211,7 @@ fn list_text(rows: &[Value]) -> String {
             number(row, "/leases"),
             number(row, "/uses"),
             short(&word("digest")),
-            word("tier"),
+            if row["state"] == "EMPTY" { "-".into() } else { word("tier") },
             names.join(", ")
         );
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{Shape, Tensor};
+use types::{Shape, Tensor, TensorFunction};
 
 use super::common::{axis_in, one};
 use crate::axes::{Along, AxisChange, AxisMap, Work, axis_with_channels_last};
@@ -56,6 +56,12 @@ impl Operator for Concat {
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        // Rows of weights that are joined keep their derivation.
+        if self.axis == 0
+            && let Ok(joined) = Tensor::derived(TensorFunction::Concat, inputs)
+        {
+            return one(joined);
+        }
         let mut shape = inputs[0].shape().clone();
         shape[self.axis] = inputs.iter().map(|input| input.shape()[self.axis]).sum();
         let outer: usize = shape[..self.axis].iter().product();

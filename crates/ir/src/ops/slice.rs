@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
-use types::{Layout, Shape, Tensor};
+use types::{Layout, Shape, Tensor, TensorFunction};
 
 use super::common::{arity, one, pick};
 use super::{Pad, PadMode};
@@ -71,6 +71,17 @@ impl Operator for Slice {
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        // Rows that are cut from weights keep their derivation.
+        let shape = inputs[0].shape();
+        let is_whole = |axis: usize| self.start[axis] == 0 && self.step[axis] == 1 && self.count[axis] == shape[axis];
+        if !shape.is_empty()
+            && self.step[0] == 1
+            && (1..shape.rank()).all(is_whole)
+            && let Ok(rows) =
+                Tensor::derived(TensorFunction::Rows { first: self.start[0], count: self.count[0] }, inputs)
+        {
+            return one(rows);
+        }
         let strides = inputs[0].shape().row_major_strides();
         one(pick(inputs[0], &self.count, 0.0, |index| {
             let along = |axis: usize| (self.start[axis] as isize + index[axis] as isize * self.step[axis]) as usize;

@@ -1,7 +1,7 @@
 //! [`Measured`]: the memory that a run used, compared with the plan.
 
 use runtime::audit::{Audit, BufferAudit};
-use runtime::process::{MemoryItem, ProcessMemory};
+use runtime::process::{MemoryItem, ProcessMemory, SHARED_WEIGHTS};
 use serde::{Deserialize, Serialize};
 
 use super::Report;
@@ -147,7 +147,7 @@ impl BufferActual {
 }
 
 /// The names of the mappings that a plan accounts for.
-pub const PLANNED_MAPPINGS: [&str; 2] = ["arena", "executable (plan and weights)"];
+pub const PLANNED_MAPPINGS: [&str; 3] = ["arena", "executable (plan and weights)", SHARED_WEIGHTS];
 
 impl Report {
     /// Adds the memory that a run used.

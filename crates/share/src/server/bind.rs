@@ -37,8 +37,8 @@ pub struct Binding {
     pub warn: Box<dyn Fn(&str) + Send>,
     /// Other sockets of this daemon, removed with its own one, while no new daemon can bind them.
     pub others: Vec<PathBuf>,
-    /// The lock; `None` if the socket was inherited.
-    lock: Option<File>,
+    /// The lock and its path; `None` if the socket was inherited.
+    lock: Option<(File, PathBuf)>,
 }
 
 impl Binding {
@@ -66,30 +66,26 @@ impl Binding {
             let reason = "its extension must not be `lock`, which the daemon's lock has";
             return Err(failed("bind", path)(io::Error::new(io::ErrorKind::InvalidInput, reason)));
         }
-        let mut options = OpenOptions::new();
-        // To open a FIFO would wait for its reader.
-        let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
-        options.create(true).truncate(false).write(true).mode(0o600).custom_flags(flags.bits() as i32);
-        let lock = options.open(&lock_path).map_err(failed("open", &lock_path))?;
-        if lock.try_lock().is_err() {
-            return Err(ServeError::Running { path: path.display().to_string() });
-        }
+        let lock = lock(&lock_path).map_err(failed("open", &lock_path))?;
+        let Some(lock) = lock else { return Err(ServeError::Running { path: path.display().to_string() }) };
         // The lock is ours, so a socket at this path is of a daemon that is gone.
         socket::remove_stale(path).map_err(failed("bind", path))?;
         let listener = socket::new(SocketFlags::NONBLOCK).map_err(failed("make", path))?;
         let address = socket::address(path).map_err(failed("name", path))?;
         bind(&listener, &address).map_err(|error| failed("bind", path)(error.into()))?;
-        fs::set_permissions(path, Permissions::from_mode(socket_mode)).map_err(failed("restrict", path))?;
-        listen(&listener, 1024).map_err(|error| failed("listen on", path)(error.into()))?;
-        Ok(Binding {
+        // From here on an error removes the files.
+        let binding = Binding {
             path: path.into(),
             listener,
             signals: None,
             notify: quiet(),
             warn: quiet(),
             others: Vec::new(),
-            lock: Some(lock),
-        })
+            lock: Some((lock, lock_path)),
+        };
+        fs::set_permissions(path, Permissions::from_mode(socket_mode)).map_err(failed("restrict", path))?;
+        listen(&binding.listener, 1024).map_err(|error| failed("listen on", path)(error.into()))?;
+        Ok(binding)
     }
 
     /// Takes a listening `SOCK_SEQPACKET` socket that systemd made.
@@ -102,14 +98,40 @@ impl Binding {
         Ok(Binding { path, listener, signals: None, notify: quiet(), warn: quiet(), others: Vec::new(), lock: None })
     }
 
-    /// Removes the sockets' files and releases the lock.
+    /// Removes the sockets' files, and the lock with its file. A drop does the same, also of a daemon that did not start.
     pub(super) fn remove(&mut self) {
         for path in std::mem::take(&mut self.others) {
             let _ = fs::remove_file(path);
         }
-        if let Some(lock) = self.lock.take() {
+        if let Some((lock, path)) = self.lock.take() {
             let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(path);
             drop(lock);
+        }
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Locks the file of a path; `None` if another process has the lock.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    // To open a FIFO would wait for its reader.
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    options.create(true).truncate(false).write(true).mode(0o600).custom_flags(flags.bits() as i32);
+    loop {
+        let file = options.open(path)?;
+        if file.try_lock().is_err() {
+            return Ok(None);
+        }
+        // A daemon that ended since the open has removed the file: a lock of it would keep no other daemon away.
+        let own = file.metadata()?;
+        if fs::symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
+            return Ok(Some(file));
         }
     }
 }

@@ -177,7 +177,7 @@ fn copy(memory: &dyn ExportingDevice, extent: &Arc<Extent>, pool: &ResidentPool)
         Ok(())
     };
     let (descriptor, bytes) = memory.export(extent.bytes, &mut read)?;
-    let own = Arc::new(Extent { id: pool.number(), file: descriptor.into(), bytes });
+    let own = Arc::new(Extent { id: pool.number(), file: descriptor.into(), bytes, huge_bytes: 0 });
     Ok(Block { extent: own, origin: extent.id, size: extent.bytes, checksum: hash.digest() })
 }
 

@@ -42,6 +42,7 @@ impl Server {
                     "tensor_bytes": tensors, "saved_bytes": saved,
                     "policy": self.core.policy().name(),
                     "huge_pages": huge_page_setting(),
+                    "huge_page_bytes": self.extents.values().map(|extent| extent.huge_bytes).sum::<u64>(),
                 },
                 "devices": self.devices.iter().map(DeviceTier::status).collect::<Vec<_>>(),
             },

@@ -4,7 +4,7 @@
 use ir::ops::Recurrent;
 use ir::{Op, ValueId};
 use types::recurrent::{Cell, Direction};
-use types::{Scope, Shape, Tensor};
+use types::{Scope, Shape, Tensor, TensorFunction};
 
 use crate::builder::transposed;
 use crate::{Builder, Init, ZooError};
@@ -75,16 +75,16 @@ pub(crate) fn bidirectional(
 ) -> Result<ValueId, ZooError> {
     let shape = b.shape(x).clone();
     let (steps, batch, units) = (shape[0], shape[1], layer.units);
-    let input = gates_in_order(layer, directions, |direction| &direction.input);
     let width = 2 * layer.rows();
-    let input = transposed(&tensor([width, shape[2]], input));
+    let input = transposed(&gates_in_order(layer, directions, |direction| &direction.input));
     let input = b.graph.add_weight(&format!("{name}_i2h_weight"), input);
     let state = gates_in_order(layer, directions, |direction| &direction.state);
-    let state = b.graph.add_weight(&format!("{name}_h2h_weight"), tensor([2, layer.rows(), units], state));
+    let state = derived(TensorFunction::Reshape(Shape::from([2, layer.rows(), units])), &[&state]);
+    let state = b.graph.add_weight(&format!("{name}_h2h_weight"), state);
     let [i2h, h2h] = [0, 1].map(|which| {
         let bias = gates_in_order(layer, directions, |direction| &direction.biases[which]);
         let part = ["i2h", "h2h"][which];
-        b.graph.add_weight(&format!("{name}_{part}_bias"), tensor([width], bias))
+        b.graph.add_weight(&format!("{name}_{part}_bias"), bias)
     });
     // Both biases are constants, and so is their sum.
     let bias = b.add(i2h, h2h, &format!("{name}_bias"))?;
@@ -126,26 +126,24 @@ pub(crate) fn fused(
     let weights: usize = widths.iter().map(|width| 2 * rows * (width + units)).sum();
     let flat =
         b.take(&format!("{name}parameters"), [weights + layers * 4 * rows], Init::Weight { fan_in: 2 * units })?;
-    let flat: &[f32] = flat.as_slice().expect("`ParameterSource::take` gives f32");
-    let (mut weights, mut biases) = flat.split_at(weights);
-    let mut x = x;
+    let (mut x, mut weight, mut bias) = (x, 0, weights);
     for (ix, width) in widths.into_iter().enumerate() {
         let directions = [0, 1].map(|_| DirectionWeights {
-            input: cut(&mut weights, [rows, width]),
-            state: cut(&mut weights, [rows, units]),
-            biases: [cut(&mut biases, [rows]), cut(&mut biases, [rows])],
+            input: cut(&flat, &mut weight, [rows, width]),
+            state: cut(&flat, &mut weight, [rows, units]),
+            biases: [cut(&flat, &mut bias, [rows]), cut(&flat, &mut bias, [rows])],
         });
         x = bidirectional(b, x, &format!("{name}_l{ix}"), layer, &directions, None)?;
     }
     Ok(x)
 }
 
-/// Takes a tensor from the front of a vector.
-fn cut(from: &mut &[f32], shape: impl Into<Shape>) -> Tensor {
+/// Takes the tensor at a position of a vector, which moves behind it.
+fn cut(flat: &Tensor, at: &mut usize, shape: impl Into<Shape>) -> Tensor {
     let shape = shape.into();
-    let (items, rest) = from.split_at(shape.elements());
-    *from = rest;
-    tensor(shape, items.to_vec())
+    let part = derived(TensorFunction::Rows { first: *at, count: shape.elements() }, &[flat]);
+    *at += shape.elements();
+    derived(TensorFunction::Reshape(shape), &[&part])
 }
 
 /// The rows of both directions, gates in our order.
@@ -153,16 +151,17 @@ fn gates_in_order(
     layer: &Layer,
     directions: &[DirectionWeights; 2],
     part: impl Fn(&DirectionWeights) -> &Tensor,
-) -> Vec<f32> {
-    let mut out = Vec::new();
-    for direction in directions {
-        let items: &[f32] = part(direction).as_slice().expect("`ParameterSource::take` gives f32");
-        let gate = items.len() / layer.order.len();
-        layer.order.iter().for_each(|&from| out.extend_from_slice(&items[from * gate..(from + 1) * gate]));
-    }
-    out
+) -> Tensor {
+    let gate = |from: usize, of: &Tensor| {
+        derived(TensorFunction::Rows { first: from * layer.units, count: layer.units }, &[of])
+    };
+    let gates: Vec<Tensor> = directions
+        .iter()
+        .flat_map(|direction| layer.order.iter().map(|&from| gate(from, part(direction))).collect::<Vec<_>>())
+        .collect();
+    derived(TensorFunction::Concat, &gates.iter().collect::<Vec<_>>())
 }
 
-fn tensor(shape: impl Into<Shape>, items: Vec<f32>) -> Tensor {
-    Tensor::new(shape.into(), items).expect("as many elements as the shape has")
+fn derived(function: TensorFunction, operands: &[&Tensor]) -> Tensor {
+    Tensor::derived(function, operands).expect("`ParameterSource::take` gives f32 of the shapes")
 }

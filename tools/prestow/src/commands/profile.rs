@@ -107,7 +107,7 @@ pub(crate) fn read(path: &Path, batch: Option<u64>) -> Result<Report, String> {
     let mut file = files::open_regular(path).map_err(message)?;
     let is_program = std::io::Read::read_exact(&mut file, &mut start).is_ok() && &start == b"\x7fELF";
     if is_program {
-        let image = ImageFile::open(path).map_err(message)?;
+        let image = ImageFile::open_plans(path).map_err(message)?;
         let plan = match batch {
             None => image.plans.first(),
             Some(batch) => image.plans.iter().find(|plan| plan.batch == batch),

@@ -1,5 +1,6 @@
 //! The command line, the figures, signals and traces.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -61,6 +62,10 @@ fn values_that_are_not_understood_are_refused_at_start() {
         (&["serve", "--metrics-tcp", "0.0.0.0:1", "--budget", "1MiB"], "must be a loopback address"),
         (&["serve", "--preload", "nothing"], "there is no file `nothing`"),
         (&["preload", "nothing"], "there is no file `nothing`"),
+        (
+            &["preload", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
+            "must be an executable of `prestow compile`, or one of safetensors",
+        ),
     ];
     for (arguments, expected) in cases {
         let folder = Folder::new();
@@ -119,6 +124,12 @@ fn path_of_the_figures_replaces_stale_sockets_only() {
     assert!(refused("run/same.sock", "run/same.sock").contains("another socket is in use there"));
     daemon.client();
     UnixStream::connect(folder.file("run/metrics.sock")).expect("the first daemon's figures stay");
+    let left: BTreeSet<String> = std::fs::read_dir(folder.file("run"))
+        .expect("it was made")
+        .map(|entry| entry.expect("it is readable").file_name().to_string_lossy().into_owned())
+        .collect();
+    let own = ["metrics.sock", "uprd.lock", "uprd.sock"].map(String::from);
+    assert_eq!(left, own.into(), "daemons that did not start leave no file");
 }
 
 #[test]
