@@ -374,8 +374,8 @@ mod tests {
     fn memory_that_lacks_one_seal_is_refused() {
         for seal in [SealFlags::WRITE, SealFlags::GROW, SealFlags::SHRINK, SealFlags::SEAL] {
             let filling = Filling::new("test", PAGE).expect("there is memory");
-            fcntl_add_seals(&filling.0, SEALS.difference(seal)).expect("it is not sealed yet");
-            assert!(check_sealed(&filling.0).is_err(), "{seal:?}");
+            fcntl_add_seals(&filling.file, SEALS.difference(seal)).expect("it is not sealed yet");
+            assert!(check_sealed(&filling.file).is_err(), "{seal:?}");
         }
         assert_eq!(check_sealed(&extent(&[1]).file).expect("it is sealed"), PAGE);
     }

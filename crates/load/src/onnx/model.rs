@@ -16,6 +16,22 @@ pub(super) struct Model<'a> {
     pub(super) graph: Graph<'a>,
     /// The bytes of `graph`.
     pub(super) graph_bytes: &'a [u8],
+    pub(super) functions: Vec<Function<'a>>,
+}
+
+/// `FunctionProto`: an operator that the model defines by nodes.
+#[derive(Default)]
+pub(super) struct Function<'a> {
+    pub(super) domain: &'a str,
+    pub(super) name: &'a str,
+    /// Distinguishes functions of one name.
+    pub(super) overload: &'a str,
+    pub(super) inputs: Vec<&'a str>,
+    pub(super) outputs: Vec<&'a str>,
+    /// Default values of attributes.
+    pub(super) defaults: Vec<Attribute<'a>>,
+    pub(super) nodes: Vec<Node<'a>>,
+    pub(super) opsets: Vec<Opset<'a>>,
 }
 
 /// `OperatorSetIdProto`
@@ -37,18 +53,20 @@ pub(super) struct Graph<'a> {
 }
 
 /// `NodeProto`
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Node<'a> {
     pub(super) inputs: Vec<&'a str>,
     pub(super) outputs: Vec<&'a str>,
     pub(super) name: &'a str,
     pub(super) op_type: &'a str,
     pub(super) domain: &'a str,
+    /// The overload of a function.
+    pub(super) overload: &'a str,
     pub(super) attributes: Vec<Attribute<'a>>,
 }
 
 /// `AttributeProto`
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Attribute<'a> {
     pub(super) name: &'a str,
     pub(super) float: Option<f32>,
@@ -62,6 +80,8 @@ pub(super) struct Attribute<'a> {
     pub(super) texts: Vec<&'a [u8]>,
     /// `AttributeProto.AttributeType`; 0 in very old files.
     pub(super) kind: i64,
+    /// In a function: the attribute of the function whose value it has.
+    pub(super) of_function: Option<&'a str>,
 }
 
 /// `ValueInfoProto`
@@ -94,7 +114,7 @@ pub(super) enum Dim<'a> {
 }
 
 /// `TensorProto`
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Tensor<'a> {
     pub(super) name: &'a str,
     pub(super) dims: Vec<i64>,
@@ -115,7 +135,8 @@ pub(super) struct Tensor<'a> {
 impl<'a> Model<'a> {
     pub(super) fn read(bytes: &'a [u8], budget: &'a LoadBudget) -> Result<Model<'a>, LoadError> {
         let mut reader = Reader::new(bytes, "the model", budget);
-        let (mut ir_version, mut producer, mut opsets, mut graph) = (None, "", Vec::new(), None);
+        let (mut ir_version, mut producer, mut graph) = (None, "", None);
+        let (mut opsets, mut functions) = (Vec::new(), Vec::new());
         loop {
             // Bytes that do not begin like a model are another format, not a damaged model.
             let field = match reader.next() {
@@ -133,6 +154,9 @@ impl<'a> Model<'a> {
                 Some((8, field @ Field::Bytes(_))) => {
                     opsets.push(Opset::read(reader.nested(field, "an operator set")?)?)
                 }
+                Some((25, field @ Field::Bytes(_))) => {
+                    functions.push(Function::read(reader.nested(field, "a function")?)?)
+                }
                 Some(_) => {}
             }
         }
@@ -140,7 +164,27 @@ impl<'a> Model<'a> {
         let graph = graph.ok_or_else(|| reader.malformed("`graph` is missing"))?;
         let graph_bytes = graph;
         let graph = Graph::read(Reader::new(graph, "the graph", budget))?;
-        Ok(Model { ir_version, producer, opsets, graph, graph_bytes })
+        Ok(Model { ir_version, producer, opsets, graph, graph_bytes, functions })
+    }
+}
+
+impl<'a> Function<'a> {
+    fn read(mut reader: Reader<'a>) -> Result<Function<'a>, LoadError> {
+        let mut function = Function::default();
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                1 => function.name = reader.text(field)?,
+                4 => function.inputs.push(reader.text(field)?),
+                5 => function.outputs.push(reader.text(field)?),
+                7 => function.nodes.push(Node::read(reader.nested(field, "a node")?)?),
+                9 => function.opsets.push(Opset::read(reader.nested(field, "an operator set")?)?),
+                10 => function.domain = reader.text(field)?,
+                11 => function.defaults.push(Attribute::read(reader.nested(field, "an attribute")?)?),
+                13 => function.overload = reader.text(field)?,
+                _ => {}
+            }
+        }
+        Ok(function)
     }
 }
 
@@ -187,6 +231,7 @@ impl<'a> Node<'a> {
                 4 => node.op_type = reader.text(field)?,
                 5 => node.attributes.push(Attribute::read(reader.nested(field, "an attribute")?)?),
                 7 => node.domain = reader.text(field)?,
+                8 => node.overload = reader.text(field)?,
                 _ => {}
             }
         }
@@ -209,6 +254,7 @@ impl<'a> Attribute<'a> {
                 8 => reader.ints(field, &mut attribute.ints)?,
                 9 => attribute.texts.push(reader.slice(field)?),
                 20 => attribute.kind = reader.int(field)?,
+                21 => attribute.of_function = Some(reader.text(field)?).filter(|name| !name.is_empty()),
                 _ => {}
             }
         }

@@ -2,6 +2,7 @@
 
 mod attention;
 mod damaged;
+mod functions;
 mod gradients;
 mod limits;
 mod models;

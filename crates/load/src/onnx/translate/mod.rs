@@ -1,5 +1,6 @@
 //! Translates node by node: names become operands, and all unsupported nodes are collected into one error.
 
+mod call;
 mod unroll;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,10 +9,11 @@ use std::rc::Rc;
 use ir::{Refusal, TensorType, Trainable};
 use types::{Bytes, DType, LoadBudget, Scope, Tensor};
 
+use self::call::{Frame, FunctionId};
 use super::bind::bind;
 use super::external::ExternalData;
 use super::learned::{self, Learned};
-use super::model::{self, Model, Node};
+use super::model::{self, Model, Node, Opset};
 use super::node::{Entry, ImportedNode, NodeSource};
 use super::{LoadError, Options, Purpose, ops, tensor};
 use crate::UnsupportedNode;
@@ -22,8 +24,8 @@ use crate::common::{Builder, Fold, Operand, refuse, transpose_matrix};
 const OPSET_NEWEST: i64 = 28;
 
 /// Translates a model.
-pub(super) fn translate(
-    model: &Model,
+pub(super) fn translate<'a>(
+    model: &'a Model<'a>,
     external: Option<&dyn ExternalData>,
     options: &Options,
     purpose: Purpose,
@@ -41,6 +43,8 @@ pub(super) fn translate(
         budget,
         names: BTreeMap::new(),
         defined: Vec::new(),
+        functions: call::functions(model),
+        frame: Frame::default(),
         opset: default_opset(model)?,
         opsets: model.opsets.iter().map(|opset| (opset.domain, opset.version)).collect(),
         external,
@@ -106,6 +110,8 @@ struct Translator<'a> {
     names: BTreeMap<&'a str, Entry>,
     /// The keys of `names`, in the order of definition.
     defined: Vec<&'a str>,
+    functions: BTreeMap<FunctionId<'a>, &'a model::Function<'a>>,
+    frame: Frame<'a>,
     /// The version of the default domain.
     opset: i64,
     opsets: BTreeMap<&'a str, i64>,
@@ -200,6 +206,8 @@ impl<'a> Translator<'a> {
     }
 
     fn node(&mut self, ix: usize, node: &Node<'a>) -> Result<(), LoadError> {
+        let with_attributes = self.with_attributes(node);
+        let node = with_attributes.as_ref().unwrap_or(node);
         /// More than the names, entries and constants of a node take.
         const NODE: Bytes = Bytes(512);
         let reader = || format!("node `{}`", node_name(ix, node));
@@ -208,7 +216,10 @@ impl<'a> Translator<'a> {
         let inputs: Vec<Option<Entry>> = node
             .inputs
             .iter()
-            .map(|name| if name.is_empty() { Ok(None) } else { self.lookup(name, &reader()).map(Some) })
+            .map(|name| match name.is_empty() || self.frame.absent.contains(name) {
+                true => Ok(None),
+                false => self.lookup(name, &reader()).map(Some),
+            })
             .collect::<Result<_, _>>()?;
         let mut outputs = self.outputs(ix, node, inputs)?.unwrap_or_default().into_iter();
         if let Some(error) = self.budget.exceeded() {
@@ -246,11 +257,13 @@ impl<'a> Translator<'a> {
             Function::Loop => return self.unroll_loop(ix, node, &inputs),
             Function::Scan => return self.unroll_scan(ix, node, &inputs),
             Function::SequenceMap => return self.map_sequence(ix, node, &inputs),
+            Function::Call(function) => return self.call(ix, node, function, inputs),
             Function::Operator(row) => row,
         };
         let (values_before, constants_before) = (self.builder.graph.values().len(), self.builder.constants.len());
         let source = NodeSource::new(node, self.version(node), inputs);
-        let mut call = ImportedNode::new(&mut self.builder, source, Scope::new(&node_name(ix, node)));
+        let scope = Scope::new(&format!("{}{}", self.frame.prefix, node_name(ix, node)));
+        let mut call = ImportedNode::new(&mut self.builder, source, scope);
         let yielded = row.translate(&mut call).and_then(|yielded| {
             call.refuse_unread_attributes()?;
             let used = node.outputs.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
@@ -294,7 +307,7 @@ impl<'a> Translator<'a> {
     fn refuse<T>(&mut self, ix: usize, node: &Node, refusal: Refusal) -> Option<T> {
         let domain = if is_default_domain(node.domain) { String::new() } else { format!("{}.", node.domain) };
         self.unsupported.push(UnsupportedNode {
-            node: node_name(ix, node),
+            node: format!("{}{}", self.frame.prefix, node_name(ix, node)),
             operator: format!("{domain}{}", node.op_type),
             opset: Some(self.version(node)).filter(|&version| version != 0),
             reason: refusal.0,
@@ -310,7 +323,10 @@ impl<'a> Translator<'a> {
         }
     }
 
-    fn function(&self, node: &Node) -> Result<Function, Refusal> {
+    fn function(&self, node: &Node) -> Result<Function<'a>, Refusal> {
+        if let Some(function) = self.functions.get(&call::id(node.domain, node.op_type, node.overload)) {
+            return Ok(Function::Call(function));
+        }
         let domain = if is_default_domain(node.domain) { "" } else { node.domain };
         match (domain, node.op_type) {
             ("", "If") => return Ok(Function::If),
@@ -343,7 +359,8 @@ impl<'a> Translator<'a> {
 }
 
 /// How a node is translated.
-enum Function {
+enum Function<'a> {
+    Call(&'a model::Function<'a>),
     If,
     Loop,
     Scan,
@@ -356,11 +373,16 @@ fn is_default_domain(domain: &str) -> bool {
 }
 
 fn default_opset(model: &Model) -> Result<i64, LoadError> {
-    let version = match model.opsets.iter().find(|opset| is_default_domain(opset.domain)) {
+    // Before IR version 3 there was one operator set only.
+    let has_default = model.opsets.iter().any(|opset| is_default_domain(opset.domain));
+    if model.ir_version < 3 && !has_default { Ok(1) } else { default_version(&model.opsets, &model.graph.nodes) }
+}
+
+/// The version of the default domain among those that a model or function imports for its nodes.
+fn default_version(opsets: &[Opset], nodes: &[Node]) -> Result<i64, LoadError> {
+    let version = match opsets.iter().find(|opset| is_default_domain(opset.domain)) {
         Some(opset) => opset.version,
-        // Before IR version 3 there was one operator set only.
-        None if model.ir_version < 3 => 1,
-        None if model.graph.nodes.iter().all(|node| !is_default_domain(node.domain)) => 1,
+        None if nodes.iter().all(|node| !is_default_domain(node.domain)) => 1,
         None => return Err(malformed("the model must import an operator set".to_string())),
     };
     match (1..=OPSET_NEWEST).contains(&version) {
