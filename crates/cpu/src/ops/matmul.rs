@@ -107,7 +107,7 @@ impl MatMul {
     /// Packs `b: [k, n]` into strips of 32 columns, the last one of 16 or 32, padded with zeros. In `f32` a strip has,
     /// for each part of the inner dimension, its rows of the first 16 columns and then those of the others. Otherwise it
     /// has rows of all columns; two rows are interleaved in half precision and four in int8; an int8 matrix is followed
-    /// by its marks ([`saturation`]) and the contribution of the zero point to each column's sum, and `f32` in the form of int8 by a scale for each column.
+    /// by its marks (`gemm::saturation`) and the contribution of the zero point to each column's sum, and `f32` in the form of int8 by a scale for each column.
     ///
     /// # Panics
     /// If `b` has another number of elements.

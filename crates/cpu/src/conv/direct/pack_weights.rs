@@ -14,7 +14,7 @@ impl ConvBlocked {
     /// has, for each block of 16 input channels, tap, and channel of that block, its 16 or 32 weights. A row-major input
     /// has blocks of one channel, a packed one a single block. In half precision the weights of two channels are
     /// neighbors, in int8 those of four. Blocks have only the weights of the input channels that they read, with zeros
-    /// between joined groups. Int8 weights are followed by their marks ([`saturation`]), and with a zero point by its
+    /// between joined groups. Int8 weights are followed by their marks (`gemm::saturation`), and with a zero point by its
     /// contributions to sums; in int8 for `f32` operands, a scale
     /// for each lane.
     ///
