@@ -193,6 +193,19 @@ fn attention_sees_a_window_of_the_keys_that_there_are() {
 }
 
 #[test]
+fn mask_of_one_key_hides_the_others() {
+    let operands = [
+        ("q", numbers(&[1, 1, 2, 4], 26)),
+        ("k", numbers(&[1, 1, 3, 4], 27)),
+        ("v", numbers(&[1, 1, 3, 4], 28)),
+        ("mask", numbers(&[2, 1], 29)),
+    ];
+    let got = results(node("Attention", &["q", "k", "v", "mask"], &["y"], &[]), &operands, &[], &["y"]);
+    let first = &operands[2].1.to_f64()[..4];
+    assert_near(&got[0], &[1, 1, 2, 4], &[first, first].concat());
+}
+
+#[test]
 fn attention_that_cannot_be_read_is_refused() {
     let x = |name: &str, dims: &[i64]| {
         info(name, DType::F32, &dims.iter().map(|&extent| Dim::Is(extent)).collect::<Vec<_>>())

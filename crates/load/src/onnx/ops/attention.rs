@@ -148,7 +148,7 @@ fn mask_bias(node: &mut ImportedNode, mask: Operand, keys: usize) -> Result<Oper
     };
     let mut shape = node.shape(bias);
     let rank = shape.rank();
-    if rank != 0 && shape[rank - 1] < keys && shape[rank - 1] != 1 {
+    if rank != 0 && shape[rank - 1] < keys {
         shape[rank - 1] = keys - shape[rank - 1];
         let hidden = node.number(f64::NEG_INFINITY, node.dtype(bias));
         let hidden = node.expand(hidden, shape)?;
