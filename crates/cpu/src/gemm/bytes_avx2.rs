@@ -1,9 +1,9 @@
 //! [`sum_bytes`]: tiles of int8 words with AVX2.
 //!
 //! A word has four bytes of a row and, in each lane, the four weights that they are multiplied by. `vpmaddubsw` adds
-//! their products in pairs of 16 bits, which large weights saturate. Nearly all weights are small: all words are
-//! multiplied by it, then the products with a mark ([`Marks`]) are corrected. If many have one, all are
-//! multiplied in 16 bits instead ([`widened`]). Either way sums are exact.
+//! their products in pairs of 16 bits, which large weights saturate. Most weights are small, so all words are multiplied
+//! by it, and products whose weights have a mark ([`Marks`]) are corrected. If many have one, all are multiplied in 16 bits
+//! instead ([`widened`]). Either way sums are exact.
 //!
 //! Sums are stored, or dequantized first, since short sums take no longer than a second pass over them.
 

@@ -2,7 +2,7 @@
 //!
 //! That instruction multiplies four bytes of a row by four weights and adds neighboring products in 16 bits, with
 //! saturation. Of bytes up to 255, two products leave that range if the weights have one sign and magnitudes that add up
-//! to more than 128. Few weights of a network do. Packed weights are followed by a bit for each eight words, the lanes of
+//! to more than 128. Few weights of trained networks do. Packed weights are followed by a bit for each eight words, the lanes of
 //! a register, that is set if one of them has such a pair; `bytes_avx2.rs` computes their products again.
 
 use crate::gemm::operands::Word;

@@ -369,10 +369,10 @@ pub(super) fn multi_head(node: &mut ImportedNode) -> NodeResult {
             first += width;
         }
     }
-    let mut each = operands.iter();
-    let mut next = |node: &mut ImportedNode| split_heads(node, *each.next().expect("there are three"), heads, "input");
-    let (q, k, v) = (next(node)?, next(node)?, next(node)?);
-    let y = masked(node, [q, k, v], node.optional(4), node.optional(5))?;
+    for operand in &mut operands {
+        *operand = split_heads(node, *operand, heads, "input")?;
+    }
+    let y = masked(node, operands, node.optional(4), node.optional(5))?;
     Ok(vec![y])
 }
 
@@ -443,7 +443,10 @@ fn masked(
     let [batch, _, queries, width] = extents(node, q, "queries")?;
     let [_, _, keys, _] = extents(node, k, "keys")?;
     let hidden = f64::from(node.float_or("mask_filter_value", -10_000.0)?);
-    let mut bias = added;
+    let mut bias = match added {
+        Some(added) => Some(node.widen(&[added])?.0[0]),
+        None => None,
+    };
     if let Some(mask) = mask {
         let shape = node.shape(mask);
         let zero = node.number(0.0, node.dtype(mask));
@@ -466,23 +469,13 @@ fn masked(
         };
         let (zero, hidden) = (node.number(0.0, DType::F32), node.number(hidden, DType::F32));
         let own = node.select(is_seen, zero, hidden)?;
-        bias = match bias {
-            Some(bias) => {
-                let bias = node.widen(&[bias])?.0[0];
-                Some(node.binary(Binary::Add, bias, own)?)
-            }
-            None => Some(own),
-        };
+        bias = sum(node, bias, own)?;
     }
     if node.flag("unidirectional")? {
         let first = keys.saturating_sub(queries);
         let is_seen = node.constant_of([queries, keys], |at| at % keys.max(1) <= at / keys.max(1) + first)?;
         let own = hidden_unless(node, is_seen)?;
-        let bias_f32 = match bias {
-            Some(bias) => Some(node.widen(&[bias])?.0[0]),
-            None => None,
-        };
-        bias = sum(node, bias_f32, own)?;
+        bias = sum(node, bias, own)?;
     }
     let scale = match node.float_or("scale", 0.0)? {
         0.0 => 1.0 / (width as f32).sqrt(),

@@ -6,7 +6,7 @@ use ir::{Op, Refusal};
 use types::pointwise::{Binary, Unary};
 use types::{DType, Shape};
 
-use super::{conv, linear, normalize, quantized};
+use super::{conv, linear, normalize, pointwise, quantized};
 use crate::common::{NodeResult, Operand, refuse};
 use crate::onnx::node::ImportedNode;
 
@@ -28,25 +28,7 @@ pub(super) fn fast_gelu(node: &mut ImportedNode) -> NodeResult {
 /// `x sigmoid(alpha x)`
 pub(super) fn quick_gelu(node: &mut ImportedNode) -> NodeResult {
     let alpha = node.float_or("alpha", 1.702)?;
-    let x = node.input(0)?;
-    swish(node, x, alpha)
-}
-
-/// `Swish` of opset 24.
-pub(super) fn swish_of_onnx(node: &mut ImportedNode) -> NodeResult {
-    let alpha = node.float_or("alpha", 1.0)?;
-    let x = node.input(0)?;
-    swish(node, x, alpha)
-}
-
-fn swish(node: &mut ImportedNode, x: Operand, alpha: f32) -> NodeResult {
-    let mut scaled = x;
-    if alpha != 1.0 {
-        let alpha = node.number(f64::from(alpha), node.dtype(x));
-        scaled = node.binary(Binary::Mul, x, alpha)?;
-    }
-    let gate = node.unary(Unary::Sigmoid, scaled)?;
-    Ok(vec![node.binary(Binary::Mul, x, gate)?])
+    pointwise::swish_of(node, alpha)
 }
 
 /// `x + skip + bias`, normalized by its mean and variance; operands `x, skip, scale`, and optionally `shift` and `bias`. The
@@ -115,7 +97,7 @@ pub(super) fn embed(node: &mut ImportedNode) -> NodeResult {
 }
 
 /// The activation that attribute `activation` names, with these parameters.
-fn activation(node: &ImportedNode, x: Operand, parameters: [Option<f32>; 2]) -> Result<Option<Op>, Refusal> {
+fn activation(node: &ImportedNode, parameters: [Option<f32>; 2]) -> Result<Option<Op>, Refusal> {
     let [first, second] = parameters;
     let function = match node.text_or("activation", "") {
         "" => return Ok(None),
@@ -126,13 +108,13 @@ fn activation(node: &ImportedNode, x: Operand, parameters: [Option<f32>; 2]) -> 
         "LeakyRelu" => Unary::LeakyRelu { alpha: first.unwrap_or(0.01) },
         "HardSigmoid" => Unary::HardSigmoid { alpha: first.unwrap_or(0.2), beta: second.unwrap_or(0.5) },
         "Clip" => Unary::Clip { min: first.unwrap_or(f32::MIN), max: second.unwrap_or(f32::MAX) },
-        other => refuse!("attribute `activation`: `{other}` is not supported, on {}", node.shape(x)),
+        other => refuse!("attribute `activation`: `{other}` is not supported"),
     };
     Ok(Some(ops::Unary(function).into()))
 }
 
 fn activated(node: &mut ImportedNode, y: Operand, parameters: [Option<f32>; 2]) -> NodeResult {
-    match activation(node, y, parameters)? {
+    match activation(node, parameters)? {
         Some(function) => Ok(vec![node.apply(function, &[y])?]),
         None => Ok(vec![y]),
     }

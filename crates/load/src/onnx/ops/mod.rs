@@ -306,7 +306,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Squeeze", shape::squeeze),
     ("Sub", pointwise::sub),
     ("Sum", pointwise::sum),
-    ("Swish", fused::swish_of_onnx),
+    ("Swish", pointwise::swish),
     ("Tan", pointwise::tan),
     ("Tanh", pointwise::tanh),
     ("TensorScatter", scatter::runs),

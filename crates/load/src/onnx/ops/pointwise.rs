@@ -45,6 +45,23 @@ pub(super) fn gelu(node: &mut ImportedNode) -> NodeResult {
     one(node, function)
 }
 
+pub(super) fn swish(node: &mut ImportedNode) -> NodeResult {
+    let alpha = node.float_or("alpha", 1.0)?;
+    swish_of(node, alpha)
+}
+
+/// `x sigmoid(alpha x)`
+pub(super) fn swish_of(node: &mut ImportedNode, alpha: f32) -> NodeResult {
+    let x = node.input(0)?;
+    let mut scaled = x;
+    if alpha != 1.0 {
+        let alpha = node.number(f64::from(alpha), node.dtype(x));
+        scaled = node.binary(Binary::Mul, x, alpha)?;
+    }
+    let gate = node.unary(Unary::Sigmoid, scaled)?;
+    Ok(vec![node.binary(Binary::Mul, x, gate)?])
+}
+
 pub(super) fn hard_sigmoid(node: &mut ImportedNode) -> NodeResult {
     let (alpha, beta) = (node.float_or("alpha", 0.2)?, node.float_or("beta", 0.5)?);
     one(node, Unary::HardSigmoid { alpha, beta })
