@@ -2,8 +2,8 @@
 //!
 //! An instance becomes rectangles for `search.rs`: bytes are counted in *grains*, the greatest common divisor of all
 //! sizes, alignments and fixed offsets. Only sections with a maximal set of buffers remain; the constraints of the
-//! others follow. A buffer with gaps counts as whole from its first step to its last: a result is still a placement,
-//! but a failure proves nothing.
+//! others follow. A buffer with gaps is a rectangle whose top has steps. If it is absent for some time, or is without its
+//! lowest bytes, it counts as more than it is: a result is still a placement, but a failure proves nothing.
 //!
 //! **One height** is tried by a sequence of runs. Each is restarted after some hundred branches with another order of
 //! preference: by area, width, size and tallest section, each perturbed by up to a fifth, under both branching rules.
@@ -17,8 +17,8 @@
 
 use types::Random;
 
-use crate::instance::{Instance, Work, gcd};
-use crate::search::{Answer, Choice, Guide, Rect, Search};
+use crate::instance::{Instance, Item, Work, gcd};
+use crate::search::{Answer, Choice, Guide, Rect, Rects, Search, Step, Steps};
 
 /// The most items of an exact search: one dive costs their square.
 pub(crate) const ITEMS_MAX: usize = 3000;
@@ -91,7 +91,7 @@ pub(crate) fn improve(instance: &Instance, height: u64, least: u64, goal: Option
 
 /// An instance as rectangles for the search.
 struct Exact {
-    rects: Vec<Rect>,
+    rects: Rects,
     /// The number of items; obstacles follow them.
     n_items: usize,
     n_sections: usize,
@@ -104,9 +104,10 @@ struct Exact {
 impl Exact {
     fn new(instance: &Instance) -> Exact {
         let items = instance.items.iter().flat_map(|item| [item.size, item.alignment]);
+        let tops = instance.pieces.iter().map(|piece| piece.high);
         let obstacles = instance.fixed.iter().flat_map(|slot| [slot.start, slot.top]);
-        let grain = items.chain(obstacles).fold(0, gcd).max(1);
-        let spans = instance.items.iter().map(|item| item.hull.clone());
+        let grain = items.chain(tops).chain(obstacles).fold(0, gcd).max(1);
+        let spans = instance.pieces.iter().map(|piece| piece.first..piece.end);
         let spans: Vec<_> = spans.chain(instance.fixed.iter().map(|slot| slot.first..slot.end)).collect();
         let (sections, n_sections) = maximal_sections(&spans, instance.n_sections);
 
@@ -116,23 +117,31 @@ impl Exact {
             size: size / grain,
             alignment: alignment / grain,
             fixed: fixed.map(|offset| offset / grain),
+            steps: Steps::default(),
         };
         let n_items = instance.items.len();
-        let items = instance.items.iter().map(|item| rect(&item.hull, item.size, item.alignment, None));
+        let mut rects = Rects { rects: Vec::with_capacity(n_items + instance.fixed.len()), steps: Vec::new() };
+        for item in &instance.items {
+            let mut own = rect(&item.hull, item.size, item.alignment, None);
+            if !instance.is_item_plain(item) {
+                own.steps.start = rects.steps.len() as u32;
+                rects.steps.extend(steps(instance, item, &own, &sections, grain));
+                own.steps.end = rects.steps.len() as u32;
+            }
+            rects.rects.push(own);
+        }
         let obstacles = instance
             .fixed
             .iter()
             .map(|slot| rect(&(slot.first..slot.end), slot.top - slot.start, grain, Some(slot.start)));
-        let rects: Vec<Rect> = items.chain(obstacles).collect();
+        rects.rects.extend(obstacles);
 
-        let mut totals = vec![0u64; n_sections];
-        for rect in &rects {
-            totals[rect.first as usize..rect.end as usize].iter_mut().for_each(|total| *total += rect.size);
-        }
+        let totals = rects.totals(n_sections);
+        let rects_of = &rects.rects;
         let peak =
             |rect: &Rect| totals[rect.first as usize..rect.end as usize].iter().max().map_or(0.0, |max| *max as f64);
         let width = |rect: &Rect| f64::from(rect.end - rect.first);
-        let order = |key: &dyn Fn(&Rect) -> f64| rects.iter().map(key).collect();
+        let order = |key: &dyn Fn(&Rect) -> f64| rects_of.iter().map(key).collect();
         let orders = [
             order(&|rect| width(rect) * rect.size as f64),
             order(&width),
@@ -143,7 +152,7 @@ impl Exact {
             n_items,
             n_sections,
             grain,
-            is_proof: instance.items.iter().all(|item| instance.is_item_plain(item)),
+            is_proof: instance.items.iter().all(|item| is_flat(instance, item)),
             orders,
             rects,
         }
@@ -153,11 +162,11 @@ impl Exact {
     fn attempt(&self, capacity: u64, seed: u64, work: &mut Work) -> (Answer, Vec<u64>) {
         let mut search = Search::new(&self.rects, self.n_sections, capacity);
         let mut random = Random::new(seed);
-        let mut rank = vec![0; self.rects.len()];
+        let mut rank = vec![0; self.rects.rects.len()];
         for run in 0.. {
             let keys = &self.orders[run % self.orders.len()];
             let keys: Vec<f64> = keys.iter().map(|key| key * (1.0 + 0.2 * f64::from(random.unit()))).collect();
-            let mut order: Vec<u32> = (0..self.rects.len() as u32).collect();
+            let mut order: Vec<u32> = (0..self.rects.rects.len() as u32).collect();
             order.sort_unstable_by(|a, b| keys[*b as usize].total_cmp(&keys[*a as usize]).then(a.cmp(b)));
             order.iter().enumerate().for_each(|(place, item)| rank[*item as usize] = place as u32);
             let cycle = run / self.orders.len();
@@ -173,6 +182,33 @@ impl Exact {
         }
         unreachable!("runs go on until the work is spent")
     }
+}
+
+/// Whether an item starts at its offset in all of its sections, and is never absent: what a rectangle with steps can say.
+fn is_flat(instance: &Instance, item: &Item) -> bool {
+    let pieces = instance.pieces(item);
+    pieces.iter().all(|piece| piece.low == 0)
+        && pieces.windows(2).all(|two| two[0].end == two[1].first)
+        && pieces.iter().any(|piece| piece.high == item.size)
+}
+
+/// The heights of an item with gaps, over the sections of its rectangle. While it is absent it counts as before, and its bytes
+/// below a window count too. Some section has the item's size, so that it is inside the arena as a whole.
+fn steps(instance: &Instance, item: &Item, rect: &Rect, sections: &[u32], grain: u64) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for piece in instance.pieces(item) {
+        let first = sections[piece.first as usize];
+        if let Some(last) = steps.last_mut() {
+            last.end = first;
+        }
+        steps.push(Step { first, end: rect.end, height: piece.high / grain });
+    }
+    if steps.iter().all(|step| step.height < rect.size)
+        && let Some(highest) = steps.iter_mut().max_by_key(|step| step.height)
+    {
+        highest.height = rect.size;
+    }
+    steps
 }
 
 /// Maps sections to those that remain, and counts these: of two neighbours where one contains all spans of the other,

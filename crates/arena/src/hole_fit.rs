@@ -1,7 +1,7 @@
 //! First fit and best fit: the items in a fixed order, each into a hole between those placed before. See the head of
 //! `place.rs` for the reason.
 
-use crate::instance::{Instance, Item, Slot, Work};
+use crate::instance::{Instance, Item, Piece, Slot, Work};
 
 /// Slots visited for one unit of work.
 const SLOTS_PER_UNIT: usize = 8;
@@ -24,35 +24,41 @@ pub(crate) fn fit_units(n_items: usize) -> u64 {
 /// Offsets by item, or `None` if some top exceeds `limit` or the budget is spent.
 pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
     let mut offsets = vec![0; instance.items.len()];
-    // By rising start. Gaps of fixed buffers can be used, gaps of items cannot.
+    // By rising start.
     let mut placed = instance.fixed.clone();
     for item_ix in order {
         let item = &instance.items[*item_ix as usize];
-        let offset = find_hole(item, rule, &placed, work)?;
-        let top = offset + item.size;
-        if limit < top {
+        let offset = match instance.pieces(item) {
+            [piece] => find_hole(item, *piece, rule, &placed, work)?,
+            pieces => lowest(item, pieces, &placed, work)?,
+        };
+        if limit < offset + item.size {
             return None;
         }
         offsets[*item_ix as usize] = offset;
-        let slot = Slot { start: offset, top, first: item.hull.start, end: item.hull.end };
-        placed.insert(placed.partition_point(|other| other.start < offset), slot);
+        for piece in instance.pieces(item) {
+            let slot = piece.at(offset);
+            placed.insert(placed.partition_point(|other| other.start < slot.start), slot);
+        }
     }
     Some(offsets)
 }
 
-/// Walks up through the slots that share a section with the item; a hole is the space between two of them.
-fn find_hole(item: &Item, rule: Rule, placed: &[Slot], work: &mut Work) -> Option<u64> {
+/// Walks up through the slots that share a section with an item of one piece; a hole is the space between two of them.
+fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &[Slot], work: &mut Work) -> Option<u64> {
     let mut best: Option<(u64, u64)> = None;
     let mut cursor = 0;
     let mut n_seen = 0;
+    // The least offset with the piece above `cursor`.
+    let above = |cursor: u64| item.lift(cursor.saturating_sub(piece.low));
     for slot in placed {
         n_seen += 1;
-        if slot.end <= item.hull.start || item.hull.end <= slot.first {
+        if slot.end <= piece.first || piece.end <= slot.first {
             continue;
         }
         if cursor < slot.start
-            && let Some(offset) = item.lift(cursor)
-            && offset + item.size <= slot.start
+            && let Some(offset) = above(cursor)
+            && offset + piece.high <= slot.start
         {
             let hole = slot.start - cursor;
             if best.is_none_or(|(smallest, _)| hole < smallest) {
@@ -67,5 +73,29 @@ fn find_hole(item: &Item, rule: Rule, placed: &[Slot], work: &mut Work) -> Optio
     if !work.spend(n_seen / SLOTS_PER_UNIT + 1) {
         return None;
     }
-    best.map_or_else(|| item.lift(cursor), |(_, offset)| Some(offset))
+    best.map_or_else(|| above(cursor), |(_, offset)| Some(offset))
+}
+
+/// The lowest offset at which no piece of an item meets a slot.
+fn lowest(item: &Item, pieces: &[Piece], placed: &[Slot], work: &mut Work) -> Option<u64> {
+    let mut offset = 0;
+    loop {
+        let before = offset;
+        for piece in pieces {
+            // Slots rise by start, so that one walk lifts the piece above all that it meets on its way.
+            for slot in placed {
+                let here = piece.at(offset);
+                let meets = here.first < slot.end && slot.first < here.end && slot.start < here.top;
+                if meets && here.start < slot.top {
+                    offset = item.lift(slot.top - piece.low)?;
+                }
+            }
+        }
+        if !work.spend(placed.len() * pieces.len() / SLOTS_PER_UNIT + 1) {
+            return None;
+        }
+        if offset == before {
+            return Some(offset);
+        }
+    }
 }

@@ -12,6 +12,7 @@
 //! | `place` | the algorithm: greedy passes over an `instance`, then searches |
 //! | `skyline`, `hole_fit` | the greedy passes |
 //! | `exact`, `search`, `brute_force` | exact search, with a proof of the least height |
+//! | `gapped` | problems with gaps: their items first, the others around them |
 //! | `large` | passes for problems too large for one exact search |
 //! | `skyline_runs`, `segment_tree`, `spatial_index`, `obstacles` | data structures |
 //! | `check` | the checker: plain, shares no code with the passes |
@@ -41,6 +42,7 @@ mod place;
 
 mod brute_force;
 mod exact;
+mod gapped;
 mod hole_fit;
 mod instance;
 mod large;

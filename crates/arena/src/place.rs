@@ -64,6 +64,7 @@ use types::{Bytes, Certificate, EntityId};
 use crate::bound::exact_bound;
 use crate::brute_force::{ITEMS_MAX as BRUTE_FORCE_ITEMS_MAX, lowest_order};
 use crate::exact::{ITEMS_MAX, improve};
+use crate::gapped::pack_gapped;
 use crate::hole_fit::{Rule, fit, fit_units};
 use crate::instance::{Instance, Priority, Work};
 use crate::large::{PeakSet, lower_tops};
@@ -282,10 +283,10 @@ const BRUTE_FORCE_UNITS: u64 = 20_000_000;
 const SEARCH_SHARE: u64 = 8;
 /// The sizes of peak sets that are tried: the largest divided by these.
 const PEAK_SET_DIVISORS: [usize; 3] = [1, 2, 4];
-/// A peak set gets one part in this many of the remaining budget, and so do the items around it; a small problem at most
-/// the limit.
+/// A peak set gets one part in this many of the remaining budget, and so do the items around it.
 const PEAK_SET_SHARE: u64 = 8;
-const PEAK_SET_UNITS_MAX: u64 = 10_000_000;
+/// The budget of a part of a problem, if that is small.
+const PART_UNITS_MAX: u64 = 10_000_000;
 /// Peak sets are skipped if less than this remains for each item.
 const PEAK_SET_ITEM_UNITS: u64 = 50;
 /// A hole fit that may cost more than one part in this many of the remaining budget is skipped.
@@ -364,9 +365,9 @@ impl Packing {
 
 /// The heights at which to stop.
 #[derive(Clone, Copy)]
-struct Goals {
+pub(crate) struct Goals {
     /// A height that ends all passes and searches.
-    good_enough: u64,
+    pub(crate) good_enough: u64,
     /// A proved lower bound.
     least: u64,
     /// The capacity, if no lower height is needed.
@@ -376,7 +377,7 @@ struct Goals {
 
 /// Which passes run on many items.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Portfolio {
+pub(crate) enum Portfolio {
     /// All of them.
     Full,
     /// Those that go well around a peak set.
@@ -385,7 +386,7 @@ enum Portfolio {
 
 impl Goals {
     /// Whether a lower height than this is not needed or impossible.
-    fn are_settled(&self, height: u64) -> bool {
+    pub(crate) fn are_settled(&self, height: u64) -> bool {
         height <= self.good_enough.max(self.least) || self.capacity.is_some_and(|capacity| capacity < self.least)
     }
 }
@@ -393,7 +394,14 @@ impl Goals {
 /// The lowest packing that passes and searches find, and the proved lower bound.
 fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<(Packing, u64)> {
     let mut goals = goals;
-    let mut best = run_passes(problem, instance, goals, work)?;
+    let has_gaps = instance.items.iter().any(|item| !instance.is_item_plain(item));
+    let mut best = match has_gaps {
+        true => pack_gapped(problem, instance, goals, work)?,
+        false => run_passes(problem, instance, goals, work)?,
+    };
+    if goals.are_settled(best.height) {
+        return Some((best, goals.least));
+    }
     if ITEMS_MAX < instance.items.len() {
         if goals.good_enough < best.height {
             best = lower_tops(instance, &best, goals.good_enough, work).unwrap_or(best);
@@ -541,7 +549,7 @@ fn run_peak_sets(
     let mut best: Option<Packing> = None;
     let mut lowest: Option<(u64, Problem)> = None;
     let around = |rest: &Problem, height: u64, work: &mut Work| {
-        let (offsets, _) = pack_part(rest, good_enough.max(height), Portfolio::AroundPeakSet, work)?;
+        let (offsets, _) = pack_part(rest, good_enough.max(height), Portfolio::AroundPeakSet, PEAK_SET_SHARE, work)?;
         Some(Packing::new(instance, instance.items.iter().map(|item| offsets[item.buffer.index()]).collect()))
     };
     for divisor in PEAK_SET_DIVISORS {
@@ -549,7 +557,7 @@ fn run_peak_sets(
             break;
         }
         let Some(set) = PeakSet::new(problem, instance, divisor) else { break };
-        let Some((offsets, height)) = pack_part(&set.problem, good_enough, Portfolio::Full, work) else { break };
+        let Some((offsets, height)) = pack_part(&set.problem, good_enough, Portfolio::Full, PEAK_SET_SHARE, work) else { break };
         let rest = set.fixed_in(problem, &offsets);
         if good_enough < height {
             lowest = lowest.into_iter().chain([(height, rest)]).min_by_key(|(height, _)| *height);
@@ -566,11 +574,17 @@ fn run_peak_sets(
     best.filter(|packing| packing.height <= limit)
 }
 
-/// Offsets by buffer for a part of a problem and their height, found with a share of the budget.
-fn pack_part(problem: &Problem, good_enough: u64, portfolio: Portfolio, work: &mut Work) -> Option<(Vec<u64>, u64)> {
+/// Offsets by buffer for a part of a problem and their height, found with one part in `share` of the budget.
+pub(crate) fn pack_part(
+    problem: &Problem,
+    good_enough: u64,
+    portfolio: Portfolio,
+    share: u64,
+    work: &mut Work,
+) -> Option<(Vec<u64>, u64)> {
     let instance = Instance::new(problem);
-    let units = work.left() / PEAK_SET_SHARE;
-    let mut share = work.part(if instance.items.len() <= ITEMS_MAX { units.min(PEAK_SET_UNITS_MAX) } else { units });
+    let units = work.left() / share;
+    let mut share = work.part(if instance.items.len() <= ITEMS_MAX { units.min(PART_UNITS_MAX) } else { units });
     share.work.spend(INSTANCE_UNITS * problem.buffers.len());
     let goals = Goals { good_enough, least: good_enough, capacity: None, portfolio };
     let packed = pack(problem, &instance, goals, &mut share.work);

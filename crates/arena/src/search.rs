@@ -1,6 +1,6 @@
 //! [`Search`]: is there a placement within a capacity? Depth first from the bottom; exact if it runs to the end.
 //!
-//! It works on rectangles ([`Rect`]) over sections of time. Every section has a *floor*: the bytes below it are
+//! It works on rectangles ([`Rect`]) over sections of time; the top of a rectangle may have steps, its bottom is flat. Every section has a *floor*: the bytes below it are
 //! decided, used or wasted. The *low* of a rectangle is the highest floor below it, rounded up to its alignment.
 //!
 //! **Normal form.** If there is a placement at all, there is one in which nothing can be moved down: every rectangle is
@@ -43,6 +43,59 @@ pub(crate) struct Rect {
     pub(crate) size: u64,
     pub(crate) alignment: u64,
     pub(crate) fixed: Option<u64>,
+    /// Its steps in [`Rects::steps`], if its height changes; else empty.
+    pub(crate) steps: Steps,
+}
+
+/// A range of [`Rects::steps`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Steps {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+/// Some sections of a buffer whose height changes, and its height there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+    pub(crate) height: u64,
+}
+
+/// The buffers of a search.
+pub(crate) struct Rects {
+    pub(crate) rects: Vec<Rect>,
+    /// The steps of buffers whose height changes: those of one buffer tile its sections.
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Step {
+    fn sections(self) -> Range<usize> {
+        self.first as usize..self.end as usize
+    }
+}
+
+impl Rects {
+    /// Heights of a rectangle by section.
+    fn heights(&self, rect: &Rect) -> impl Iterator<Item = Step> + '_ {
+        let plain = Step { first: rect.first, end: rect.end, height: rect.size };
+        let steps = &self.steps[rect.steps.start as usize..rect.steps.end as usize];
+        steps.iter().copied().chain(steps.is_empty().then_some(plain))
+    }
+
+    /// By section the bytes of all rectangles.
+    pub(crate) fn totals(&self, n_sections: usize) -> Vec<u64> {
+        let mut totals = vec![0; n_sections];
+        for step in self.rects.iter().flat_map(|rect| self.heights(rect)) {
+            totals[step.sections()].iter_mut().for_each(|total| *total += step.height);
+        }
+        totals
+    }
+
+    /// The least height of a rectangle.
+    fn least_height(&self, rect: &Rect) -> u64 {
+        self.heights(rect).map(|step| step.height).min().unwrap_or(rect.size)
+    }
 }
 
 impl Rect {
@@ -88,6 +141,7 @@ pub(crate) struct Guide<'a> {
 
 /// The state of a search within one capacity.
 pub(crate) struct Search<'a> {
+    all: &'a Rects,
     rects: &'a [Rect],
     capacity: u64,
     /// By section: the height below which all is decided.
@@ -115,14 +169,15 @@ pub(crate) struct Search<'a> {
 struct Loose {
     /// The least offset it can have.
     low: u64,
-    size: u64,
+    /// Its least height.
+    height: u64,
     first: u32,
     end: u32,
 }
 
 impl Loose {
-    fn new(rect: &Rect) -> Loose {
-        Loose { low: rect.fixed.unwrap_or(0), size: rect.size, first: rect.first, end: rect.end }
+    fn new(rect: &Rect, height: u64) -> Loose {
+        Loose { low: rect.fixed.unwrap_or(0), height, first: rect.first, end: rect.end }
     }
 
     fn covers(&self, section: usize) -> bool {
@@ -182,17 +237,17 @@ fn ratio(n: u64, failures: u64) -> u64 {
 }
 
 impl<'a> Search<'a> {
-    pub(crate) fn new(rects: &'a [Rect], n_sections: usize, capacity: u64) -> Search<'a> {
-        let mut left = vec![0; n_sections];
-        rects.iter().for_each(|rect| left[rect.sections()].iter_mut().for_each(|left| *left += rect.size));
+    pub(crate) fn new(all: &'a Rects, n_sections: usize, capacity: u64) -> Search<'a> {
+        let rects = &all.rects[..];
         let mut random = Random::new(7);
         Search {
+            all,
             rects,
             capacity,
             floor: vec![0; n_sections],
             top: vec![0; n_sections],
-            left,
-            loose: rects.iter().map(Loose::new).collect(),
+            left: all.totals(n_sections),
+            loose: rects.iter().map(|rect| Loose::new(rect, all.least_height(rect))).collect(),
             offsets: vec![0; rects.len()],
             trail: Vec::new(),
             stack: Vec::new(),
@@ -338,7 +393,7 @@ impl<'a> Search<'a> {
             spanning[end] -= 1;
             let gap_end = gap_end[first] as usize;
             if end <= gap_end {
-                smallest[gap_end - 1] = smallest[gap_end - 1].min(rect.size);
+                smallest[gap_end - 1] = smallest[gap_end - 1].min(rect.height);
                 if rect.low == self.floor[first] {
                     cases[first] += 1;
                     cases[end] -= 1;
@@ -408,7 +463,7 @@ impl<'a> Search<'a> {
         for item in &self.stack[items] {
             let rect = self.loose[*item as usize];
             if rect.first < reach.1 && reach.0 < rect.end && !rect.covers(section) {
-                lift_to = lift_to.min(rect.low + rect.size);
+                lift_to = lift_to.min(rect.low + rect.height);
             }
         }
         (only, (lift_to <= highest).then_some(lift_to))
@@ -466,6 +521,7 @@ impl<'a> Search<'a> {
         cases.sort_unstable_by_key(|item| guide.rank[*item as usize]);
         for (at, item) in cases.iter().enumerate() {
             let rect = self.rects[*item as usize];
+            // Rectangles with steps differ in their steps.
             if cases[..at].iter().any(|earlier| self.rects[*earlier as usize] == rect) {
                 continue;
             }
@@ -521,22 +577,33 @@ impl<'a> Search<'a> {
         }
         self.offsets[item as usize] = at;
         self.trail.push(Undo::Placed(item));
-        for section in rect.sections() {
-            self.left[section] -= rect.size;
-            self.trail.push(Undo::Top(section as u32, self.top[section]));
-            self.top[section] = at + rect.size;
+        let all = self.all;
+        for step in all.heights(&rect) {
+            for section in step.sections() {
+                self.left[section] -= step.height;
+                self.trail.push(Undo::Top(section as u32, self.top[section]));
+                self.top[section] = at + step.height;
+            }
         }
-        self.raise(rect.sections(), at + rect.size, rest, work)
+        let mut touched = rect.sections();
+        all.heights(&rect).all(|step| self.lift(step.sections(), at + step.height, rest.clone(), &mut touched))
+            && self.settle(rest, touched, work)
     }
 
     /// Raises floors to a level, and the lows of the rectangles over them; false if that fails.
     fn raise(&mut self, sections: Range<usize>, level: u64, items: Range<usize>, work: &mut Work) -> bool {
+        let mut touched = sections.clone();
+        self.lift(sections, level, items.clone(), &mut touched) && self.settle(items, touched, work)
+    }
+
+    /// Raises floors to a level, and the lows of the rectangles over them, whose sections are added to `touched`; false if a
+    /// fixed one would rise.
+    fn lift(&mut self, sections: Range<usize>, level: u64, items: Range<usize>, touched: &mut Range<usize>) -> bool {
         for section in sections.clone() {
             self.trail.push(Undo::Floor(section as u32, self.floor[section]));
             self.floor[section] = level;
         }
-        let mut touched = sections.clone();
-        for at in items.clone() {
+        for at in items {
             let item = self.stack[at];
             let Loose { low, first, end, .. } = self.loose[item as usize];
             let (first, end) = (first as usize, end as usize);
@@ -549,9 +616,9 @@ impl<'a> Search<'a> {
             }
             self.trail.push(Undo::Low(item, low));
             self.loose[item as usize].low = rect.lift(level);
-            touched = touched.start.min(first)..touched.end.max(end);
+            *touched = touched.start.min(first)..touched.end.max(end);
         }
-        self.settle(items, touched, work)
+        true
     }
 
     /// Raises floors to the least low over them; false if the bytes of a section no longer fit.
@@ -590,8 +657,9 @@ impl<'a> Search<'a> {
                 Undo::Top(section, top) => self.top[section as usize] = top,
                 Undo::Low(item, low) => self.loose[item as usize].low = low,
                 Undo::Placed(item) => {
-                    let rect = &self.rects[item as usize];
-                    self.left[rect.sections()].iter_mut().for_each(|left| *left += rect.size);
+                    for step in self.all.heights(&self.rects[item as usize]) {
+                        self.left[step.sections()].iter_mut().for_each(|left| *left += step.height);
+                    }
                 }
             }
         }

@@ -149,9 +149,9 @@ fn check_placement(plan: &Plan, errors: &mut Vec<PlanError>) {
         errors.push(PlanError::LowerBound { want, got });
     }
     let step = plan.arena.peak_step;
-    let alive = plan.buffers.iter().filter(|buffer| (buffer.first_step..=buffer.last_step).contains(&step));
+    let occupied = problem.buffers.iter().filter_map(|buffer| buffer.occupied(step));
     // At one step buffers are disjoint and inside the arena, so that the sum does not wrap.
-    let live: Bytes = alive.map(|buffer| buffer.size.align_up(Bytes(plan.arena.alignment.0.max(1)))).sum();
+    let live: Bytes = occupied.map(|window| window.high - window.low).sum();
     if steps <= step || live != want {
         errors.push(PlanError::PeakStep { step, want, got: live });
     }

@@ -1,7 +1,7 @@
 //! The types of a plan. No type of the graph is written to an executable.
 
 use serde::{Deserialize, Serialize};
-use types::{Bytes, Certificate, Certificates, DType, Derivation, Layout, Preprocess, Role, Scope, Shape, Tag};
+use types::{ByteSpan, Bytes, Certificate, Certificates, DType, Derivation, Layout, Preprocess, Role, Scope, Shape, Tag};
 
 /// An execution plan: steps, the offset of every buffer, packed constants, and named ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -385,6 +385,36 @@ pub struct ConstantRecipe {
     pub packing: Vec<u8>,
 }
 
+/// The steps at which not all bytes of a buffer are in use, in its lifetime, with windows of multiples of the alignment.
+fn gaps(uses: &[ByteSpan], size: Bytes, alignment: Bytes, lifetime: arena::Lifetime) -> Vec<arena::Gap> {
+    // Most buffers hold one value.
+    if uses.windows(2).all(|two| two[0].bytes == two[1].bytes) {
+        return Vec::new();
+    }
+    let mut gaps = Vec::new();
+    let mut push = |first: u32, end: u32, window: Option<arena::ByteWindow>| {
+        let lifetime = arena::Lifetime { first: first.max(lifetime.first), end: end.min(lifetime.end) };
+        if !lifetime.is_empty() {
+            gaps.push(arena::Gap { lifetime, window });
+        }
+    };
+    let mut used_until = None;
+    for ByteSpan { bytes, steps } in types::hulls(uses) {
+        if let Some(end) = used_until {
+            push(end, steps.start, None);
+        }
+        let window = arena::ByteWindow {
+            low: Bytes(bytes.start / alignment.0 * alignment.0).min(size),
+            high: Bytes(bytes.end).min(size).align_up(alignment),
+        };
+        if window.low != Bytes::ZERO || window.high != size {
+            push(steps.start, steps.end, Some(window));
+        }
+        used_until = Some(steps.end);
+    }
+    gaps
+}
+
 impl Plan {
     /// The sum of all buffers and constants of a role, at whatever steps they live.
     pub fn size_of_role(&self, role: Role) -> Bytes {
@@ -394,19 +424,43 @@ impl Plan {
         buffers.chain(constants).sum()
     }
 
-    /// The placement problem of the buffers.
+    /// The placement problem of the buffers. At each step a buffer occupies the [hull](types::hulls) of the bytes that operands
+    /// use, which grows with each written slice of a concatenation and shrinks with each part of a split that is not read
+    /// again.
     pub fn problem(&self) -> arena::Problem {
         let alignment = Bytes(self.arena.alignment.0.max(1));
-        let buffer = |buffer: &Buffer| arena::Buffer {
-            lifetime: arena::Lifetime { first: buffer.first_step, end: buffer.last_step + 1 },
+        let buffer = |(buffer, uses): (&Buffer, Vec<ByteSpan>)| {
             // Rounded up, so that the lower bound is exact: the next buffer starts at a multiple of the alignment.
-            size: buffer.size.align_up(alignment),
-            alignment,
-            fixed: None,
-            hint: None,
-            gaps: Vec::new(),
+            let size = buffer.size.align_up(alignment);
+            let lifetime = arena::Lifetime { first: buffer.first_step, end: buffer.last_step.saturating_add(1) };
+            let gaps = match buffer.persistence {
+                Persistence::Run => gaps(&uses, size, alignment, lifetime),
+                Persistence::Session => Vec::new(),
+            };
+            arena::Buffer { lifetime, size, alignment, fixed: None, hint: None, gaps }
         };
-        arena::Problem { buffers: self.buffers.iter().map(buffer).collect(), capacity: None }
+        arena::Problem { buffers: self.buffers.iter().zip(self.uses()).map(buffer).collect(), capacity: None }
+    }
+
+    /// By buffer, the operands in it.
+    fn uses(&self) -> Vec<Vec<ByteSpan>> {
+        let last = self.step_count() - 1;
+        let mut uses: Vec<Vec<ByteSpan>> = vec![Vec::new(); self.buffers.len()];
+        let mut add = |operand: &Operand, step: u32| {
+            if let Place::Buffer(BufferIx(ix)) = operand.place
+                && let Some(uses) = uses.get_mut(ix as usize)
+            {
+                let end = operand.offset.0.saturating_add(operand.size.0);
+                uses.push(ByteSpan { bytes: operand.offset.0..end, steps: step..step + 1 });
+            }
+        };
+        self.inputs.iter().for_each(|port| add(&port.operand, 0));
+        self.outputs.iter().for_each(|port| add(&port.operand, last));
+        for (at, step) in self.steps.iter().enumerate() {
+            let operands = step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
+            operands.for_each(|operand| add(operand, at as u32));
+        }
+        uses
     }
 
     /// Proved bounds of the arena.

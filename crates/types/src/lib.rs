@@ -21,6 +21,7 @@ mod certificate;
 mod derivation;
 mod dtype;
 mod entity;
+mod hull;
 mod layout;
 mod load_limit;
 mod shape;
@@ -42,6 +43,7 @@ pub use derivation::{ChannelAffine, ChannelAxis, ChannelChange, Derivation, Tens
 pub use dtype::DType;
 pub use entity::{EntityId, Map};
 pub use half::{bf16, f16};
+pub use hull::{ByteSpan, hulls};
 pub use layout::Layout;
 pub use load_limit::{LoadBudget, LoadLimit, LoadLimitError};
 pub use philox::Philox;

@@ -19,11 +19,11 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{Bytes, EntityId, Map};
 
 use super::live_peak::LivePeak;
-use super::liveness::{LiveRange, Liveness};
+use super::liveness::{LiveRange, Liveness, hulls};
 use super::value_size;
 use crate::{Graph, Node, NodeId, Op, Output, Reuse, ValueDef, ValueId};
 
@@ -367,6 +367,8 @@ struct InOrder<'a> {
     liveness: Liveness,
     /// By root: when its set is live.
     ranges: Map<ValueId, LiveRange>,
+    /// By root: the bytes of its set that are live, as [`InOrder::live`] counts them.
+    lives: Map<ValueId, Lives>,
     updates: Vec<StateUpdate>,
     /// The live bytes of the sets as they are.
     live: LivePeak,
@@ -383,7 +385,15 @@ struct Join {
     count: usize,
     /// When the parent's set was live.
     range: LiveRange,
+    /// The bytes of it that were live.
+    lives: Lives,
 }
+
+/// Bytes of a set, with the positions at which they are live.
+type Lives = SmallVec<[(LiveRange, Bytes); 1]>;
+
+/// The bytes of sets with more values count as live from the first to the last position: each join would visit all values.
+const HULL_VALUES_MAX: usize = 256;
 
 impl<'a> InOrder<'a> {
     fn new(graph: &'a Graph) -> InOrder<'a> {
@@ -391,9 +401,30 @@ impl<'a> InOrder<'a> {
         let range = |root| liveness.range_of_all(all.members(root)).unwrap_or(LiveRange { first: 0, last: 0 });
         let ranges: Map<ValueId, LiveRange> = graph.values().keys().map(range).collect();
         // One position more than there are nodes: the results of the graph live on behind the last node.
-        let mut live = LivePeak::new(graph.nodes().len() + 1);
-        all.roots().for_each(|root| live.add(ranges[root], Bytes(all.size(root))));
-        InOrder { graph, all, liveness, ranges, updates: state_updates(graph), live }
+        let live = LivePeak::new(graph.nodes().len() + 1);
+        let lives = graph.values().keys().map(|_| Lives::new()).collect();
+        let mut state = InOrder { graph, all, liveness, ranges, lives, updates: state_updates(graph), live };
+        for root in graph.values().keys() {
+            state.set_lives(root, state.lives_of(root));
+        }
+        state
+    }
+
+    /// The bytes of a set that are live.
+    fn lives_of(&self, root: ValueId) -> Lives {
+        match self.all.members(root).len() {
+            0 => Lives::new(),
+            1..=HULL_VALUES_MAX => hulls(self.graph, &self.liveness, &self.all, root, Bytes(1)).into(),
+            _ => smallvec![(self.ranges[root], Bytes(self.all.size(root)))],
+        }
+    }
+
+    /// Counts other bytes of a set as live; returns those that were counted.
+    fn set_lives(&mut self, root: ValueId, lives: Lives) -> Lives {
+        lives.iter().for_each(|&(range, size)| self.live.add(range, size));
+        let before = std::mem::replace(&mut self.lives[root], lives);
+        before.iter().for_each(|&(range, size)| self.live.remove(range, size));
+        before
     }
 
     /// Round 2.
@@ -585,29 +616,21 @@ impl<'a> InOrder<'a> {
     }
 
     fn join(&mut self, child: ValueId, parent: ValueId, shift: u64) -> Join {
-        let (size, count) = (self.all.size(child), self.all.members(child).len());
-        let join = Join { child, parent, shift, size, count, range: self.ranges[parent] };
+        let (size, count, range) = (self.all.size(child), self.all.members(child).len(), self.ranges[parent]);
+        self.set_lives(child, Lives::new());
         if 0 < count {
-            self.live.remove(self.ranges[child], Bytes(size));
-            self.set_range(parent, self.ranges[parent].union(self.ranges[child]));
+            self.ranges[parent] = range.union(self.ranges[child]);
         }
         self.all.join(child, parent, shift);
-        join
+        let lives = self.set_lives(parent, self.lives_of(parent));
+        Join { child, parent, shift, size, count, range, lives }
     }
 
     /// Undoes the last join that is not undone.
-    fn undo(&mut self, Join { child, parent, shift, size, count, range }: Join) {
+    fn undo(&mut self, Join { child, parent, shift, size, count, range, lives }: Join) {
         self.all.part(child, parent, shift, size, count);
-        if 0 < count {
-            self.set_range(parent, range);
-            self.live.add(self.ranges[child], Bytes(size));
-        }
-    }
-
-    fn set_range(&mut self, root: ValueId, range: LiveRange) {
-        let size = Bytes(self.all.size(root));
-        self.live.remove(self.ranges[root], size);
-        self.live.add(range, size);
-        self.ranges[root] = range;
+        self.ranges[parent] = range;
+        self.set_lives(parent, lives);
+        self.set_lives(child, self.lives_of(child));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`live_bytes`] sums the alias sets that are live at each node; [`slack`] is the distance of each node to the peak.
 
-use types::{Bytes, EntityId, Map};
+use types::{ByteSpan, Bytes, EntityId, Map};
 
 use super::alias::{AliasSets, Location};
 use super::value_size;
@@ -59,12 +59,39 @@ impl Liveness {
     }
 }
 
-/// By position the bytes of the alias sets that are live there, each a multiple of `alignment`. One entry more than there
-/// are nodes: the results of the graph live on behind the last node.
+/// By position the bytes of the alias sets that are live there: of each set the [hull](types::hulls) of its live values, in
+/// multiples of `alignment`. One entry more than there are nodes: the results of the graph live on behind the last node.
 pub fn live_bytes(graph: &Graph, liveness: &Liveness, sets: &AliasSets, alignment: Bytes) -> Vec<u64> {
-    let ranges = sets.roots().filter_map(|root| Some((root, liveness.range_of_all(sets.members(root))?)));
-    let sizes = ranges.map(|(root, range)| (range, Bytes(sets.size(root)).align_up(alignment)));
-    sum_over_ranges(graph.nodes().len() + 1, sizes)
+    let hulls = sets.roots().flat_map(|root| hulls(graph, liveness, sets, root, alignment));
+    sum_over_ranges(graph.nodes().len() + 1, hulls)
+}
+
+/// The bytes of a set that are live, with their positions.
+pub(super) fn hulls(
+    graph: &Graph,
+    liveness: &Liveness,
+    sets: &AliasSets,
+    root: ValueId,
+    alignment: Bytes,
+) -> Vec<(LiveRange, Bytes)> {
+    let members = sets.members(root);
+    let Some(range) = liveness.range_of_all(members) else { return Vec::new() };
+    let uses = members.iter().filter_map(|&member| {
+        let Location::Buffer { offset, .. } = sets.location(member) else { return None };
+        let LiveRange { first, last } = liveness.range(member);
+        Some(ByteSpan { bytes: offset..offset + value_size(graph, member), steps: first as u32..last as u32 + 1 })
+    });
+    let uses: Vec<ByteSpan> = uses.collect();
+    let is_whole = uses.windows(2).all(|two| two[0].bytes == two[1].bytes);
+    if is_whole || members.iter().any(|member| liveness.states.contains(member)) {
+        return vec![(range, Bytes(sets.size(root)).align_up(alignment))];
+    }
+    let hulls = types::hulls(&uses).into_iter().map(|hull| {
+        let low = hull.bytes.start / alignment.0 * alignment.0;
+        let range = LiveRange { first: hull.steps.start as usize, last: hull.steps.end as usize - 1 };
+        (range, Bytes(Bytes(hull.bytes.end).align_up(alignment).0 - low))
+    });
+    hulls.collect()
 }
 
 /// By position the sum of the sizes whose ranges cover it.
