@@ -245,7 +245,11 @@ fn luby(at: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use types::Bytes;
+
     use super::*;
+    use crate::check;
+    use crate::problem::{Buffer, ByteWindow, Gap, Lifetime, Problem};
 
     #[test]
     fn luby_sequence() {
@@ -258,5 +262,75 @@ mod tests {
         // Sections 0 to 4 hold {a}, {a b}, {b}, {b c}, {c}.
         let (sections, count) = maximal_sections(&[0..2, 1..4, 3..5], 5);
         assert_eq!((sections, count), (vec![0, 0, 0, 1, 1], 2));
+    }
+
+    /// Buffers whose occupied bytes all start at their offset, at up to three heights one after the other.
+    fn flat_problem(random: &mut Random) -> Problem {
+        let buffers = (0..1 + random.below(5)).map(|_| {
+            let (first, size) = (random.below(4) as u32, 1 + random.below(4));
+            let lengths: Vec<u32> = (0..1 + random.below(3)).map(|_| 1 + random.below(2) as u32).collect();
+            let end = first + lengths.iter().sum::<u32>();
+            let mut buffer = Buffer::new(Lifetime { first, end }, Bytes(size));
+            buffer.alignment = Bytes(1 + random.below(2));
+            let mut at = first;
+            for length in &lengths[1..] {
+                let window = ByteWindow { low: Bytes(0), high: Bytes(1 + random.below(size)) };
+                let lifetime = Lifetime { first: at, end: at + length };
+                if window.high < buffer.size {
+                    buffer.gaps.push(Gap { lifetime, window: Some(window) });
+                }
+                at += length;
+            }
+            buffer
+        });
+        Problem { buffers: buffers.collect(), capacity: None }
+    }
+
+    /// The least height, by all offsets of all buffers.
+    fn by_all_offsets(problem: &Problem) -> u64 {
+        let sizes: u64 = problem.buffers.iter().map(|buffer| buffer.size.0 + buffer.alignment.0 - 1).sum();
+        let fits = |height: u64| {
+            let mut offsets: Vec<Bytes> = Vec::new();
+            descend(problem, height, &mut offsets)
+        };
+        (0..=sizes).find(|height| fits(*height)).expect("all of them on top of each other fit")
+    }
+
+    fn descend(problem: &Problem, height: u64, offsets: &mut Vec<Bytes>) -> bool {
+        let n_placed = offsets.len();
+        let part = Problem { buffers: problem.buffers[..n_placed].to_vec(), capacity: None };
+        if check(&part, offsets, Bytes(height)).is_err() {
+            return false;
+        }
+        if n_placed == problem.buffers.len() {
+            return true;
+        }
+        let buffer = &problem.buffers[n_placed];
+        (0..=height.saturating_sub(buffer.size.0)).step_by(buffer.alignment.0 as usize).any(|offset| {
+            offsets.push(Bytes(offset));
+            let found = descend(problem, height, offsets);
+            offsets.pop();
+            found
+        })
+    }
+
+    #[test]
+    fn search_over_tops_with_steps_finds_and_proves_the_least_height() {
+        let mut random = Random::new(8);
+        let mut n_lowered = 0;
+        for _ in 0..500 {
+            let problem = flat_problem(&mut random);
+            let instance = Instance::new(&problem);
+            let optimum = by_all_offsets(&problem);
+            let height: u64 = 1 + problem.buffers.iter().map(|buffer| buffer.size.0 + buffer.alignment.0).sum::<u64>();
+            let Improvement { found, least } = improve(&instance, height, 0, None, &mut Work::new(10_000_000));
+            let (offsets, found) = found.expect("the height is above all placements");
+            let offsets: Vec<Bytes> = instance.offsets(&problem, &offsets).into_iter().map(Bytes).collect();
+            assert_eq!(check(&problem, &offsets, Bytes(found)), Ok(()), "{problem:#?}");
+            assert_eq!((found, least), (optimum, optimum), "{problem:#?}");
+            let whole = problem.buffers.iter().map(|buffer| Buffer { gaps: Vec::new(), ..buffer.clone() }).collect();
+            n_lowered += u32::from(optimum < by_all_offsets(&Problem { buffers: whole, capacity: None }));
+        }
+        assert!(50 < n_lowered, "windows lower too few of these problems: {n_lowered}");
     }
 }

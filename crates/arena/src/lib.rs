@@ -60,4 +60,4 @@ pub mod csv;
 pub use bound::{Bound, lower_bound};
 pub use check::{Violation, check};
 pub use place::{Aim, Limits, PlaceError, Placement, place};
-pub use problem::{Buffer, BufferIx, ByteWindow, Gap, Lifetime, Problem, ProblemError};
+pub use problem::{Buffer, BufferIx, ByteWindow, Gap, Lifetime, Piece, Problem, ProblemError};

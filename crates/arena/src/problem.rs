@@ -210,7 +210,7 @@ impl Buffer {
     }
 
     /// The runs of steps with the same occupied bytes, by time, without runs that occupy nothing.
-    pub(crate) fn pieces(&self) -> Vec<Piece> {
+    pub fn pieces(&self) -> Vec<Piece> {
         let whole = ByteWindow { low: Bytes::ZERO, high: self.size };
         let mut gaps = self.gaps.clone();
         gaps.retain(|gap| !gap.lifetime.is_empty());
@@ -229,10 +229,12 @@ impl Buffer {
 }
 
 /// A run of steps with the same occupied bytes. Neither the run nor the window is empty.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    pub(crate) lifetime: Lifetime,
-    pub(crate) window: ByteWindow,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The steps.
+    pub lifetime: Lifetime,
+    /// The bytes, counted from the offset of the buffer.
+    pub window: ByteWindow,
 }
 
 impl Problem {

@@ -1,7 +1,7 @@
 //! [`audit`]: compares the bytes that a run touches with the plan, byte by byte.
 //!
 //! The plan runs twice, each time with another pattern in all uninitialized bytes: before the run in the whole arena,
-//! before each step in the ranges that it must write, after each step in the buffers that die with it. After each step
+//! before each step in the ranges that it must write, after each step in the bytes of buffers that die with it. After each step
 //! every byte of the arena is compared with a copy from before the step:
 //!
 //! - A byte outside the step's outputs that changed was written *outside*.
@@ -77,13 +77,16 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunErro
     let mut buffers = Vec::with_capacity(plan.buffers.len());
     // By step: the change in written bytes of live buffers. A plan without steps has one moment, when the caller writes.
     let mut changes = vec![0i64; plan.steps.len().max(1) + 1];
+    let problem = plan.problem();
     for (ix, buffer) in plan.buffers.iter().enumerate() {
         let start = buffer.offset.0 as usize;
+        let pieces = problem.buffers[ix].pieces();
         planned[start..start + buffer.size.0 as usize].fill(true);
         let mut state = vec![Byte::Untouched; buffer.size.0 as usize];
-        let count = |state: &[Byte]| state.iter().filter(|byte| **byte != Byte::Untouched).count() as i64;
+        let mut live = Live::new(&pieces);
         for &at in &by_buffer[ix] {
             let (a, b) = (&first.writes[at], &second.writes[at]);
+            live.follow(a.step, &state, &mut changes);
             let before = count(&state[a.start..a.start + a.length]);
             for byte in &mut state[a.start..a.start + a.length] {
                 *byte = match a.before {
@@ -94,10 +97,9 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunErro
             }
             // A later step may have written the bytes that this one left untouched.
             common(&a.untouched, &b.untouched).into_iter().for_each(|at| state[a.start + at] = Byte::Untouched);
-            let change = count(&state[a.start..a.start + a.length]) - before;
-            changes[a.step] += change;
-            changes[buffer.last_step as usize + 1] -= change;
+            live.add(a.step, count(&state[a.start..a.start + a.length]) - before, &mut changes);
         }
+        live.follow(plan.steps.len().max(1), &state, &mut changes);
         buffers.push(BufferAudit {
             written: count(&state) as u64,
             assumed: state.iter().filter(|byte| **byte == Byte::Assumed).count() as u64,
@@ -121,6 +123,66 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunErro
         outside: first.outside.iter().chain(&second.outside).copied().collect(),
         same_results: first.results == second.results && second.results == plain,
     })
+}
+
+/// The written bytes among those that a buffer occupies, step by step.
+struct Live<'a> {
+    pieces: &'a [arena::Piece],
+    /// The steps at which the buffer begins or ceases to occupy some bytes, from the last to the first.
+    turns: Vec<u32>,
+    written: i64,
+}
+
+impl Live<'_> {
+    fn new(pieces: &[arena::Piece]) -> Live<'_> {
+        let mut turns: Vec<u32> = pieces.iter().flat_map(|piece| [piece.lifetime.first, piece.lifetime.end]).collect();
+        turns.sort_unstable_by(|a, b| b.cmp(a));
+        turns.dedup();
+        Live { pieces, turns, written: 0 }
+    }
+
+    /// Takes note of all turns up to a step.
+    fn follow(&mut self, step: usize, state: &[Byte], changes: &mut [i64]) {
+        while let Some(turn) = self.turns.pop_if(|turn| *turn as usize <= step) {
+            let piece = self.pieces.iter().find(|piece| piece.lifetime.contains(turn));
+            let written = piece.map_or(0, |piece| count(&state[window(piece, state.len())]));
+            self.add(turn as usize, written - self.written, changes);
+        }
+    }
+
+    /// Adds bytes from a step on.
+    fn add(&mut self, step: usize, written: i64, changes: &mut [i64]) {
+        changes[step] += written;
+        self.written += written;
+    }
+}
+
+/// The bytes of a buffer of `size` bytes that a piece occupies. Its window may be rounded up beyond the size.
+fn window(piece: &arena::Piece, size: usize) -> std::ops::Range<usize> {
+    (piece.window.low.0 as usize).min(size)..(piece.window.high.0 as usize).min(size)
+}
+
+fn count(state: &[Byte]) -> i64 {
+    state.iter().filter(|byte| **byte != Byte::Untouched).count() as i64
+}
+
+/// By step, the ranges of the arena that no buffer needs after it.
+fn deaths(plan: &Plan) -> Vec<Vec<std::ops::Range<usize>>> {
+    let mut deaths = vec![Vec::new(); plan.steps.len()];
+    for (buffer, placed) in plan.buffers.iter().zip(plan.problem().buffers) {
+        let (start, size) = (buffer.offset.0 as usize, buffer.size.0 as usize);
+        let pieces = placed.pieces();
+        for (at, piece) in pieces.iter().enumerate() {
+            let own = window(piece, size);
+            let next = pieces.get(at + 1).filter(|next| next.lifetime.first == piece.lifetime.end);
+            let kept = next.map_or(own.end..own.end, |next| window(next, size));
+            let (low, high) = (kept.start.clamp(own.start, own.end), kept.end.clamp(own.start, own.end));
+            let dead = [own.start..low, high..own.end].into_iter().filter(|range| !range.is_empty());
+            let step = piece.lifetime.end as usize - 1;
+            deaths[step].extend(dead.map(|range| start + range.start..start + range.end));
+        }
+    }
+    deaths
 }
 
 /// The state of a byte of a buffer.
@@ -181,6 +243,8 @@ fn patterned(
     let mut copy = session.arena()?.to_vec();
     let mut outside = Vec::new();
     let mut outside_of = vec![0; plan.buffers.len()];
+    let problem = plan.problem();
+    let deaths = deaths(plan);
     for (ix, step) in plan.steps.iter().enumerate() {
         let mut targets: Vec<(Operand, bool)> = targets(plan, step, session.fills_workspace(ix));
         for (operand, holds) in &mut targets {
@@ -213,19 +277,19 @@ fn patterned(
         let changed = if *arena == copy { 0 } else { arena.iter().zip(&copy).filter(|(a, b)| a != b).count() };
         if 0 < changed {
             outside.push((ix, changed as u64));
-            let alive = |buffer: &plan::Buffer| (buffer.first_step..=buffer.last_step).contains(&(ix as u32));
-            for (at, buffer) in plan.buffers.iter().enumerate().filter(|(_, buffer)| alive(buffer)) {
-                let range = buffer.offset.0 as usize..(buffer.offset + buffer.size).0 as usize;
+            for (at, (buffer, placed)) in plan.buffers.iter().zip(&problem.buffers).enumerate() {
+                let Some(alive) = placed.occupied(ix as u32) else { continue };
+                let end = alive.high.min(buffer.size);
+                let range = (buffer.offset + alive.low).0 as usize..(buffer.offset + end).0 as usize;
                 let pairs = arena[range.clone()].iter().zip(&copy[range]);
                 outside_of[at] += pairs.filter(|(a, b)| a != b).count() as u64;
             }
             copy.copy_from_slice(arena);
         }
         let last = plan.steps.len() - 1;
-        for dead in plan.buffers.iter().filter(|buffer| buffer.last_step as usize == ix && ix < last) {
-            let range = dead.offset.0 as usize..(dead.offset + dead.size).0 as usize;
+        for range in deaths[ix].iter().filter(|_| ix < last) {
             arena[range.clone()].fill(pattern);
-            copy[range].fill(pattern);
+            copy[range.clone()].fill(pattern);
         }
     }
     Ok(Observations { writes, outside, outside_of, results: results(session, plan)? })

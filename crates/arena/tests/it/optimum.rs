@@ -184,3 +184,22 @@ fn tiny_problems_of_every_kind() {
         }
     }
 }
+
+/// Windows never make an arena higher, and lower some.
+#[test]
+fn windows_never_cost_bytes() {
+    let mut random = Random::new(21);
+    let kind = Kind { n_buffers_max: 40, n_steps: 30, size_max: 40, gaps: Gaps::Windows, ..SMALL };
+    let (mut n_lower, mut n_bounds) = (0, 0);
+    for _ in 0..60 {
+        let problem = random_problem(&mut random, kind);
+        let whole = problem.buffers.iter().map(|buffer| Buffer { gaps: Vec::new(), ..buffer.clone() }).collect();
+        let work = 10_000_000;
+        let placement = place_and_check_with(&problem, work);
+        let of_whole = place_and_check_with(&Problem { buffers: whole, capacity: None }, work);
+        assert!(placement.height() <= of_whole.height(), "{problem:#?}");
+        n_lower += u32::from(placement.height() < of_whole.height());
+        n_bounds += u32::from(placement.gap() == Bytes::ZERO);
+    }
+    assert_eq!((n_lower, n_bounds), (31, 50));
+}

@@ -110,6 +110,67 @@ fn errors(change: impl FnOnce(&mut Plan)) -> Vec<PlanError> {
     check(&plan).expect_err("the changed plan is invalid")
 }
 
+/// A valid plan in which two buffers have the same bytes of the arena at the same steps: step 0 writes the first half of
+/// `whole`, step 1 works in the half that is not written yet, step 2 writes it, step 3 reads all.
+///
+/// ```text
+/// step      0       1       2       3
+/// offset 0  left    left    left    whole
+///       16          work    right   whole
+///       32                          y
+/// ```
+fn with_window() -> Plan {
+    let half = |offset| Operand { offset: Bytes(offset), ..in_buffer(0) };
+    let whole = Operand { size: Bytes(32), ..in_buffer(0) };
+    let peak = Certificate { value: Bytes(48), lower_bound: Bytes(48), least: Bytes(48) };
+    let joined = Buffer { size: Bytes(32), ..buffer("whole", Role::Activation, 0, (0, 3)) };
+    Plan {
+        outputs: vec![port("y", in_buffer(2))],
+        steps: vec![
+            step(&[], &[half(0)], None),
+            step(&[half(0)], &[], Some(in_buffer(1))),
+            step(&[], &[half(16)], None),
+            step(&[whole], &[in_buffer(2)], None),
+        ],
+        buffers: vec![
+            joined,
+            Buffer { values: Vec::new(), ..buffer("work", Role::Workspace, 16, (1, 1)) },
+            buffer("y", Role::Output, 32, (3, 3)),
+        ],
+        arena: Arena { alignment: SIZE, peak_step: 3, certificate: peak },
+        order: peak,
+        ..Plan::default()
+    }
+}
+
+#[test]
+fn bytes_that_no_operand_uses_yet_belong_to_others() {
+    let plan = with_window();
+    assert_eq!(check(&plan), Ok(()));
+    let gaps = &plan.problem().buffers[0].gaps;
+    let window = arena::ByteWindow { low: Bytes(0), high: Bytes(16) };
+    assert_eq!(gaps, &[arena::Gap { lifetime: arena::Lifetime { first: 0, end: 2 }, window: Some(window) }]);
+}
+
+#[test]
+fn bytes_that_an_operand_uses_belong_to_no_other() {
+    let overlap = "the placement is wrong: live buffers must not overlap, got `b0` and `b1` at step `1`";
+    let uses: [fn(&mut Plan); 3] = [
+        // Step 0 writes all of it.
+        |plan| plan.steps[0].outputs[0].size = Bytes(32),
+        // Step 1 reads the other half.
+        |plan| plan.steps[1].inputs[0].offset = Bytes(16),
+        // The half is an input of the model, written before the first step.
+        |plan| plan.inputs.push(port("x", Operand { offset: Bytes(16), ..in_buffer(0) })),
+    ];
+    for change in uses {
+        let mut plan = with_window();
+        change(&mut plan);
+        let errors: Vec<String> = check(&plan).expect_err("it overlaps").iter().map(PlanError::to_string).collect();
+        assert!(errors.contains(&overlap.to_string()), "{errors:?}");
+    }
+}
+
 /// Expects one error, by its message.
 #[track_caller]
 fn refused(message: &str, change: impl FnOnce(&mut Plan)) {

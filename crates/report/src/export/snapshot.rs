@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::Report;
-use crate::model::BufferRow;
+use crate::model::{BufferRow, PieceRow};
 
 /// Address of the arena; addresses must not be zero.
 const ARENA_AT: u64 = 1 << 20;
@@ -34,31 +34,33 @@ pub(crate) fn snapshot(report: &Report) -> Value {
     gap(&mut blocks, constants_at + end, planned.weights_bytes.saturating_sub(end));
     let constants = segment(constants_at, planned.weights_bytes, blocks);
 
-    let mut by_first: Vec<&BufferRow> = planned.buffers.iter().filter(|buffer| 0 < buffer.padded_bytes).collect();
+    // A buffer that occupies other bytes from some step on is freed there and allocated anew.
+    let pieces = planned.buffers.iter().flat_map(|buffer| buffer.pieces().map(move |piece| (buffer, piece)));
+    let mut by_first: Vec<(&BufferRow, PieceRow)> = pieces.filter(|(_, piece)| 0 < piece.padded_bytes).collect();
     let mut by_last = by_first.clone();
-    by_first.sort_by_key(|buffer| (buffer.first_step, buffer.offset));
-    by_last.sort_by_key(|buffer| (buffer.last_step, buffer.offset));
+    let at = |(buffer, piece): &(&BufferRow, PieceRow)| buffer.offset + piece.offset;
+    by_first.sort_by_key(|one| (one.1.first_step, at(one)));
+    by_last.sort_by_key(|one| (one.1.last_step, at(one)));
     let (mut born, mut dead) = (by_first.iter().peekable(), by_last.iter().peekable());
     for step in 0..report.step_count() {
-        while let Some(buffer) = dead.next_if(|buffer| buffer.last_step < step) {
-            free(&mut events, ARENA_AT + buffer.offset, buffer.padded_bytes, step);
+        while let Some(one) = dead.next_if(|(_, piece)| piece.last_step < step) {
+            free(&mut events, ARENA_AT + at(one), one.1.padded_bytes, step);
         }
-        while let Some(buffer) = born.next_if(|buffer| buffer.first_step == step) {
-            let at = ARENA_AT + buffer.offset;
-            let frames = buffer_frames(buffer);
-            allocate(&mut events, at, buffer.padded_bytes, step, category(&buffer.role), &buffer.tag, &frames);
+        while let Some(one @ (buffer, piece)) = born.next_if(|(_, piece)| piece.first_step == step) {
+            let (at, frames) = (ARENA_AT + at(one), buffer_frames(buffer));
+            allocate(&mut events, at, piece.padded_bytes, step, category(&buffer.role), &buffer.tag, &frames);
         }
     }
-    let mut left: Vec<&BufferRow> =
-        by_first.into_iter().filter(|buffer| report.step_count() <= buffer.last_step + 1).collect();
-    left.sort_by_key(|buffer| buffer.offset);
+    let mut left = by_first;
+    left.retain(|(_, piece)| report.step_count() <= piece.last_step + 1);
+    left.sort_by_key(at);
     let (mut blocks, mut end) = (Vec::new(), 0);
-    for buffer in left {
-        gap(&mut blocks, ARENA_AT + end, buffer.offset.saturating_sub(end));
-        let frames = buffer_frames(buffer);
-        let at = ARENA_AT + buffer.offset;
-        blocks.push(block(at, buffer.padded_bytes, buffer.bytes, "active_allocated", &frames));
-        end = buffer.offset + buffer.padded_bytes;
+    for one @ (buffer, piece) in &left {
+        let start = at(one);
+        gap(&mut blocks, ARENA_AT + end, start.saturating_sub(end));
+        let (bytes, frames) = (buffer.own_bytes(*piece), buffer_frames(buffer));
+        blocks.push(block(ARENA_AT + start, piece.padded_bytes, bytes, "active_allocated", &frames));
+        end = start + piece.padded_bytes;
     }
     gap(&mut blocks, ARENA_AT + end, planned.arena_bytes.saturating_sub(end));
     let mut segments = vec![segment(ARENA_AT, planned.arena_bytes, blocks)];

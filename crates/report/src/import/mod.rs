@@ -90,6 +90,7 @@ fn report(
         let offset = end;
         end = end.checked_add(row.actual).filter(|end| *end <= i64::MAX as u64).ok_or_else(too_large)?;
         buffers.push(BufferRow {
+            pieces: Vec::new(),
             tag: row.tag,
             scope: row.scope,
             role: row.role.into(),

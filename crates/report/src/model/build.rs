@@ -7,7 +7,7 @@ use plan::{Alternative, Buffer, BufferIx, Operand, Place, Plan, RefusedReason, R
 use types::{Bytes, Layout, Role};
 
 use super::{
-    AlternativeRow, AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Origin, Planned, RefusedRow, Report, StepRow,
+    AlternativeRow, AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Origin, PieceRow, Planned, RefusedRow, Report, StepRow,
     Touch, VERSION, ValueRow, Why, lives, opportunity, saved, spans,
 };
 
@@ -16,8 +16,9 @@ impl Report {
     pub fn new(plan: &Plan) -> Report {
         let arena = &plan.arena;
         let touches = Touches::new(plan);
+        let problem = plan.problem();
         let buffers: Vec<BufferRow> =
-            plan.buffers.iter().enumerate().map(|(ix, buffer)| row(plan, ix, buffer, &touches)).collect();
+            plan.buffers.iter().enumerate().map(|(ix, buffer)| row(plan, ix, buffer, &touches, &problem)).collect();
         let timeline = timeline(&buffers, plan.step_count(), arena.size().0);
         let live = |step: usize| arena.size().0 - timeline[Role::Free.name()][step];
         let steps = plan.steps.iter().enumerate().map(|(ix, step)| StepRow {
@@ -80,13 +81,14 @@ pub(crate) fn finish(planned: &mut Planned) {
     }
     planned.by_role = by_role;
     planned.free_at_peak = free_ranges(planned, step);
-    let alive = planned.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_alive(step));
+    let alive = planned.buffers.iter().enumerate();
+    let alive = alive.filter_map(|(ix, buffer)| Some((ix, buffer, buffer.piece_at(step)?)));
     let mut alive: Vec<AtPeak> = alive
-        .map(|(ix, buffer)| AtPeak {
+        .map(|(ix, buffer, piece)| AtPeak {
             buffer: ix,
             tag: buffer.tag.clone(),
-            bytes: buffer.bytes,
-            padded_bytes: buffer.padded_bytes,
+            bytes: buffer.own_bytes(piece),
+            padded_bytes: piece.padded_bytes,
             why: Why::new(planned, buffer, step),
         })
         .collect();
@@ -99,8 +101,9 @@ fn free_ranges(planned: &Planned, step: u32) -> Vec<FreeRange> {
     let mut live: Vec<(u64, u64)> = planned
         .buffers
         .iter()
-        .filter(|buffer| buffer.is_alive(step) && 0 < buffer.padded_bytes)
-        .map(|buffer| (buffer.offset, buffer.offset + buffer.padded_bytes))
+        .filter_map(|buffer| Some((buffer, buffer.piece_at(step)?)))
+        .filter(|(_, piece)| 0 < piece.padded_bytes)
+        .map(|(buffer, piece)| (buffer.offset + piece.offset, buffer.offset + piece.end()))
         .collect();
     live.sort_unstable();
     live.push((planned.arena_bytes, planned.arena_bytes));
@@ -127,7 +130,10 @@ pub(crate) fn timeline(buffers: &[BufferRow], steps: u32, arena_bytes: u64) -> B
         for span in spans(buffer) {
             add(buffer.role_of(span.value), span.bytes, span.first_step, span.last_step);
         }
-        add(Role::Padding.name(), buffer.padded_bytes - buffer.bytes, buffer.first_step, buffer.last_step);
+        for piece in buffer.pieces() {
+            let padding = piece.padded_bytes - buffer.own_bytes(piece);
+            add(Role::Padding.name(), padding, piece.first_step, piece.last_step);
+        }
     }
     let mut free = vec![arena_bytes; steps as usize];
     let mut timeline = BTreeMap::new();
@@ -196,7 +202,7 @@ fn alternative(plan: &Plan, other: &Alternative) -> AlternativeRow {
     }
 }
 
-fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow {
+fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches, problem: &arena::Problem) -> BufferRow {
     let touch = |step: Option<u32>| step.map(|step| Touch { step, scope: plan.steps[step as usize].scope.to_string() });
     let value = |held: &ValueSpan| ValueRow {
         name: held.name.clone(),
@@ -212,6 +218,13 @@ fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow 
         role: buffer.tag.role.name().into(),
         sharing: sharing(held.sharing).into(),
     };
+    let placed = &problem.buffers[ix];
+    let piece = |piece: arena::Piece| PieceRow {
+        first_step: piece.lifetime.first,
+        last_step: piece.lifetime.end - 1,
+        offset: piece.window.low.0,
+        padded_bytes: (piece.window.high - piece.window.low).0,
+    };
     let mut row = BufferRow {
         tag: buffer.tag.to_string(),
         scope: buffer.tag.scope.to_string(),
@@ -222,6 +235,10 @@ fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow 
         first_step: buffer.first_step,
         last_step: buffer.last_step,
         persistence: buffer.persistence,
+        pieces: match placed.gaps.is_empty() {
+            true => Vec::new(),
+            false => placed.pieces().into_iter().map(piece).collect(),
+        },
         values: buffer.values.iter().map(value).collect(),
         writer: touch(touches.writer[ix]),
         last_reader: touch(touches.reader[ix]),

@@ -119,8 +119,8 @@ fn of_buffer(ix: usize, buffer: &BufferRow, step: u32) -> Vec<Item> {
         }
     };
     let mut items: Vec<Item> = spans.map(item).collect();
-    if let Some(last) = items.last_mut() {
-        last.padded_bytes += buffer.padded_bytes - buffer.bytes;
+    if let (Some(last), Some(piece)) = (items.last_mut(), buffer.piece_at(step)) {
+        last.padded_bytes += piece.padded_bytes - buffer.own_bytes(piece);
     }
     items
 }

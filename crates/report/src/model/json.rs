@@ -65,6 +65,17 @@ fn check(report: &Report) -> Result<(), ReadError> {
         if buffer.padded_bytes < buffer.bytes || !in_bounds(buffer.offset, buffer.padded_bytes, planned.arena_bytes) {
             return Err(ReadError::Inconsistent("a buffer is outside the arena"));
         }
+        let mut next = buffer.first_step;
+        for piece in &buffer.pieces {
+            let lives = next <= piece.first_step
+                && piece.first_step <= piece.last_step
+                && piece.last_step <= buffer.last_step
+                && in_bounds(piece.offset, piece.padded_bytes, buffer.padded_bytes);
+            if !lives {
+                return Err(ReadError::Inconsistent("the bytes that a buffer occupies are outside of it"));
+            }
+            next = piece.last_step.saturating_add(1);
+        }
         for value in &buffer.values {
             let lives = buffer.first_step <= value.first_step
                 && value.first_step <= value.last_step

@@ -308,6 +308,10 @@ pub struct BufferRow {
     /// How long its bytes are kept.
     #[serde(default, skip_serializing_if = "is_run")]
     pub persistence: Persistence,
+    /// The bytes that it occupies, by rising steps, where they are not all of them at all of its steps: other buffers may have the
+    /// bytes of a concatenation's slice before it is written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pieces: Vec<PieceRow>,
     /// The values that it holds over time.
     pub values: Vec<ValueRow>,
     /// The step that writes it first; `None` if the caller does.
@@ -331,13 +335,59 @@ impl BufferRow {
         value.map_or(&self.role, |value| &self.values[value].role)
     }
 
-    /// Whether it is alive at a step.
+    /// The bytes that it occupies, by rising steps.
+    pub fn pieces(&self) -> impl Iterator<Item = PieceRow> + '_ {
+        let whole = PieceRow {
+            first_step: self.first_step,
+            last_step: self.last_step,
+            offset: 0,
+            padded_bytes: self.padded_bytes,
+        };
+        self.pieces.iter().copied().chain(self.pieces.is_empty().then_some(whole))
+    }
+
+    /// The bytes that it occupies at a step; `None` if it occupies none.
+    pub fn piece_at(&self, step: u32) -> Option<PieceRow> {
+        self.pieces().find(|piece| (piece.first_step..=piece.last_step).contains(&step))
+    }
+
+    /// Whether it occupies bytes at a step.
     pub fn is_alive(&self, step: u32) -> bool {
-        (self.first_step..=self.last_step).contains(&step)
+        self.piece_at(step).is_some()
+    }
+
+    /// The bytes of a piece that are the buffer's own, without those that round its size up.
+    pub fn own_bytes(&self, piece: PieceRow) -> u64 {
+        piece.end().min(self.bytes).saturating_sub(piece.offset)
     }
 
     /// The number of steps at which it is alive.
     pub fn steps(&self) -> u64 {
+        u64::from(self.last_step - self.first_step) + 1
+    }
+}
+
+/// Bytes of a buffer that are occupied at some steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PieceRow {
+    /// The first step.
+    pub first_step: u32,
+    /// The last step, inclusive.
+    pub last_step: u32,
+    /// The offset in the buffer.
+    pub offset: u64,
+    /// The number of bytes, in multiples of the alignment.
+    pub padded_bytes: u64,
+}
+
+impl PieceRow {
+    /// The byte of the buffer behind the last.
+    pub fn end(self) -> u64 {
+        self.offset + self.padded_bytes
+    }
+
+    /// The number of steps.
+    pub fn steps(self) -> u64 {
         u64::from(self.last_step - self.first_step) + 1
     }
 }

@@ -83,6 +83,11 @@ fn peak_saving(planned: &Planned, bytes: u64, first: u32, last: u32) -> u64 {
     planned.lower_bound_bytes.saturating_sub(live.max().unwrap_or(planned.lower_bound_bytes))
 }
 
+/// The bytes that a buffer occupies at the peak.
+fn bytes_at_peak(planned: &Planned, buffer: &BufferRow) -> u64 {
+    buffer.piece_at(planned.peak_step).map_or(0, |piece| piece.padded_bytes)
+}
+
 fn at_peak(planned: &Planned) -> impl Iterator<Item = &BufferRow> {
     planned.buffers.iter().filter(|buffer| buffer.is_alive(planned.peak_step))
 }
@@ -149,7 +154,7 @@ fn refused(planned: &Planned) -> Vec<Opportunity> {
         let (first, last) = (buffer.first_step.max(other.first_step), buffer.last_step.min(other.last_step));
         found.push(Opportunity {
             kind: OpportunityKind::Refused,
-            saves_bytes: peak_saving(planned, buffer.padded_bytes, first, last),
+            saves_bytes: peak_saving(planned, bytes_at_peak(planned, buffer), first, last),
             text: format!("`{}` ({}) {}", buffer.scope, Bytes(buffer.bytes), row.text),
             action: action.into(),
         });

@@ -1,6 +1,7 @@
-//! [`Span`]: the value that occupies a range of a buffer for some steps. Spans tile a buffer at every step of its life.
+//! [`Span`]: the value that occupies a range of a buffer for some steps. At every step, spans tile the bytes that the buffer
+//! occupies.
 
-use super::BufferRow;
+use super::{BufferRow, PieceRow};
 
 /// Bytes of a buffer that one value occupies, or that are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,7 @@ pub(crate) fn spans(buffer: &BufferRow) -> Vec<Span> {
     for value in &buffer.values {
         times.extend([value.first_step, value.held_until + 1]);
     }
+    times.extend(buffer.pieces.iter().flat_map(|piece| [piece.first_step, piece.last_step + 1]));
     times.sort_unstable();
     times.dedup();
     let mut by_birth: Vec<usize> = (0..buffer.values.len()).collect();
@@ -38,7 +40,11 @@ pub(crate) fn spans(buffer: &BufferRow) -> Vec<Span> {
             value.first_step <= first_step && last_step <= value.held_until
         };
         let alive: Vec<usize> = by_birth.iter().filter(is_alive).copied().collect();
-        let now = tile(buffer, &alive).into_iter().map(|(value, offset, bytes)| Span {
+        let Some(piece) = buffer.piece_at(first_step) else {
+            done.append(&mut open);
+            continue;
+        };
+        let now = tile(buffer, &alive, piece).into_iter().map(|(value, offset, bytes)| Span {
             value,
             offset,
             bytes,
@@ -62,12 +68,13 @@ pub(crate) fn spans(buffer: &BufferRow) -> Vec<Span> {
     done
 }
 
-/// A buffer's bytes cut into ranges, each with the last of `alive` that covers it.
-fn tile(buffer: &BufferRow, alive: &[usize]) -> Vec<(Option<usize>, u64, u64)> {
-    let mut cuts = vec![0, buffer.bytes];
+/// The bytes that a buffer occupies, cut into ranges, each with the last of `alive` that covers it.
+fn tile(buffer: &BufferRow, alive: &[usize], piece: PieceRow) -> Vec<(Option<usize>, u64, u64)> {
+    let (low, high) = (piece.offset, piece.end().min(buffer.bytes));
+    let mut cuts = vec![low, high.max(low)];
     for &ix in alive {
         let value = &buffer.values[ix];
-        cuts.extend([value.offset, value.offset + value.bytes]);
+        cuts.extend([value.offset, value.offset + value.bytes].map(|cut| cut.clamp(low, high.max(low))));
     }
     cuts.sort_unstable();
     cuts.dedup();

@@ -164,7 +164,22 @@ function change(what) {
   watchers.forEach(redraw => redraw(what));
 }
 
-const isAlive = (buffer, step) => buffer.first_step <= step && step <= buffer.last_step;
+// The bytes that a buffer occupies, by rising steps: all of it, unless the report says otherwise.
+const piecesOf = buffer =>
+  buffer.pieces || [
+    {
+      first_step: buffer.first_step,
+      last_step: buffer.last_step,
+      offset: 0,
+      padded_bytes: buffer.padded_bytes,
+    },
+  ];
+const pieceAt = (buffer, step) =>
+  piecesOf(buffer).find(piece => piece.first_step <= step && step <= piece.last_step);
+const isAlive = (buffer, step) => pieceAt(buffer, step) !== undefined;
+// The bytes of a piece without those that round the buffer's size up.
+const ownBytes = (buffer, piece) =>
+  Math.max(0, Math.min(piece.offset + piece.padded_bytes, buffer.bytes) - piece.offset);
 const stepName = step => (P.steps[step] ? P.steps[step].scope + " (" + P.steps[step].kernel + ")" : "");
 const typeText = value => value.dtype + "[" + value.shape.join(",") + "]";
 

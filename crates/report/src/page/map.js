@@ -58,14 +58,18 @@ function drawMap() {
       view.y1 < buffer.offset
     )
       continue;
-    const x = s.x(buffer.first_step),
-      wide = Math.max(0.6, s.x(buffer.last_step + 1) - x);
-    const y = s.y(buffer.offset + buffer.bytes),
-      high = Math.max(0.6, s.y(buffer.offset) - y);
-    const padding = y - s.y(buffer.offset + buffer.padded_bytes);
-    if (1 <= padding) fill(context, look("padding"), x, y - padding, wide, padding);
+    // The name goes onto the largest piece.
+    let [x, y, wide, high] = [0, 0, 0, 0];
+    for (const piece of piecesOf(buffer)) {
+      const [left, up, across, tall] = pieceRect(s, buffer, piece);
+      const padding = up - s.y(buffer.offset + piece.offset + piece.padded_bytes);
+      if (1 <= padding) fill(context, look("padding"), left, up - padding, across, padding);
+      context.globalAlpha = state.matches && !state.matches.has(ix) ? 0.18 : 1;
+      fill(context, look(buffer.role), left, up, across, tall);
+      context.globalAlpha = 1;
+      if (wide * high < across * tall) [x, y, wide, high] = [left, up, across, tall];
+    }
     context.globalAlpha = state.matches && !state.matches.has(ix) ? 0.18 : 1;
-    fill(context, look(buffer.role), x, y, wide, high);
     for (const [, first, last, offset, size, role] of ROLES.get(ix) || []) {
       const from = s.x(first),
         up = s.y(buffer.offset + offset + size);
@@ -74,7 +78,10 @@ function drawMap() {
     if (6 <= wide && 6 <= high) {
       context.strokeStyle = edge;
       context.lineWidth = 0.6;
-      context.strokeRect(x + 0.3, y + 0.3, wide - 0.6, high - 0.6);
+      for (const piece of piecesOf(buffer)) {
+        const [left, up, across, tall] = pieceRect(s, buffer, piece);
+        context.strokeRect(left + 0.3, up + 0.3, Math.max(0, across - 0.6), Math.max(0, tall - 0.6));
+      }
     }
     if (46 < wide && 13 < high) {
       context.fillStyle = ROLES.has(ix) ? "#111" : inkOn(look(buffer.role));
@@ -91,12 +98,10 @@ function drawMap() {
   if (on) {
     context.strokeStyle = css("--peak");
     context.lineWidth = 3;
-    context.strokeRect(
-      s.x(on.first_step),
-      s.y(on.offset + on.bytes),
-      Math.max(2, s.x(on.last_step + 1) - s.x(on.first_step)),
-      Math.max(2, s.y(on.offset) - s.y(on.offset + on.bytes)),
-    );
+    for (const piece of piecesOf(on)) {
+      const [left, up, across, tall] = pieceRect(s, on, piece);
+      context.strokeRect(left, up, Math.max(2, across), Math.max(2, tall));
+    }
   }
   column(context, s, P.peak_step, css("--peak"));
   if (state.step !== P.peak_step) column(context, s, state.step, css("--accent"));
@@ -114,6 +119,13 @@ function drawMap() {
   context.fillText("step " + Math.max(0, Math.ceil(view.x1) - 1), s.left + s.wide, height - 6);
   context.textAlign = "left";
   context.fillText("step " + Math.floor(view.x0), s.left, height - 6);
+}
+// Where a piece of a buffer is drawn: left, top, width and height.
+function pieceRect(s, buffer, piece) {
+  const low = buffer.offset + piece.offset,
+    left = s.x(piece.first_step),
+    up = s.y(low + ownBytes(buffer, piece));
+  return [left, up, Math.max(0.6, s.x(piece.last_step + 1) - left), Math.max(0.6, s.y(low) - up)];
 }
 function column(context, s, step, color) {
   context.strokeStyle = color;
@@ -163,12 +175,16 @@ function bufferAt(x, y) {
   if (!s || x < s.left || y < s.top) return -1;
   const step = s.step(x),
     offset = s.offset(y);
-  return BUFFERS.findIndex(
-    buffer =>
-      buffer.first_step <= step &&
-      step < buffer.last_step + 1 &&
-      buffer.offset <= offset &&
-      offset < buffer.offset + Math.max(buffer.bytes, 1),
+  return BUFFERS.findIndex(buffer =>
+    piecesOf(buffer).some(piece => {
+      const low = buffer.offset + piece.offset;
+      return (
+        piece.first_step <= step &&
+        step < piece.last_step + 1 &&
+        low <= offset &&
+        offset < low + Math.max(ownBytes(buffer, piece), 1)
+      );
+    }),
   );
 }
 // The nearest buffer in a direction: sideways by birth, up and down by offset among those alive at the step.

@@ -133,6 +133,7 @@ function drawCard() {
       row("role", roleAt(ix, at) + (roleAt(ix, at) === buffer.role ? "" : ", later " + buffer.role)),
       row("size", bytes(buffer.bytes) + " (" + exact(buffer.bytes) + ")"),
       row("padding", exact(buffer.padded_bytes - buffer.bytes)),
+      buffer.pieces && isAlive(buffer, at) ? row("now", bytes(ownBytes(buffer, pieceAt(buffer, at)))) : [],
       IS_PLAN ? row("offset", buffer.offset.toLocaleString("en")) : [],
       IS_PLAN ? row("steps", buffer.first_step + " to " + buffer.last_step) : [],
       row(
@@ -267,16 +268,20 @@ const BUFFER_COLUMNS = [
     ix => roleAt(ix, state.step),
   ],
   ["holds", "w", ix => holds(ix), null],
-  ["bytes", "n", ix => bytes(BUFFERS[ix].bytes), ix => BUFFERS[ix].bytes],
-  [
-    "padding",
-    "n",
-    ix => BUFFERS[ix].padded_bytes - BUFFERS[ix].bytes,
-    ix => BUFFERS[ix].padded_bytes - BUFFERS[ix].bytes,
-  ],
+  ["bytes", "n", ix => bytes(bytesNow(ix)), bytesNow],
+  ["padding", "n", paddingNow, paddingNow],
   ["offset", "n", ix => BUFFERS[ix].offset.toLocaleString("en"), ix => BUFFERS[ix].offset],
   ["steps", "n", ix => BUFFERS[ix].first_step + "–" + BUFFERS[ix].last_step, ix => BUFFERS[ix].first_step],
 ].filter(([title]) => IS_PLAN || !["holds", "offset", "steps"].includes(title));
+// The bytes and the padding of a buffer at the chosen step.
+function bytesNow(ix) {
+  const piece = pieceAt(BUFFERS[ix], state.step);
+  return piece ? ownBytes(BUFFERS[ix], piece) : 0;
+}
+function paddingNow(ix) {
+  const piece = pieceAt(BUFFERS[ix], state.step);
+  return piece ? piece.padded_bytes - ownBytes(BUFFERS[ix], piece) : 0;
+}
 function holds(ix) {
   const values = BUFFERS[ix].values,
     now = valuesAt(BUFFERS[ix], state.step);
@@ -287,8 +292,8 @@ function holds(ix) {
 function drawAlive() {
   const alive = BUFFERS.map((_, ix) => ix)
     .filter(ix => isAlive(BUFFERS[ix], state.step))
-    .sort((a, b) => BUFFERS[b].bytes - BUFFERS[a].bytes);
-  const total = alive.reduce((sum, ix) => sum + BUFFERS[ix].padded_bytes, 0);
+    .sort((a, b) => bytesNow(b) - bytesNow(a));
+  const total = alive.reduce((sum, ix) => sum + bytesNow(ix) + paddingNow(ix), 0);
   byId("alivetitle").textContent = IS_PLAN
     ? "Alive at step " +
       state.step +

@@ -194,7 +194,9 @@ pub(crate) fn stacks(report: &Report, measure: Measure) -> Vec<(Vec<String>, u12
                 let steps = u128::from(span.last_step - span.first_step) + 1;
                 add(scope, buffer.role_of(span.value), u128::from(span.bytes) * steps);
             }
-            add("", "padding", u128::from(buffer.padded_bytes - buffer.bytes) * u128::from(buffer.steps()));
+            for piece in buffer.pieces() {
+                add("", "padding", u128::from(piece.padded_bytes - buffer.own_bytes(piece)) * u128::from(piece.steps()));
+            }
         }
         let free = report.planned.timeline.get("free").map(|live| live.iter().map(|bytes| u128::from(*bytes)).sum());
         add("", "free", free.unwrap_or(0));

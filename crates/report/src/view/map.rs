@@ -31,10 +31,9 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
         let spans = spans(buffer);
         for row in rows {
             for (column, cell) in cells[row].iter_mut().enumerate() {
-                let step = step_of(column);
-                if buffer.is_alive(step) {
-                    let level = ((2 * row as u128 + 1) * u128::from(top) / (2 * ROWS as u128)) as u64;
-                    *cell = style(role_at(buffer, &spans, step, level)).letter;
+                let level = ((2 * row as u128 + 1) * u128::from(top) / (2 * ROWS as u128)) as u64;
+                if let Some(role) = role_at(buffer, &spans, step_of(column), level) {
+                    *cell = style(role).letter;
                 }
             }
         }
@@ -53,13 +52,13 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     text
 }
 
-/// The role of a buffer's byte at an offset of the arena and at a step.
-fn role_at<'a>(buffer: &'a BufferRow, spans: &[Span], step: u32, offset: u64) -> &'a str {
-    let inside = offset.saturating_sub(buffer.offset);
+/// The role of a buffer's byte at an offset of the arena and at a step; `None` if the buffer does not occupy it.
+fn role_at<'a>(buffer: &'a BufferRow, spans: &[Span], step: u32, offset: u64) -> Option<&'a str> {
+    let inside = offset.checked_sub(buffer.offset)?;
     let holds = |span: &&Span| {
         (span.first_step..=span.last_step).contains(&step) && (span.offset..span.offset + span.bytes).contains(&inside)
     };
-    buffer.role_of(spans.iter().find(holds).and_then(|span| span.value))
+    spans.iter().find(holds).map(|span| buffer.role_of(span.value))
 }
 
 /// The roles in the buffers, in stacking order.
@@ -84,20 +83,28 @@ pub(crate) fn svg(report: &Report) -> String {
     let most = planned.arena_bytes.max(1) as f64;
     svg.rect([left, top, width, height], "free", "free: under no buffer", Amount::None);
     for (ix, buffer) in planned.buffers.iter().enumerate() {
-        let x = left + width * f64::from(buffer.first_step) / steps;
-        let wide = width * buffer.steps() as f64 / steps;
-        let high = height * buffer.bytes as f64 / most;
-        let y = top + height * (1.0 - (buffer.offset + buffer.bytes) as f64 / most);
         let card = card(ix, buffer);
-        svg.rect([x, y, wide, high], &buffer.role, &card, Amount::Bytes(buffer.bytes.into()));
+        let place = |first: u32, steps_of: u64, offset: u64, bytes: u64| {
+            let y = top + height * (1.0 - (buffer.offset + offset + bytes) as f64 / most);
+            [left + width * f64::from(first) / steps, y, width * steps_of as f64 / steps, height * bytes as f64 / most]
+        };
+        // The name goes onto the largest piece.
+        let mut largest = [0.0; 4];
+        for piece in buffer.pieces() {
+            let bytes = buffer.own_bytes(piece);
+            let rect = place(piece.first_step, piece.steps(), piece.offset, bytes);
+            svg.rect(rect, &buffer.role, &card, Amount::Bytes(bytes.into()));
+            if largest[2] * largest[3] < rect[2] * rect[3] {
+                largest = rect;
+            }
+        }
         // Bytes with another role for some steps are drawn over the buffer.
         for span in spans(buffer).into_iter().filter(|span| buffer.role_of(span.value) != buffer.role) {
-            let x = left + width * f64::from(span.first_step) / steps;
-            let wide = width * f64::from(span.last_step - span.first_step + 1) / steps;
-            let y = top + height * (1.0 - (buffer.offset + span.offset + span.bytes) as f64 / most);
-            let high = height * span.bytes as f64 / most;
-            svg.rect([x, y, wide, high], buffer.role_of(span.value), &card, Amount::None);
+            let steps_of = u64::from(span.last_step - span.first_step) + 1;
+            let rect = place(span.first_step, steps_of, span.offset, span.bytes);
+            svg.rect(rect, buffer.role_of(span.value), &card, Amount::None);
         }
+        let [x, y, wide, high] = largest;
         // About six units per character.
         let name = fit(&buffer.scope, (wide / 6.0) as usize);
         if 12.0 <= high && 30.0 <= wide {

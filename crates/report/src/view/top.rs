@@ -30,7 +30,7 @@ pub(crate) fn text(report: &Report, options: &ViewOptions) -> String {
         let buffer = &planned.buffers[row.buffer];
         let life = format!("{}..{}", buffer.first_step, buffer.last_step);
         let place = if is_plan { format!(" {:>13} {life:>11}", buffer.offset) } else { String::new() };
-        let line = format!("  {:>11} {:>10}{place}", Bytes(buffer.bytes), buffer.padded_bytes - buffer.bytes);
+        let line = format!("  {:>11} {:>10}{place}", Bytes(row.bytes), row.padded_bytes - row.bytes);
         let _ = writeln!(text, "{}", with_name(&line, &buffer.tag, options.width));
         let indent = 6;
         let mut say = |line: &str| {

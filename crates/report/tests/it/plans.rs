@@ -189,6 +189,11 @@ pub(crate) fn random(seed: u64, steps: usize, buffers: usize) -> Plan {
         plan.buffers.push(buffer(tag, 4 * elements as u64, 0, (first as u32, last as u32), values));
         let operand = of_buffer(ix as u32, 4 * elements as u64);
         plan.steps[last].inputs.push(operand);
+        // Some buffers grow: their first bytes are used from the start on, the others at the end alone.
+        if 2 < below(4) && first < last {
+            let size = 4 * (1 + below(elements) as u64);
+            plan.steps[first].inputs.push(Operand { size: Bytes(size), ..operand });
+        }
     }
     let mut offset = 0;
     for ix in 0..below(10) {

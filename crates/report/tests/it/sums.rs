@@ -22,13 +22,13 @@ fn cases() -> Vec<Plan> {
 fn every_step_adds_up_to_the_arena() {
     for plan in cases() {
         let report = Report::new(&plan);
-        let planned = &report.planned;
+        let (planned, problem) = (&report.planned, plan.problem());
         for step in 0..report.step_count() as usize {
             let sum: u64 = planned.timeline.values().map(|live| live[step]).sum();
             assert_eq!(sum, plan.arena.size().0, "{} at {step}", plan.model);
-            // The slow way: sum all buffers that are alive at the step.
-            let live = plan.buffers.iter().filter(|b| b.first_step <= step as u32 && step as u32 <= b.last_step);
-            let live: u64 = live.map(|buffer| buffer.size.0.next_multiple_of(64)).sum();
+            // The slow way: sum what each buffer occupies at the step.
+            let live = problem.buffers.iter().filter_map(|buffer| buffer.occupied(step as u32));
+            let live: u64 = live.map(|window| (window.high - window.low).0).sum();
             assert_eq!(plan.arena.size().0 - planned.timeline["free"][step], live);
         }
         let free: u64 = planned.free_at_peak.iter().map(|range| range.bytes).sum();
@@ -146,17 +146,22 @@ fn the_map_shows_every_byte_in_its_place() {
         let report = Report::new(&plan);
         let svg = report.svg(View::Map, &ViewOptions::default()).expect("it has a picture");
         let blocks = blocks(&svg, "data-bytes");
-        assert_eq!(blocks.len(), plan.buffers.len());
-        assert_eq!(sum(&blocks), plan.buffers.iter().map(|buffer| buffer.size.0 as i64).sum::<i64>());
+        let problem = plan.problem();
+        let pieces = plan.buffers.iter().zip(&problem.buffers);
+        let pieces: Vec<_> =
+            pieces.flat_map(|(buffer, placed)| placed.pieces().into_iter().map(move |piece| (buffer, piece))).collect();
+        assert_eq!(blocks.len(), pieces.len());
         let steps = f64::from(report.step_count());
         let arena = plan.arena.size().0.max(1) as f64;
-        for (block, buffer) in blocks.iter().zip(&plan.buffers) {
+        for (block, (buffer, piece)) in blocks.iter().zip(&pieces) {
             let [x, y, width, height] = block.at;
+            let (low, high) = (piece.window.low, piece.window.high.min(buffer.size));
+            assert_eq!(block.bytes, (high - low).0 as i64);
             let want = [
-                80.0 + 900.0 * f64::from(buffer.first_step) / steps,
-                900.0 * f64::from(buffer.last_step - buffer.first_step + 1) / steps,
-                530.0 - 480.0 * buffer.offset.0 as f64 / arena,
-                480.0 * buffer.size.0 as f64 / arena,
+                80.0 + 900.0 * f64::from(piece.lifetime.first) / steps,
+                900.0 * f64::from(piece.lifetime.end - piece.lifetime.first) / steps,
+                530.0 - 480.0 * (buffer.offset + low).0 as f64 / arena,
+                480.0 * (high - low).0 as f64 / arena,
             ];
             for (got, want) in [x, width, y + height, height].into_iter().zip(want) {
                 assert!((got - want).abs() < 2.0 * NEAR, "{}: {got} instead of {want}", plan.model);

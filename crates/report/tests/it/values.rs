@@ -1,13 +1,20 @@
 //! Bytes belong to the value in them: its role, its layer and its last reader, views included; and the opportunities.
 
 use plan::{Alternative, Arena, Buffer, Operand, Plan, Sharing, ValueSpan};
-use prestow_report::{Bars, Groups, OpportunityKind, Report, View, ViewOptions, import};
+use prestow_report::{Bars, Groups, OpportunityKind, Report, View, ViewOptions, import, read};
 use types::{Bytes, Certificate, DType, Layout, Role, Scope, Shape};
 
 use crate::plans::{buffer, constant, held, of_buffer, of_constant, port, small, step, tag};
 
 /// A plan of steps that read and write whole buffers; `peak` is the step with the most live bytes.
 fn planned(steps: &[(&str, &str, &[u32], u32)], buffers: Vec<Buffer>, result: u32, peak: u32) -> Plan {
+    let plan = of_whole_buffers(steps, buffers, result, peak);
+    assert_eq!(plan::check(&plan), Ok(()));
+    plan
+}
+
+/// A plan whose operands are whole buffers, not checked.
+fn of_whole_buffers(steps: &[(&str, &str, &[u32], u32)], buffers: Vec<Buffer>, result: u32, peak: u32) -> Plan {
     let operand = |ix: u32| -> Operand { of_buffer(ix, buffers[ix as usize].size.0) };
     let steps = steps.iter().map(|(scope, kernel, inputs, output)| {
         step(scope, kernel, inputs.iter().map(|&ix| operand(ix)).collect(), operand(*output))
@@ -18,7 +25,7 @@ fn planned(steps: &[(&str, &str, &[u32], u32)], buffers: Vec<Buffer>, result: u3
     };
     let end = buffers.iter().map(|buffer| buffer.offset.0 + buffer.size.0.next_multiple_of(64)).max();
     let (size, live) = (Bytes(end.unwrap_or(0)), Bytes(live(peak)));
-    let plan = Plan {
+    Plan {
         model: "values".into(),
         target: "cpu:x86-64".into(),
         batch: 1,
@@ -33,9 +40,7 @@ fn planned(steps: &[(&str, &str, &[u32], u32)], buffers: Vec<Buffer>, result: u3
         order: Certificate { value: live, lower_bound: live, least: live },
         buffers,
         ..Plan::default()
-    };
-    assert_eq!(plan::check(&plan), Ok(()));
-    plan
+    }
 }
 
 /// A stream of three values in place; the last is the result. Step 4 reads another value through a view.
@@ -103,6 +108,35 @@ fn slices_of_a_concatenation_are_held_for_its_reader() {
     let report = Report::new(&planned(&steps, buffers, 2, 3));
     let held: Vec<u32> = report.planned.buffers[1].values.iter().map(|value| value.held_until).collect();
     assert_eq!(held, [3, 3, 3]);
+}
+
+/// Before a slice is written, its bytes are another buffer's, and count there alone.
+#[test]
+fn a_byte_counts_for_the_buffer_that_occupies_it() {
+    let half = |name: &str, offset: u64, step: u32| {
+        let value = held(name, 32, (step, step), Sharing::ConcatSlice);
+        ValueSpan { offset: Bytes(offset), ..value }
+    };
+    let values = vec![half("left", 0, 0), half("right", 128, 2), held("join", 64, (3, 3), Sharing::Own)];
+    let buffers = vec![
+        buffer(tag("join", Role::Activation), 256, 0, (0, 3), values),
+        buffer(tag("other", Role::Activation), 128, 128, (1, 1), vec![held("other", 32, (1, 1), Sharing::Own)]),
+        buffer(tag("y", Role::Output), 256, 256, (3, 3), vec![held("y", 64, (3, 3), Sharing::Own)]),
+    ];
+    let steps: [(&str, &str, &[u32], u32); 4] =
+        [("left", "conv", &[], 0), ("other", "conv", &[], 1), ("right", "conv", &[], 0), ("y", "chain", &[0], 2)];
+    let mut plan = of_whole_buffers(&steps, buffers, 2, 3);
+    plan.inputs.clear();
+    plan.steps[0].outputs[0].size = Bytes(128);
+    plan.steps[2].outputs[0] = Operand { offset: Bytes(128), size: Bytes(128), ..plan.steps[2].outputs[0] };
+    assert_eq!(plan::check(&plan), Ok(()));
+    let report = Report::new(&plan);
+    let live: Vec<u64> = report.planned.steps.iter().map(|step| step.live_bytes).collect();
+    assert_eq!(live, [128, 256, 256, 512]);
+    assert_eq!(report.planned.buffers[0].pieces().map(|piece| piece.padded_bytes).collect::<Vec<_>>(), [128, 256]);
+    let map = report.text(View::Map, &ViewOptions::default());
+    assert!(map.contains('.'), "bytes are free in step 0:\n{map}");
+    assert_eq!(read(report.to_json().as_bytes()).expect("it reads its own").planned, report.planned);
 }
 
 #[test]

@@ -360,6 +360,57 @@ fn second_call_of_a_node_must_write_another_buffer_at_the_same_place() {
     assert_eq!((audit.buffers[3].written, audit.buffers[3].assumed), (2, 0));
 }
 
+/// `y = [x + 1, x + 2]`: a step writes the first half of a buffer; the next one works in the bytes of the other half, which the
+/// last one writes.
+///
+/// ```text
+/// step     0      1      2
+/// 0..4     x      x      x
+/// 4..8     left   left   y
+/// 8..12           work   y
+/// ```
+fn with_window() -> Plan {
+    let buffers = vec![buffer(0, 4, (0, 2)), buffer(4, 8, (0, 2)), buffer(8, 4, (1, 1))];
+    let operand = |ix| whole(&buffers, ix);
+    let half = |offset| Operand { offset: Bytes(offset), size: Bytes(4), ..operand(1) };
+    let size = Certificate { value: Bytes(12), lower_bound: Bytes(12), least: Bytes(12) };
+    Plan {
+        inputs: vec![port("x", operand(0))],
+        outputs: vec![port("y", operand(1))],
+        steps: vec![
+            step("left", &[operand(0)], &[half(0)], None),
+            step("other", &[operand(0)], &[], Some(operand(2))),
+            step("right", &[operand(0)], &[half(4)], None),
+        ],
+        arena: Arena { alignment: Bytes(1), peak_step: 1, certificate: size },
+        buffers,
+        ..Plan::default()
+    }
+}
+
+fn windowed(right: impl FnMut(&mut [u8]) + Send + 'static) -> Audit {
+    let other = |arena: &mut [u8]| arena[8..12].fill(7);
+    let mut session =
+        session(with_window(), vec![Box::new(|arena| increment(arena, 0, 4)), Box::new(other), Box::new(right)]);
+    audit(&mut session, &[vec![1, 2, 3, 4]]).expect("it does not fail")
+}
+
+#[test]
+fn bytes_of_a_window_belong_to_one_buffer_at_a_time() {
+    let audit = windowed(|arena| (0..4).for_each(|at| arena[8 + at] = arena[at].wrapping_add(2)));
+    assert!(audit.is_equal(), "{audit:?}");
+    assert_eq!(written(&audit), [4, 8, 4]);
+    assert_eq!(audit.live_written, [8, 12, 12]);
+}
+
+#[test]
+fn what_another_buffer_left_in_a_window_is_not_a_value() {
+    let audit = windowed(|arena| arena[8] = arena[8].wrapping_add(1));
+    assert!(!audit.is_equal(), "{audit:?}");
+    let reads = windowed(|arena| (0..4).for_each(|at| arena[8 + at] = arena[8 + at].wrapping_add(arena[at])));
+    assert!(!reads.is_equal(), "{reads:?}");
+}
+
 /// Two steps; the second replaces a state of 4 bytes.
 fn with_state() -> Plan {
     let mut plan = two_steps();
