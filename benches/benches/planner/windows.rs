@@ -1,9 +1,10 @@
-//! `windows`: the bytes that concatenations would save if each part had a life of its own in the window of the whole.
+//! `windows`: how near arenas of networks with concatenations come to the bytes of their parts.
 //!
-//! A buffer is live as a whole from its first step to its last. The *parts* of a buffer are the ranges of bytes between the ends of all
-//! operands of steps; a part is live from the first step that touches it to the last. No placement of the same steps in
-//! the same order needs less than the fullest step by parts, whether windows are kept together or not: the difference to the
-//! arena is the most that lives of parts would save. For other orders, the bound of the order counts by part as well.
+//! The *parts* of a buffer are the ranges of bytes between the ends of all operands of steps; a part is live from the first
+//! step that touches it to the last. A buffer occupies the range from its lowest to its highest live part. No placement of
+//! the same steps in the same order needs less than the fullest step by parts: the difference to the arena is the most that
+//! several ranges a buffer, or a better placement, would save. For other orders, the bound of the order counts by part as
+//! well.
 
 use std::collections::BTreeMap;
 

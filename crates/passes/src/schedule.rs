@@ -4,8 +4,9 @@
 //! may take the bytes of operands that die with its node; a concatenation has the blocks of its concat slices, and a block of
 //! its own for each other operand. Constants have none. This is the least memory that lowering can reach, and lower bounds
 //! refer to it ([`Counted::ByPart`]). A state that a node replaces in its own bytes has no second block, and all other readers
-//! of the old value come first: so an optimizer's update runs as soon as its gradient is complete. A buffer is live as a whole from its first slice on ([`Counted::Whole`]), so the best
-//! order by parts may not be the best order of buffers.
+//! of the old value come first: so an optimizer's update runs as soon as its gradient is complete. A buffer also occupies the bytes between its slices, so the best
+//! order by parts may not be the best order of buffers: where buffers that are whole from their first slice on
+//! ([`Counted::Whole`]) need more in that order, there is a second one.
 
 use ir::analysis::alias::{AliasSets, Location, concat_starts};
 use ir::analysis::value_size;
@@ -40,7 +41,7 @@ pub struct Ordered {
 pub enum Counted {
     /// Each part's from when it is written. No buffers need less.
     ByPart,
-    /// All from when the first part is written, as those of a buffer.
+    /// All from when the first part is written. Buffers need at most this.
     Whole,
 }
 
