@@ -33,8 +33,8 @@ const GAPS_SHARE: u64 = 2;
 const AROUND_SHARE: u64 = 16;
 /// The lowest packings whose items with gaps are fixed.
 const STARTS: usize = 4;
-/// More items are not reordered.
-const CLIMB_MAX: usize = 3000;
+/// First fit and best fit are too slow for more items.
+const FIT_MAX: usize = 3000;
 /// For each item, the orders that are tried without a lower height.
 const CLIMB_TRIES: usize = 20;
 
@@ -96,12 +96,12 @@ impl<'a> Gapped<'a> {
         let mut starts: Vec<(u64, Vec<u64>)> = self.best.iter().map(|best| (best.height, self.offsets(best))).collect();
         for priority in [Priority::Area, Priority::Size, Priority::Width, Priority::First, Priority::PeakArea] {
             let order = self.instance.order(priority);
-            let passes = [
-                fit(self.instance, Rule::First, &order, u64::MAX, work),
-                fit(self.instance, Rule::Best, &order, u64::MAX, work),
-                skyline(self.instance, &order, None, u64::MAX, work),
-            ];
-            for offsets in passes.into_iter().flatten() {
+            let fits = [Rule::First, Rule::Best].map(|rule| match self.instance.items.len() {
+                ..=FIT_MAX => fit(self.instance, rule, &order, u64::MAX, work),
+                _ => None,
+            });
+            let skyline = skyline(self.instance, &order, None, u64::MAX, work);
+            for offsets in fits.into_iter().chain([skyline]).flatten() {
                 let packing = Packing::new(self.instance, offsets);
                 starts.push((packing.height, self.offsets(&packing)));
                 self.take_packing(packing);
@@ -117,7 +117,7 @@ impl<'a> Gapped<'a> {
                 return;
             }
         }
-        if self.instance.items.len() <= CLIMB_MAX {
+        if self.instance.items.len() <= FIT_MAX {
             self.climb(work);
         }
         if let (false, Some(best)) = (self.is_settled(), &self.best) {

@@ -1,12 +1,15 @@
 //! [`schedule`]: the order of the nodes with the least peak of live bytes.
 //!
-//! Nodes become tasks, values become blocks. Values share bytes as in lowering: a view has the blocks of its operand; a result
+//! Nodes become tasks, values become blocks. Values share bytes as in lowering: a value is cut into blocks at the ends of its
+//! views, and a view has the blocks of its part; a result
 //! may take the bytes of operands that die with its node; a concatenation has the blocks of its concat slices, and a block of
 //! its own for each other operand. Constants have none. This is the least memory that lowering can reach, and lower bounds
 //! refer to it ([`Counted::ByPart`]). A state that a node replaces in its own bytes has no second block, and all other readers
 //! of the old value come first: so an optimizer's update runs as soon as its gradient is complete. A buffer also occupies the bytes between its slices, so the best
 //! order by parts may not be the best order of buffers: where buffers that are whole from their first slice on
 //! ([`Counted::Whole`]) need more in that order, there is a second one.
+
+use std::ops::Range;
 
 use ir::analysis::alias::{AliasSets, Location, concat_starts};
 use ir::analysis::value_size;
@@ -156,12 +159,30 @@ fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignmen
         Some(root) if root == value => size(value).align_up(alignment),
         _ => size(value),
     };
+    let cuts = cuts(graph, sets);
+    // The pieces of a value, in its root: a block for each. The last one has the padding of the root.
+    let pieces_of = |value: ValueId| -> Vec<Range<u64>> {
+        match sets.location(value) {
+            Location::Buffer { root, offset } => {
+                let mut pieces = pieces(&cuts[root], offset..offset + size(value).0);
+                if let Some(last) = pieces.last_mut() {
+                    last.end = offset + bytes(value).0;
+                }
+                pieces
+            }
+            Location::Constant { .. } => Vec::new(),
+        }
+    };
+    let length = |piece: &Range<u64>| Bytes(piece.end - piece.start);
     let mut tasks = Tasks::new();
+    // By block: its range in its root; none for blocks of no bytes, which only express dependencies.
+    let mut range_of: Map<BlockId, Option<Range<u64>>> = Map::new();
     // By root: the block that several nodes write into, if it counts as one.
     let mut joint: Map<ValueId, Option<BlockId>> = Map::filled(graph.values().len(), None);
     if counted == Counted::Whole {
         for (root, _) in writers(graph, sets).iter().filter(|(_, writers)| 1 < **writers) {
             joint[root] = Some(tasks.add_given(size(root).align_up(alignment)));
+            range_of.push(None);
         }
     }
     let updates = Updates::of(graph, sets);
@@ -169,46 +190,71 @@ fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignmen
     let mut behind: Map<NodeId, Vec<BlockId>> = Map::filled(graph.nodes().len(), Vec::new());
     let joint_of = |value: ValueId| root_of(value).and_then(|root| joint[root]);
     let mut blocks: Map<ValueId, Vec<BlockId>> = Map::filled(graph.values().len(), Vec::new());
-    for &input in graph.inputs() {
-        blocks[input].push(tasks.add_given(bytes(input)));
+    for &given in graph.inputs().iter().chain(graph.states()) {
+        for piece in pieces_of(given) {
+            blocks[given].push(tasks.add_given(length(&piece)));
+            range_of.push(Some(piece));
+        }
     }
-    for &state in graph.states() {
-        blocks[state].push(tasks.add_given(bytes(state)));
-        tasks.keep(blocks[state][0]);
-    }
+    graph.states().iter().flat_map(|&state| &blocks[state]).for_each(|&block| tasks.keep(block));
     for (id, node) in graph.nodes().iter() {
         let mut reads: Vec<BlockId> = node.inputs.iter().flat_map(|&input| blocks[input].iter().copied()).collect();
         reads.append(&mut behind[id]);
         let reuse = graph.reuse(node);
         let mut shared = Vec::new();
         // A view makes no bytes, but its readers must come after it: a block of no bytes expresses that.
-        let mut makes = vec![Bytes(0)];
+        let mut makes: Vec<Option<Range<u64>>> = vec![None];
+        // By output, the number of its pieces.
+        let mut counts = vec![1; node.outputs.len()];
         match &reuse {
-            Reuse::Alias { .. } => shared.clone_from(&reads),
+            Reuse::Alias { .. } => {
+                let views = pieces_of(node.outputs[0]);
+                let is_part = |block: &BlockId| match &range_of[*block] {
+                    Some(range) => views.iter().any(|view| view.start < range.end && range.start < view.end),
+                    None => true,
+                };
+                shared.extend(reads.iter().copied().filter(is_part));
+            }
             Reuse::ConcatSlices(_) => {
                 let is_joint = joint_of(node.outputs[0]).is_some();
                 for (&part, start) in node.inputs.iter().zip(concat_starts(graph, node).unwrap_or_default()) {
                     if sets.is_at(part, node.outputs[0], start) {
                         shared.extend(&blocks[part]);
-                    } else if !is_joint {
-                        makes.push(size(part));
+                    } else if !is_joint && let Location::Buffer { root, offset } = sets.location(node.outputs[0]) {
+                        let slice = offset + start..offset + start + size(part).0;
+                        makes.extend(pieces(&cuts[root], slice).into_iter().map(Some));
                     }
                 }
                 // The parts are not aligned, the whole is.
                 let whole = node.outputs[0];
-                if size(whole) < bytes(whole) && !is_joint {
-                    makes.push(bytes(whole) - size(whole));
+                if let Location::Buffer { offset, .. } = sets.location(whole)
+                    && size(whole) < bytes(whole)
+                    && !is_joint
+                {
+                    makes.push(Some(offset + size(whole).0..offset + bytes(whole).0));
                 }
             }
             _ => {
                 let has_bytes = |output: ValueId| joint_of(output).is_some() || updates.in_place[output];
-                let own = |output| if has_bytes(output) { Bytes(0) } else { bytes(output) };
-                makes = node.outputs.iter().map(|&output| own(output)).collect();
+                makes.clear();
+                for (&output, count) in node.outputs.iter().zip(&mut counts) {
+                    let own = if has_bytes(output) { Vec::new() } else { pieces_of(output) };
+                    *count = own.len().max(1);
+                    match own.is_empty() {
+                        true => makes.push(None),
+                        false => makes.extend(own.into_iter().map(Some)),
+                    }
+                }
             }
         }
         let updaters = updates.behind(graph, sets, id);
-        makes.extend((!updaters.is_empty()).then_some(Bytes(0)));
-        let task = tasks.add(&reads, &makes);
+        makes.extend((!updaters.is_empty()).then_some(None));
+        let sizes: Vec<Bytes> = makes.iter().map(|piece| piece.as_ref().map_or(Bytes(0), length)).collect();
+        let task = tasks.add(&reads, &sizes);
+        tasks.set_pieces(task, counts.first().copied().unwrap_or(1));
+        for piece in makes {
+            range_of.push(piece);
+        }
         if let Some(&last) = tasks.tasks()[task].makes.last() {
             updaters.into_iter().for_each(|updater| behind[updater].push(last));
         }
@@ -223,7 +269,12 @@ fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignmen
                 shared.dedup();
                 blocks[node.outputs[0]] = shared;
             }
-            _ => node.outputs.iter().zip(made).for_each(|(&output, block)| blocks[output].push(block)),
+            _ => {
+                let mut made = made.into_iter();
+                for (&output, count) in node.outputs.iter().zip(counts) {
+                    blocks[output].extend(made.by_ref().take(count));
+                }
+            }
         }
         for &output in &node.outputs {
             let Some(joint) = joint_of(output) else { continue };
@@ -240,6 +291,29 @@ fn tasks_aligned(graph: &Graph, sets: &AliasSets, memory: &MemoryModel, alignmen
     }
     graph.outputs().iter().flat_map(|output| &blocks[output.value]).for_each(|&block| tasks.keep(block));
     tasks
+}
+
+/// By root, the ends of all views in its set: between two of them, bytes are read together.
+fn cuts(graph: &Graph, sets: &AliasSets) -> Map<ValueId, Vec<u64>> {
+    let mut cuts: Map<ValueId, Vec<u64>> = Map::filled(graph.values().len(), Vec::new());
+    for node in graph.nodes().values().filter(|node| matches!(graph.reuse(node), Reuse::Alias { .. })) {
+        if let Location::Buffer { root, offset } = sets.location(node.outputs[0]) {
+            cuts[root].extend([offset, offset + value_size(graph, node.outputs[0])]);
+        }
+    }
+    for root in sets.roots() {
+        cuts[root].sort_unstable();
+        cuts[root].dedup();
+    }
+    cuts
+}
+
+/// A range, cut.
+fn pieces(cuts: &[u64], range: Range<u64>) -> Vec<Range<u64>> {
+    let inside = &cuts[cuts.partition_point(|cut| *cut <= range.start)..cuts.partition_point(|cut| *cut < range.end)];
+    let starts = [range.start].into_iter().chain(inside.iter().copied());
+    let ends = inside.iter().copied().chain([range.end]);
+    starts.zip(ends).map(|(start, end)| start..end).collect()
 }
 
 /// States whose next value is written in their own bytes.

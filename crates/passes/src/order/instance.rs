@@ -33,9 +33,9 @@ pub(crate) struct Work {
     pub(crate) extra: u64,
     /// Bytes that it makes alone and that outlive it.
     pub(crate) born: u64,
-    /// Bytes of the first made block.
+    /// Bytes of the first result.
     pub(crate) first: u64,
-    /// Sets of read blocks whose bytes the first made block may take.
+    /// Sets of read blocks whose bytes the first result may take.
     pub(crate) in_place: Vec<Vec<usize>>,
 }
 
@@ -80,14 +80,15 @@ impl Instance {
             let alone = reads.iter().filter(|&&block| !blocks[block].is_shared);
             let sum = |some: &mut dyn Iterator<Item = &usize>| some.map(|&block| blocks[block].bytes).sum::<u64>();
             let viable = |over: &&Vec<_>| over.iter().all(|block: &super::BlockId| !blocks[block.index()].kept);
-            let is_alone = task.makes.first().is_some_and(|block| !blocks[block.index()].is_shared);
+            let first: Vec<usize> = task.first_result().iter().map(|block| block.index()).collect();
+            let is_alone = !first.is_empty() && first.iter().all(|&block| !blocks[block].is_shared);
             let in_place = task.in_place.iter().filter(|_| is_alone).filter(viable);
             tasks.push(Work {
                 needs: sorted(alone.flat_map(|&block| blocks[block].makers.iter().copied())),
                 feeds: sorted(makes.iter().flat_map(|&block| blocks[block].last.iter().copied())),
                 extra: sum(&mut makes.iter()) + task.workspace.0,
                 born: sum(&mut makes.iter().filter(|&&block| blocks[block].outlives_its_maker())),
-                first: sum(&mut makes.iter().take(1)),
+                first: sum(&mut first.iter()),
                 in_place: in_place.map(|over| over.iter().map(|block| block.index()).collect()).collect(),
                 touches: sorted(reads.iter().chain(&shares).copied()),
                 makes,

@@ -33,8 +33,18 @@ pub struct Task {
     pub reads: Vec<BlockId>,
     /// Bytes that it needs only while it runs.
     pub workspace: Bytes,
-    /// Sets of read blocks. The first made block may take the bytes of one set if all of it dies with this task.
+    /// How many of the made blocks, the first ones, are pieces of the result that may work in place.
+    pub pieces: usize,
+    /// Sets of read blocks. The first [`Task::pieces`] made blocks may take the bytes of one set if all of it dies with this
+    /// task.
     pub in_place: Vec<Vec<BlockId>>,
+}
+
+impl Task {
+    /// The made blocks of the result that may work in place.
+    pub fn first_result(&self) -> &[BlockId] {
+        &self.makes[..self.pieces.min(self.makes.len())]
+    }
 }
 
 /// Tasks and the blocks between them. The ids of tasks are an order in which they can run: the order as given.
@@ -73,7 +83,8 @@ impl Tasks {
         let mut reads = reads.to_vec();
         reads.sort_unstable();
         reads.dedup();
-        let id = self.tasks.push(Task { makes: Vec::new(), reads, workspace: Bytes(0), in_place: Vec::new() });
+        let (makes_none, in_place) = (Vec::new(), Vec::new());
+        let id = self.tasks.push(Task { makes: makes_none, reads, workspace: Bytes(0), pieces: 1, in_place });
         for &bytes in makes {
             let block = self.blocks.push(Block { bytes, makers: vec![id], readers: Vec::new(), kept: false });
             self.tasks[id].makes.push(block);
@@ -95,14 +106,20 @@ impl Tasks {
         self.tasks[task].workspace = workspace;
     }
 
-    /// Lets the first block that a task makes take the bytes of `over` if all of `over` dies with the task. Blocks of
-    /// other sizes, or that the task does not read, have no bytes to take: they are not added.
+    /// Says that the first made blocks of a task are the pieces of its first result.
+    pub fn set_pieces(&mut self, task: TaskId, pieces: usize) {
+        self.tasks[task].pieces = pieces;
+    }
+
+    /// Lets the first result of a task take the bytes of `over` if all of `over` dies with the task. Blocks of other sizes,
+    /// or that the task does not read, have no bytes to take: they are not added.
     pub fn allow_in_place(&mut self, task: TaskId, over: &[BlockId]) {
         let mut over = over.to_vec();
         over.sort_unstable();
         over.dedup();
         let bytes: u64 = over.iter().map(|&block| self.blocks[block].bytes.0).sum();
-        let fits = self.tasks[task].makes.first().is_some_and(|&made| self.blocks[made].bytes.0 == bytes);
+        let first = self.tasks[task].first_result();
+        let fits = !first.is_empty() && first.iter().map(|&made| self.blocks[made].bytes.0).sum::<u64>() == bytes;
         if fits && over.iter().all(|block| self.tasks[task].reads.contains(block)) {
             self.tasks[task].in_place.push(over);
         }
@@ -152,9 +169,11 @@ impl Tasks {
                 !block.kept && block.readers.iter().chain(&block.makers).all(|&other| done[other])
             };
             let is_alone = |made: &BlockId| self.blocks[*made].makers.len() == 1;
-            let in_place =
-                task.makes.first().is_some_and(is_alone) && task.in_place.iter().any(|over| over.iter().all(dies));
-            let mut made = if in_place { task.makes[1..].to_vec() } else { task.makes.clone() };
+            let first = task.first_result();
+            let in_place = !first.is_empty()
+                && first.iter().all(is_alone)
+                && task.in_place.iter().any(|over| over.iter().all(dies));
+            let mut made = if in_place { task.makes[first.len()..].to_vec() } else { task.makes.clone() };
             made.retain(|block| !alive.contains(block));
             let during = self.sum(&alive) + self.sum(&made) + task.workspace.0;
             alive.extend(task.makes.iter().filter(|block| !alive.contains(block)).copied().collect::<Vec<_>>());

@@ -73,7 +73,7 @@ fn roles(report: &Report) -> Vec<String> {
     roles
 }
 
-/// One rectangle per buffer on a hatched background; each shows its details on hover.
+/// A rectangle for each range of bytes that a buffer occupies, on a hatched background; each shows its details on hover.
 pub(crate) fn svg(report: &Report) -> String {
     let planned = &report.planned;
     let steps = f64::from(report.step_count());
