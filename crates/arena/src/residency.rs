@@ -120,11 +120,11 @@ pub fn keep_and_stream(problem: &ResidencyProblem) -> Result<Residency, StepTooL
         streamed.fill(false);
     }
     let kept_size = used.kept_size(&streamed);
-    let mut reads = used.reads(&streamed);
     let window = Bytes(capacity.0 - kept_size.0);
-    let (overlap, height) = match used.place_early(&mut reads, used.window(&streamed, overlap), window) {
-        Some(height) => (overlap, height),
-        None => (Overlap::Partial, used.place_late(&streamed, &mut reads)),
+    let early = used.place_early(&used.reads(&streamed), used.window(&streamed, overlap), window);
+    let (overlap, (reads, height)) = match early {
+        Some(placed) => (overlap, placed),
+        None => (Overlap::Partial, used.place_late(&streamed)),
     };
     let mut kept = Vec::new();
     let last_step = (problem.uses.len() as u32).saturating_sub(1);
@@ -310,13 +310,12 @@ impl Used<'_> {
         reads
     }
 
-    /// Starts reads as early as the window has room, and places them. `None` if the placer finds no place even for reads that
-    /// start as late as a window of `least` bytes requires.
-    fn place_early(&self, reads: &mut [Read], least: Bytes, window: Bytes) -> Option<Bytes> {
+    /// Starts reads as early as the window has room, and places them; also the height. `None` if the placer finds no place
+    /// even for reads that start as late as a window of `least` bytes requires.
+    fn place_early(&self, reads: &[Read], least: Bytes, window: Bytes) -> Option<(Vec<Read>, Bytes)> {
         let spare = window.0 - least.0;
         (0..=ATTEMPTS).find_map(|attempt| {
-            let room = Bytes(window.0 - spare * attempt / ATTEMPTS);
-            self.start_early(reads, room);
+            let mut early = self.start_early(reads, Bytes(window.0 - spare * attempt / ATTEMPTS));
             let buffer = |read: &Read| Buffer {
                 alignment: Bytes(self.problem.alignment.0.max(1)),
                 ..Buffer::new(
@@ -324,30 +323,46 @@ impl Used<'_> {
                     self.problem.sizes[read.item],
                 )
             };
-            let problem = Problem { buffers: reads.iter().map(buffer).collect(), capacity: Some(window) };
+            let problem = Problem { buffers: early.iter().map(buffer).collect(), capacity: Some(window) };
             let placement = place(&problem, LIMITS).ok().filter(|placement| placement.height() <= window)?;
-            reads.iter_mut().zip(&placement.offsets).for_each(|(read, &offset)| read.offset = offset);
-            Some(placement.height())
+            early.iter_mut().zip(&placement.offsets).for_each(|(read, &offset)| read.offset = offset);
+            Some((early, placement.height()))
         })
     }
 
-    /// Starts each read at the first step from which the window has room for it, in order.
-    fn start_early(&self, reads: &mut [Read], room: Bytes) {
+    /// Starts each read at the first step from which the window has room for it, in order. An item stays for its next use if
+    /// the window has room for it at all steps between.
+    fn start_early(&self, reads: &[Read], room: Bytes) -> Vec<Read> {
         let mut live = vec![0u64; self.problem.uses.len()];
+        let mut started: Vec<Read> = Vec::with_capacity(reads.len());
+        let mut last_of: Vec<Option<usize>> = vec![None; self.counts.len()];
         let mut earliest = 0;
         for read in reads {
             let size = self.size(read.item);
             let fits = |step: &u32| live[*step as usize] + size <= room.0;
-            let before = (earliest..read.first_use).rev().take_while(fits).count() as u32;
-            read.first_step = read.first_use - before;
-            earliest = read.first_step;
-            live[read.first_step as usize..=read.last_step as usize].iter_mut().for_each(|live| *live += size);
+            let before = last_of[read.item];
+            let free = before.map_or(0, |before| started[before].last_step + 1);
+            let first_step = match before {
+                Some(before) if (free..read.first_use).all(|step| fits(&step)) => {
+                    started[before].last_step = read.last_step;
+                    free
+                }
+                _ => {
+                    let steps = (earliest.max(free)..read.first_use).rev().take_while(fits).count() as u32;
+                    earliest = read.first_use - steps;
+                    last_of[read.item] = Some(started.len());
+                    started.push(Read { first_step: earliest, ..*read });
+                    earliest
+                }
+            };
+            live[first_step as usize..=read.last_step as usize].iter_mut().for_each(|live| *live += size);
         }
+        started
     }
 
     /// Reads every item just before each step that uses it, one after the other from the start of the window.
-    fn place_late(&self, streamed: &[bool], reads: &mut Vec<Read>) -> Bytes {
-        reads.clear();
+    fn place_late(&self, streamed: &[bool]) -> (Vec<Read>, Bytes) {
+        let mut reads = Vec::new();
         for (step, items) in self.streaming_steps(streamed) {
             let mut offset = Bytes::ZERO;
             for item in items {
@@ -355,6 +370,6 @@ impl Used<'_> {
                 offset = offset + self.problem.sizes[item];
             }
         }
-        self.window(streamed, Overlap::Partial)
+        (reads, self.window(streamed, Overlap::Partial))
     }
 }
