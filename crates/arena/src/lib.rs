@@ -61,5 +61,5 @@ pub mod csv;
 pub use bound::{Bound, lower_bound};
 pub use check::{Violation, check};
 pub use place::{Aim, Limits, PlaceError, Placement, place};
-pub use residency::{Overlap, Residency, ResidencyProblem, Resident, StepTooLarge, keep_and_stream};
 pub use problem::{Buffer, BufferIx, ByteWindow, Gap, Lifetime, Problem, ProblemError};
+pub use residency::{Overlap, Residency, ResidencyProblem, Resident, StepTooLarge, keep_and_stream};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use arena::{Resident, ResidencyProblem, StepTooLarge, keep_and_stream};
+use arena::{ResidencyProblem, Resident, StepTooLarge, keep_and_stream};
 use plan::image::{PAGE, checksum};
 use plan::{ConstantIx, Plan, Residency, ResidentConstant};
 use types::Bytes;

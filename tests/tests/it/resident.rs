@@ -238,7 +238,8 @@ fn unsupported_requests_are_refused() {
 fn limit_below_a_step_is_refused_with_the_least_one() {
     let folder = folder("resident-least");
     let exe = folder.join("model");
-    let compile = |limit: &str| prestow(&["compile", "alexnet", "--resident", limit, "-o", exe.to_str().expect("text")]);
+    let compile =
+        |limit: &str| prestow(&["compile", "alexnet", "--resident", limit, "-o", exe.to_str().expect("text")]);
     let done = compile("1MiB");
     let error = text(&done.stderr);
     assert_eq!(done.status.code(), Some(2), "{error}");

@@ -64,7 +64,8 @@ fn brute_force(problem: &ResidencyProblem) -> Option<u64> {
             gaps.push((size.0, (first + 1..next).map(|step| step % steps).collect()));
         }
     }
-    let used: Vec<u64> = problem.uses.iter().map(|items| items.iter().map(|&item| problem.sizes[item].0).sum()).collect();
+    let used: Vec<u64> =
+        problem.uses.iter().map(|items| items.iter().map(|&item| problem.sizes[item].0).sum()).collect();
     let all: u64 = gaps.iter().map(|(size, _)| size).sum();
     let reads = (0u32..1 << gaps.len()).filter_map(|held| {
         let mut live = used.clone();
@@ -175,8 +176,7 @@ fn item_of_many_steps_stays() {
 #[test]
 fn reads_of_equal_items_are_spread_over_the_sequence() {
     let uses: Vec<Vec<usize>> = (0..12).map(|item| vec![item]).collect();
-    let problem =
-        ResidencyProblem { sizes: vec![Bytes(10); 12], uses, capacity: Bytes(80), alignment: Bytes(10) };
+    let problem = ResidencyProblem { sizes: vec![Bytes(10); 12], uses, capacity: Bytes(80), alignment: Bytes(10) };
     let found = planned(&problem);
     let read: Vec<usize> = found.reads.iter().map(|read| read.item).collect();
     assert_eq!(read, [0, 2, 4, 6, 8, 10]);

@@ -133,17 +133,15 @@ fn read_without_use_is_refused() {
 #[test]
 fn shared_and_outside_bytes_are_refused() {
     let start = "the constants in memory are placed wrong: ";
-    refused(&format!("{start}{}", "buffers `b1` and `b2` overlap at step `1`"), |_, own| own.reads[1].offset = Bytes(4096));
-    refused(
-        &format!("{start}buffer `b2` must end at or below the height of `12288` bytes, got `16384` bytes"),
-        |_, own| own.reads[1].offset = Bytes(3 * 4096),
-    );
-    refused(
-        &format!("{start}the offset of buffer `b2` must be a multiple of `4096` bytes, got `8193` bytes"),
-        |_, own| {
-            (own.reads[1].offset, own.size, own.limit) = (Bytes(8193), Bytes(4 * 4096), Bytes(64 + 4 * 4096));
-        },
-    );
+    refused(&format!("{start}live buffers must not overlap, got `b1` and `b2` at step `1`"), |_, own| {
+        own.reads[1].offset = Bytes(4096);
+    });
+    refused(&format!("{start}buffer `b2` must end within the height of `12288`, got `16384`"), |_, own| {
+        own.reads[1].offset = Bytes(3 * 4096);
+    });
+    refused(&format!("{start}offset of buffer `b2` must be a multiple of `4096`, got `8193`"), |_, own| {
+        (own.reads[1].offset, own.size, own.limit) = (Bytes(8193), Bytes(4 * 4096), Bytes(64 + 4 * 4096));
+    });
 }
 
 #[test]
@@ -176,7 +174,8 @@ fn plans_of_one_image_stay_within_one_limit_together() {
     plan.steps[2].outputs.clear();
     plan.buffers.truncate(5);
     plan.buffers.remove(3);
-    plan.steps[1].workspace.as_mut().expect("it has one").place = prestow_plan::Place::Buffer(prestow_plan::BufferIx(3));
+    plan.steps[1].workspace.as_mut().expect("it has one").place =
+        prestow_plan::Place::Buffer(prestow_plan::BufferIx(3));
     let peak = types::Certificate { value: Bytes(48), lower_bound: Bytes(48), least: Bytes(48) };
     (plan.arena.certificate, plan.order) = (peak, peak);
     assert_eq!(check(&plan), Ok(()));

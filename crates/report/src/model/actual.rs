@@ -153,8 +153,7 @@ impl BufferActual {
 }
 
 /// The names of the mappings that a plan accounts for.
-pub const PLANNED_MAPPINGS: [&str; 4] =
-    ["arena", "executable (plan and weights)", SHARED_WEIGHTS, "weights in memory"];
+pub const PLANNED_MAPPINGS: [&str; 4] = ["arena", "executable (plan and weights)", SHARED_WEIGHTS, "weights in memory"];
 
 impl Report {
     /// Adds the memory that a run used.

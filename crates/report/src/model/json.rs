@@ -97,7 +97,8 @@ fn check(report: &Report) -> Result<(), ReadError> {
         if !resident.kept.iter().chain(&resident.reads).all(is_ordered) {
             return Err(ReadError::Inconsistent("a constant is in memory outside the steps"));
         }
-        if resident.bytes.len() != planned.steps.len() || resident.bytes.iter().any(|&live| resident.block_bytes < live) {
+        if resident.bytes.len() != planned.steps.len() || resident.bytes.iter().any(|&live| resident.block_bytes < live)
+        {
             return Err(ReadError::Inconsistent("the constants in memory at a step exceed their block"));
         }
     }

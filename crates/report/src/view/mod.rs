@@ -180,12 +180,7 @@ impl Report {
             View::Timeline => Some(timeline::svg(self)),
             View::Map => Some(map::svg(self)),
             View::Flame => Some(Flame::new(self, options.measure).svg(&self.model)),
-            View::Headline
-            | View::Top
-            | View::Opportunities
-            | View::Saved
-            | View::Resident
-            | View::Actual => None,
+            View::Headline | View::Top | View::Opportunities | View::Saved | View::Resident | View::Actual => None,
         }
     }
 }

@@ -46,7 +46,8 @@ pub(crate) fn text(report: &Report, options: &ViewOptions) -> String {
     }
     let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns.len()));
     let _ = writeln!(text, "{:>11}  # stays, + read in this run, over {} steps", "", resident.bytes.len());
-    let _ = writeln!(text, "read in each run, in order: bytes, weight, steps from the start of the read to the last use");
+    let _ =
+        writeln!(text, "read in each run, in order: bytes, weight, steps from the start of the read to the last use");
     list(&mut text, &resident.reads, options, |row| {
         format!("from step {} for step {} to {}", row.first_step, row.first_use, row.last_step)
     });

@@ -111,7 +111,8 @@ impl Pager {
         let io = |error: io::Error| RunError::WeightsFile(error.to_string());
         let length = file.metadata().map_err(io)?.len();
         if !offset.is_multiple_of(PAGE) || offset.checked_add(size).is_none_or(|end| length < end) {
-            let text = format!("the file must have {size} bytes from a page boundary on, got {length} from {offset} on");
+            let text =
+                format!("the file must have {size} bytes from a page boundary on, got {length} from {offset} on");
             return Err(RunError::WeightsFile(text));
         }
         for plan in plans {
@@ -172,7 +173,13 @@ impl Pager {
     ///
     /// # Errors
     /// The read failed.
-    pub(super) fn read(&self, plan: usize, constant: ConstantIx, from: Bytes, bytes: &mut [u8]) -> Result<(), RunError> {
+    pub(super) fn read(
+        &self,
+        plan: usize,
+        constant: ConstantIx,
+        from: Bytes,
+        bytes: &mut [u8],
+    ) -> Result<(), RunError> {
         let plan = &self.shared.schedules[plan].plan;
         let ix = constant.0 as usize;
         let (own, residency) = (&plan.constants[ix], plan.residency.as_ref().expect("its plans have one"));
@@ -275,7 +282,8 @@ impl Shared {
         // read at a time. No step reads these bytes meanwhile: steps before the read's first step are done, `plan::check`
         // found that no other constant has them from that step to its last one, and a step that uses this constant waits
         // for the end of this read. `lend` changes the position only while no read is in progress.
-        let bytes = unsafe { slice::from_raw_parts_mut(self.block.as_mut_ptr().add(read.place.start), read.place.len()) };
+        let bytes =
+            unsafe { slice::from_raw_parts_mut(self.block.as_mut_ptr().add(read.place.start), read.place.len()) };
         self.store.read(read.at, bytes, read.size)?;
         check_bytes(&bytes[..read.size], read.checksum)
     }
@@ -320,7 +328,9 @@ impl Schedule {
 fn check_bytes(bytes: &[u8], want: u64) -> io::Result<()> {
     match checksum(bytes) == want {
         true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::InvalidData, "its checksum is wrong: the file is damaged or was changed")),
+        false => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "its checksum is wrong: the file is damaged or was changed"))
+        }
     }
 }
 

@@ -179,13 +179,17 @@ impl Job<'_> {
 /// Refuses what reads no constants in a run.
 fn check_resident(args: &Args, target: &TargetSelection, is_trained: bool) -> Result<(), String> {
     if is_trained {
-        return Err("--resident and --train exclude each other: weights of a step change, and are not read again".into());
+        return Err(
+            "--resident and --train exclude each other: weights of a step change, and are not read again".into()
+        );
     }
     if target.gpu.is_some() {
         return Err("--resident is for processors: a GPU has all constants in its own memory".into());
     }
     match args.separate_weights {
-        true => Err("--resident and --separate-weights exclude each other: weights are read from the executable".into()),
+        true => {
+            Err("--resident and --separate-weights exclude each other: weights are read from the executable".into())
+        }
         false => Ok(()),
     }
 }
