@@ -16,6 +16,7 @@
 //! | `large` | passes for problems too large for one exact search |
 //! | `skyline_runs`, `segment_tree`, `spatial_index`, `obstacles` | data structures |
 //! | `check` | the checker: plain, shares no code with the passes |
+//! | `residency` | items that stay in a bounded memory or are read into it in each run |
 //! | `csv` | problems as text, in minimalloc's format |
 //!
 //! ```
@@ -55,9 +56,12 @@ mod spatial_index;
 
 mod check;
 
+mod residency;
+
 pub mod csv;
 
 pub use bound::{Bound, lower_bound};
 pub use check::{Violation, check};
 pub use place::{Aim, Limits, PlaceError, Placement, place};
 pub use problem::{Buffer, BufferIx, ByteWindow, Gap, Lifetime, Piece, Problem, ProblemError};
+pub use residency::{Overlap, Residency, ResidencyProblem, Resident, StepTooLarge, keep_and_stream};

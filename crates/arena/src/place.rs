@@ -557,7 +557,10 @@ fn run_peak_sets(
             break;
         }
         let Some(set) = PeakSet::new(problem, instance, divisor) else { break };
-        let Some((offsets, height)) = pack_part(&set.problem, good_enough, Portfolio::Full, PEAK_SET_SHARE, work) else { break };
+        let Some((offsets, height)) = pack_part(&set.problem, good_enough, Portfolio::Full, PEAK_SET_SHARE, work)
+        else {
+            break;
+        };
         let rest = set.fixed_in(problem, &offsets);
         if good_enough < height {
             lowest = lowest.into_iter().chain([(height, rest)]).min_by_key(|(height, _)| *height);

@@ -14,6 +14,7 @@ mod alternatives;
 mod budget;
 mod executable;
 pub mod gpu;
+pub mod residency;
 mod search;
 pub mod source;
 mod training;

@@ -4,7 +4,7 @@ use types::{Bytes, Certificate, DType, Scope};
 
 use crate::{
     ArenaLimit, Buffer, BufferIx, ConstantIx, Initial, Operand, Persistence, Phase, Place, Plan, Port, StatePort,
-    Training, ValueSpan,
+    Training, ValueSpan, residency,
 };
 
 /// One reason why a plan cannot be run.
@@ -45,6 +45,30 @@ pub enum PlanError {
     TrainingPort { kind: &'static str, name: String, ty: Option<&'static str> },
     #[error("constant {constant} must end within the section of {size}")]
     ConstantOutside { constant: u32, size: Bytes },
+    #[error("a plan that reads constants in a run must be for a processor and for inference")]
+    ResidencyTarget,
+    #[error("arena and constants in memory must have at most {limit} together, got {arena} and {size}")]
+    ResidencyLimit { arena: Bytes, size: Bytes, limit: Bytes },
+    #[error("there must be a checksum for each of the {want} constants, got {got}")]
+    Checksums { want: usize, got: usize },
+    #[error("constant {constant} must start at a page boundary to be read in a run, got byte {offset}")]
+    ConstantAlignment { constant: u32, offset: u64 },
+    #[error("{who} names constant {constant}, which does not exist")]
+    NoSuchConstant { who: String, constant: u32 },
+    #[error("{who} must be in memory within the {steps} steps, got {first} to {last}")]
+    ResidentSteps { who: String, first: u32, last: u32, steps: u32 },
+    #[error("{who} must be in memory at all {steps} steps, got {first} to {last}")]
+    KeptSteps { who: String, first: u32, last: u32, steps: u32 },
+    #[error("{who} must not start before the read in front of it, got step {step}")]
+    ReadOrder { who: String, step: u32 },
+    #[error("{who} has no step that uses it")]
+    UnusedRead { who: String },
+    #[error("constant {constant} is in memory twice at step {step}")]
+    ResidentTwice { constant: u32, step: u32 },
+    #[error("the constants in memory are placed wrong: {0}")]
+    ResidentPlacement(String),
+    #[error("step {step} (`{scope}`) uses constant {constant}, which is not in memory then")]
+    NotResident { step: u32, scope: Scope, constant: u32 },
     #[error("the placement is wrong: {0}")]
     Placement(String),
     #[error("the lower bound of the arena must be {want}, the peak of its live buffers, got {got}")]
@@ -105,6 +129,7 @@ pub fn check(plan: &Plan) -> Result<(), Vec<PlanError>> {
             errors.push(PlanError::WritesConstant { who: format!("input `{}`", port.name) });
         }
     }
+    residency::check(plan, &mut errors);
     check_states(plan, &mut errors);
     check_phase(plan, &mut errors);
     for ix in 0..plan.steps.len() {

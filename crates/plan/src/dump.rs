@@ -46,6 +46,15 @@ pub fn dump(plan: &Plan) -> String {
     for (ix, constant) in plan.constants.iter().enumerate() {
         let _ = writeln!(text, "c{ix}: {} bytes at {}, {}", constant.size.0, constant.offset.0, constant.tag);
     }
+    if let Some(residency) = &plan.residency {
+        let _ = writeln!(text, "block {} bytes, with the arena at most {}", residency.size.0, residency.limit.0);
+        for (kind, residents) in [("kept", &residency.kept), ("read", &residency.reads)] {
+            for own in residents {
+                let (first, last) = (own.first_step, own.last_step);
+                let _ = writeln!(text, "{kind} c{} at {}, steps {first}..={last}", own.constant.0, own.offset.0);
+            }
+        }
+    }
     for (ix, step) in plan.steps.iter().enumerate() {
         let list = |operands: &[Operand]| operands.iter().map(operand).collect::<Vec<_>>().join(", ");
         let workspace = step.workspace.iter().map(|at| format!(" with {}", operand(at))).collect::<String>();

@@ -16,6 +16,7 @@
 use std::io::{self, Read, Write};
 use std::ops::Range;
 
+use types::Bytes;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::{ConstantSource, Phase, Plan, PlanError, StatePort, check, elf, separate_constants};
@@ -28,6 +29,11 @@ pub const PAGE: u64 = 4096;
 
 const MAGIC: &[u8; 8] = b"PRESTOW\0";
 const TRAILER: usize = 128;
+
+/// The checksum of sections and of constants: XXH3-64.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    xxh3_64(bytes)
+}
 
 /// Reason why bytes are not an image that can be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +79,7 @@ fn check_together(plans: &[Plan]) -> Result<(), String> {
             return Err(format!("two plans are for batch {}", plan.batch));
         }
     }
+    check_residency(plans)?;
     match plans {
         [Plan { phase: Phase::Training(_), .. }] => Ok(()),
         [step @ Plan { phase: Phase::Training(_), .. }, evaluation @ Plan { phase: Phase::Evaluation(_), .. }] => {
@@ -80,6 +87,25 @@ fn check_together(plans: &[Plan]) -> Result<(), String> {
         }
         _ if plans.iter().all(|plan| plan.phase == Phase::Inference) => Ok(()),
         _ => Err("a plan for a step of training must be the first, and one for evaluation may follow it".into()),
+    }
+}
+
+/// Checks that the plans, which share arena and block, stay within one limit together.
+fn check_residency(plans: &[Plan]) -> Result<(), String> {
+    let Some(limit) = plans.iter().find_map(|plan| plan.residency.as_ref()).map(|residency| residency.limit) else {
+        return Ok(());
+    };
+    let mut block = Bytes::ZERO;
+    for plan in plans {
+        match &plan.residency {
+            Some(own) if own.limit == limit => block = block.max(own.size),
+            _ => return Err(format!("some read constants within a limit of {limit} in a run, others do not")),
+        }
+    }
+    let arena = plans.iter().map(|plan| plan.arena.size()).max().unwrap_or_default();
+    match arena.0.checked_add(block.0) {
+        Some(sum) if sum <= limit.0 => Ok(()),
+        _ => Err(format!("the arena of {arena} and the constants of {block} exceed the limit of {limit}")),
     }
 }
 

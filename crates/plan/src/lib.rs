@@ -2,7 +2,7 @@
 //!
 //! A [`Plan`] lists [`Step`]s in order, the offset and lifetime of every [`Buffer`] in the arena, and the packed
 //! [`Constant`]s that steps read. It has no graph and no device: a step's kernel is a name and a code in the encoding of
-//! its target. [`StatePort`]s are kept between runs.
+//! its target. [`StatePort`]s are kept between runs. A [`Residency`] states when each constant is in memory, if not all are.
 //!
 //! - [`check`] validates a plan by itself: every operand is inside its buffer, every buffer is alive when it is used, no
 //!   two live buffers share bytes, and no step reads bytes that it overwrites unless it works in place.
@@ -24,13 +24,14 @@ mod dump;
 mod elf;
 pub mod image;
 mod model;
+mod residency;
 mod separate;
 
 pub use check::{PlanError, check};
 pub use dump::dump;
 pub use model::{
     Alternative, Arena, ArenaLimit, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, DeviceCode, Initial,
-    Operand, Persistence, Phase, Place, Plan, Port, RefusedReason, RefusedSharing, Sharing, StatePort, Step, Training,
-    ValueSpan,
+    Operand, Persistence, Phase, Place, Plan, Port, RefusedReason, RefusedSharing, Residency, ResidentConstant,
+    Sharing, StatePort, Step, Training, ValueSpan,
 };
 pub use separate::{ConstantSource, SeparateConstants, separate_constants};

@@ -1,7 +1,11 @@
 //! The types of a plan. No type of the graph is written to an executable.
 
 use serde::{Deserialize, Serialize};
-use types::{ByteSpan, Bytes, Certificate, Certificates, DType, Derivation, Layout, Preprocess, Role, Scope, Shape, Tag};
+use types::{
+    ByteSpan, Bytes, Certificate, Certificates, DType, Derivation, Layout, Preprocess, Role, Scope, Shape, Tag,
+};
+
+use crate::image::PAGE;
 
 /// An execution plan: steps, the offset of every buffer, packed constants, and named ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +48,8 @@ pub struct Plan {
     pub constants: Vec<Constant>,
     /// The size of the section that holds the constants.
     pub constants_size: Bytes,
+    /// Where constants are in memory at each step, if they are read in every run. `None`: all are in memory.
+    pub residency: Option<Residency>,
     /// The file of weights that recipes refer to, without folder and extension; empty if constants have no recipes.
     pub weights_name: String,
     /// How an image becomes the model's one input, if the model takes images.
@@ -376,6 +382,44 @@ pub struct Constant {
     pub recipe: Option<ConstantRecipe>,
 }
 
+/// The constants in memory at each step of a plan whose constants are read from its file in every run.
+///
+/// They are in a block of memory beside the arena. A constant occupies whole pages of file and block.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Residency {
+    /// The limit of arena and block together.
+    pub limit: Bytes,
+    /// The size of the block.
+    pub size: Bytes,
+    /// The constants that stay. They are read once, when the plan is opened.
+    pub kept: Vec<ResidentConstant>,
+    /// The reads of a run, in order; first steps do not decrease.
+    pub reads: Vec<ResidentConstant>,
+    /// By constant: XXH3-64 of its bytes, which every read is compared with.
+    pub checksums: Vec<u64>,
+}
+
+/// A constant in the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResidentConstant {
+    /// The constant.
+    pub constant: ConstantIx,
+    /// Its offset in the block.
+    pub offset: Bytes,
+    /// The first step at which the bytes are its own. A read starts after the steps before, and ends before the first of
+    /// these steps that uses the constant.
+    pub first_step: u32,
+    /// The last step that uses it, included.
+    pub last_step: u32,
+}
+
+impl ResidentConstant {
+    /// Whether the bytes are its own at a step.
+    pub fn is_alive(&self, step: u32) -> bool {
+        (self.first_step..=self.last_step).contains(&step)
+    }
+}
+
 /// How a constant is made from a file of weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConstantRecipe {
@@ -461,6 +505,41 @@ impl Plan {
             operands.for_each(|operand| add(operand, at as u32));
         }
         uses
+    }
+
+    /// The bytes of a constant in the block of a [`Residency`]: whole pages.
+    pub fn resident_size(&self, resident: &ResidentConstant) -> Bytes {
+        let size = self.constants.get(resident.constant.0 as usize).map_or(Bytes::ZERO, |constant| constant.size);
+        size.align_up(Bytes(PAGE))
+    }
+
+    /// The bytes of constants that a run reads from the file.
+    pub fn read_size(&self) -> Bytes {
+        let reads = self.residency.iter().flat_map(|residency| &residency.reads);
+        reads.map(|read| self.resident_size(read)).sum()
+    }
+
+    /// No order of reads needs fewer bytes per run in the same memory: at a step, at most the limit less the arena is in
+    /// memory, and every other constant is read before that step of the next run.
+    pub fn least_read_size(&self) -> Bytes {
+        let Some(Residency { limit, kept, reads, .. }) = &self.residency else { return Bytes::ZERO };
+        let mut used: Vec<&ResidentConstant> = kept.iter().chain(reads).collect();
+        used.sort_by_key(|resident| resident.constant);
+        used.dedup_by_key(|resident| resident.constant);
+        let used: Bytes = used.into_iter().map(|resident| self.resident_size(resident)).sum();
+        Bytes(used.0.saturating_sub(limit.0.saturating_sub(self.arena.size().0)))
+    }
+
+    /// The constants that a step uses, each once. Constants without bytes are left out.
+    pub fn constants_of(&self, step: &Step) -> Vec<ConstantIx> {
+        let constant = |operand: &Operand| match operand.place {
+            Place::Constant(ix) if 0 < operand.size.0 => Some(ix),
+            _ => None,
+        };
+        let mut used: Vec<ConstantIx> = step.inputs.iter().filter_map(constant).collect();
+        used.sort_unstable();
+        used.dedup();
+        used
     }
 
     /// Proved bounds of the arena.

@@ -85,6 +85,9 @@ const SCREEN: [View; 5] = [View::Headline, View::Bars, View::Top, View::Opportun
 /// Those of a training step.
 const SCREEN_TRAINING: [View; 6] =
     [View::Headline, View::Bars, View::Top, View::Saved, View::Opportunities, View::Timeline];
+/// Those of a plan that reads weights in every run.
+const SCREEN_RESIDENT: [View; 6] =
+    [View::Headline, View::Bars, View::Top, View::Resident, View::Opportunities, View::Timeline];
 /// Those of an imported profile.
 const SCREEN_IMPORTED: [View; 3] = [View::Headline, View::Bars, View::Top];
 
@@ -95,7 +98,7 @@ impl ReportRequest {
         flag(
             "view",
             "NAME[,NAME...]",
-            "headline, bars, top, opportunities, saved, timeline, map, flame, actual or all",
+            "headline, bars, top, opportunities, saved, resident, timeline, map, flame, actual or all",
         ),
         flag("top", "K", "rows of tables (default 10)"),
         flag("depth", "N", "parts of a scope that make a layer (default: few layers)"),
@@ -174,6 +177,7 @@ impl ReportRequest {
         let views = match (&self.views[..], self.files.is_empty() && fit.is_none()) {
             ([], true) if report.origin != Origin::Plan => &SCREEN_IMPORTED[..],
             ([], true) if !report.planned.saved.is_empty() => &SCREEN_TRAINING[..],
+            ([], true) if report.planned.resident.is_some() => &SCREEN_RESIDENT[..],
             ([], true) => &SCREEN[..],
             ([], false) => &[View::Headline],
             (views, _) => views,

@@ -2,6 +2,7 @@
 
 mod cuda;
 mod host;
+mod pager;
 mod stream;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use plan::{Operand, Plan};
 
 pub use self::cuda::{CudaDevice, required_libraries};
 pub use host::Host;
+pub use pager::PagerUsage;
 pub use stream::StreamSession;
 
 use crate::process::{DeviceUsage, MemoryItem};
@@ -80,6 +82,11 @@ pub trait Backend: Send {
     /// As [`Backend::step`].
     fn device_usage(&mut self, _plan: usize) -> Result<DeviceUsage, RunError> {
         Ok(DeviceUsage::default())
+    }
+
+    /// Memory and reads of constants that are read in every run. `None` if all constants are in memory.
+    fn pager_usage(&self) -> Option<PagerUsage> {
+        None
     }
 
     /// The number of threads that compute.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -82,16 +83,23 @@ impl ImageFile {
         Ok(ImageFile { plans, trailer, file: Arc::new(file), map: Arc::new(map) })
     }
 
-    /// Checks the constants, which reads all of them. `path` is for messages.
+    /// Checks the constants, which reads all of them. Constants that are read in every run are checked then, and not here.
+    /// `path` is for messages.
     ///
     /// # Errors
     /// A wrong checksum; separate weights, which are not in this file.
     pub fn check_constants(&self, path: &Path) -> Result<(), OpenError> {
         let checked = match self.trailer.is_separate() {
             true => Err(ImageError::Separate { weights: plan::image::weights_name(&self.plans) }),
+            false if self.reads_in_runs() => Ok(()),
             false => self.trailer.check_constants(self.constants()),
         };
         checked.map_err(|error| OpenError::Image { path: path.display().to_string(), error })
+    }
+
+    /// Whether constants are read in every run, within a limit of memory.
+    pub fn reads_in_runs(&self) -> bool {
+        self.plans.iter().any(|plan| plan.residency.is_some())
     }
 
     /// The file.
@@ -116,7 +124,11 @@ impl ImageFile {
 
 impl From<&ImageFile> for WeightSource {
     fn from(image: &ImageFile) -> WeightSource {
-        WeightSource::Host(Arc::new(Constants(image.clone())))
+        let Range { start, end } = image.trailer.constants;
+        match image.reads_in_runs() {
+            true => WeightSource::File { file: image.file.clone(), offset: start, size: end - start },
+            false => WeightSource::Host(Arc::new(Constants(image.clone()))),
+        }
     }
 }
 

@@ -67,7 +67,7 @@ mod weight_source;
 
 pub use cpu::THREADS_MAX;
 pub use cuda::{ExternalBuffer, ExternalStream, LibraryPaths};
-pub use device::{CudaDevice, Device, Host, StreamSession, required_libraries};
+pub use device::{CudaDevice, Device, Host, PagerUsage, StreamSession, required_libraries};
 pub use file::{ImageFile, OpenError};
 pub use kernel_timer::KernelTimer;
 pub use plan::{Plan, Port};

@@ -13,6 +13,8 @@ pub struct ProcessMemory {
     pub private_dirty_bytes: u64,
     /// Resident memory by kind; adds up to `rss_bytes`.
     pub items: Vec<MemoryItem>,
+    /// Bytes of constants that the last run read, if it reads any.
+    pub read_in_run: Option<u64>,
     /// Used memory of a device, if it has its own.
     pub device: Vec<MemoryItem>,
     /// Of these, bytes that a run took.

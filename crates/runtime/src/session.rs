@@ -7,7 +7,7 @@ use plan::{Initial, Operand, Place, Plan, Port, StatePort};
 use types::{Bytes, Tensor};
 
 use crate::WeightSource;
-use crate::device::{Backend, Device};
+use crate::device::{Backend, Device, PagerUsage};
 use crate::process::{DeviceUsage, MemoryItem};
 
 /// Reason why a plan does not open or run.
@@ -30,6 +30,10 @@ pub enum RunError {
     NoState { name: String, known: String },
     #[error("no memory for an arena of {bytes} bytes: {error}")]
     Arena { bytes: u64, error: String },
+    #[error("constants cannot be read in each run: {0}; compile the model again")]
+    Residency(String),
+    #[error("cannot read constant `{name}` from the file: {error}")]
+    ReadConstant { name: String, error: String },
     #[error("{0}")]
     Device(String),
     #[error("step {step} (`{scope}`): {reason}; the file is damaged or of another build, compile the model again")]
@@ -141,7 +145,7 @@ impl Session {
     /// Runs all steps once. A run may overwrite its inputs: write them again before the next run. States are kept.
     ///
     /// # Errors
-    /// The device fails; processors do not.
+    /// The device fails; constants that are read in every run cannot be read.
     pub fn run(&mut self) -> Result<(), RunError> {
         self.backend.run(self.selected)
     }
@@ -250,6 +254,11 @@ impl Session {
     /// The run fails.
     pub fn device_usage(&mut self) -> Result<DeviceUsage, RunError> {
         self.backend.device_usage(self.selected)
+    }
+
+    /// Memory and reads of constants that are read in every run. `None` if all constants are in memory.
+    pub fn pager_usage(&self) -> Option<PagerUsage> {
+        self.backend.pager_usage()
     }
 
     /// The sum of [`Session::device_memory`].

@@ -13,6 +13,9 @@ use crate::{RunError, file};
 pub(crate) type HostBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// The constants' section of an image, and where it is. As long as the plan says, and aligned as the plan's arena is.
+///
+/// A plan with a `Residency` bounds the constants in memory. The bound holds for a [`WeightSource::File`], which is then
+/// read and not mapped; bytes that are in memory already are used where they are.
 #[derive(Clone)]
 pub enum WeightSource {
     /// In memory of this process.

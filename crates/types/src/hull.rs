@@ -155,7 +155,8 @@ mod tests {
             let found = hulls(&uses);
             let at = |step: u32| found.iter().find(|hull| hull.steps.contains(&step)).map(|hull| hull.bytes.clone());
             assert_eq!((0..steps).map(at).collect::<Vec<_>>(), by_byte(&uses, size, steps), "{uses:?}");
-            let merged = found.windows(2).all(|two| two[0].steps.end < two[1].steps.start || two[0].bytes != two[1].bytes);
+            let merged =
+                found.windows(2).all(|two| two[0].steps.end < two[1].steps.start || two[0].bytes != two[1].bytes);
             assert!(merged && found.is_sorted_by_key(|hull| hull.steps.start), "{found:?}");
         }
     }

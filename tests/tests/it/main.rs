@@ -20,6 +20,7 @@ mod pass_results;
 mod quantized;
 mod reference;
 mod report;
+mod resident;
 mod sandbox;
 mod separate_weights;
 mod sources;

@@ -337,10 +337,13 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
         true => session.arena().map(|arena| range_of(arena)).unwrap_or_default(),
         false => 0..0,
     };
-    let [in_arena, in_image, _] = PLANNED_MAPPINGS;
-    let known = [(in_arena, arena), (in_image, range_of(image.bytes()))];
+    let [in_arena, in_image, _, in_block] = PLANNED_MAPPINGS;
+    let pager = session.pager_usage();
+    let block = pager.as_ref().map_or(0..0, |pager| pager.block.clone());
+    let known = [(in_arena, arena), (in_image, range_of(image.bytes())), (in_block, block)];
     // Measured before the audit, whose copies would be counted.
     let mut memory = process::memory(&known).unwrap_or_default();
+    memory.read_in_run = pager.map(|pager| pager.read_in_run);
     memory.device = device;
     memory.device_in_run = taken_in_run;
     memory.device_usage = session.device_usage().map_err(|error| error.to_string())?;

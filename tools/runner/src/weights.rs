@@ -119,7 +119,14 @@ impl Attachment {
     /// The weights: of the daemon if it is enabled and serves them, else of the executable's file, which is checked then.
     pub(crate) fn weights(&mut self) -> Result<WeightSource, String> {
         let is_separate = self.image.trailer().is_separate();
+        let reads_in_runs = self.image.reads_in_runs();
+        if reads_in_runs && self.from == WeightsFrom::Daemon {
+            return Err("--weights-from uprd: the executable reads weights within its limit of memory (compile \
+                        --resident), and a daemon has all of them in memory"
+                .into());
+        }
         let outcome = match (self.from, self.early.take()) {
+            (_, _) if reads_in_runs => Err(Reason::Expected("they are read within the limit of --resident".into())),
             (WeightsFrom::Private, _) => Err(Reason::Expected("--weights-from private".into())),
             (WeightsFrom::Any, None) if !self.settings.enabled => Err(Reason::Expected("UPR_ENABLED is false".into())),
             // An early request does not wait, because it was made before the file was known to have no weights.

@@ -6,6 +6,7 @@ mod families;
 mod optimum;
 mod random;
 mod real;
+mod residency;
 mod table;
 
 use prestow_arena::{Buffer, Lifetime, Limits, Placement, Problem, check, lower_bound, place};

@@ -416,7 +416,9 @@ impl<'a> InOrder<'a> {
     fn lives_of(&self, root: ValueId) -> Lives {
         match self.all.members(root).len() {
             0 => Lives::new(),
-            1..=HULL_VALUES_MAX if self.graph.nodes().len() <= HULL_NODES_MAX => hulls(self.graph, &self.liveness, &self.all, root, Bytes(1)).into(),
+            1..=HULL_VALUES_MAX if self.graph.nodes().len() <= HULL_NODES_MAX => {
+                hulls(self.graph, &self.liveness, &self.all, root, Bytes(1)).into()
+            }
             _ => smallvec![(self.ranges[root], Bytes(self.all.size(root)))],
         }
     }

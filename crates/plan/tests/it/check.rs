@@ -37,7 +37,7 @@ fn in_buffer(ix: u32) -> Operand {
     Operand { place: Place::Buffer(BufferIx(ix)), offset: Bytes(0), size: SIZE }
 }
 
-fn in_constant(ix: u32) -> Operand {
+pub(crate) fn in_constant(ix: u32) -> Operand {
     Operand { place: Place::Constant(ConstantIx(ix)), offset: Bytes(0), size: SIZE }
 }
 
@@ -67,7 +67,7 @@ fn step(inputs: &[Operand], outputs: &[Operand], workspace: Option<Operand>) -> 
 ///       32          b       b
 ///       48  state   state   state
 /// ```
-fn valid() -> Plan {
+pub(crate) fn valid() -> Plan {
     let constant = |name: &str, offset| Constant {
         tag: Tag { scope: Scope::new(name), role: Role::Constant },
         dtype: DType::F32,

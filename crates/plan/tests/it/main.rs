@@ -1,3 +1,4 @@
 //! Plans through the crate's public items.
 
 mod check;
+mod residency;

@@ -134,6 +134,7 @@ fn report(
         alive_at_peak: Vec::new(),
         alternatives: Vec::new(),
         limit: None,
+        resident: None,
         opportunities: Vec::new(),
         saved: Vec::new(),
         recomputed: Vec::new(),

@@ -28,6 +28,9 @@ pub struct Actual {
     pub outside: Vec<Outside>,
     /// Heap allocations during a run.
     pub heap_allocations_in_run: u64,
+    /// Bytes of constants that a run read, if it reads any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_bytes_in_run: Option<u64>,
     /// Whether runs over different fill patterns gave bit-identical results: no step read uninitialized bytes.
     pub same_results: bool,
     /// After each step, the bytes of live buffers that have been written.
@@ -104,6 +107,8 @@ pub enum Verdict {
     Stale,
     /// A run allocated, on the heap or on a device.
     Allocates,
+    /// A run read other constants than planned, or has more bytes of them in memory.
+    Reads,
     /// The audit cannot decide.
     Undetermined,
 }
@@ -117,6 +122,7 @@ impl Verdict {
             Verdict::Outside => "OUTSIDE the plan",
             Verdict::Stale => "READS uninitialized bytes",
             Verdict::Allocates => "ALLOCATES in a run",
+            Verdict::Reads => "READS other constants than planned",
             Verdict::Undetermined => "undetermined",
         }
     }
@@ -147,7 +153,7 @@ impl BufferActual {
 }
 
 /// The names of the mappings that a plan accounts for.
-pub const PLANNED_MAPPINGS: [&str; 3] = ["arena", "executable (plan and weights)", SHARED_WEIGHTS];
+pub const PLANNED_MAPPINGS: [&str; 4] = ["arena", "executable (plan and weights)", SHARED_WEIGHTS, "weights in memory"];
 
 impl Report {
     /// Adds the memory that a run used.
@@ -162,6 +168,8 @@ impl Report {
             Verdict::Stale
         } else if 0 < heap_allocations || 0 < memory.device_in_run || memory.device_usage.allocations_in_run > Some(0) {
             Verdict::Allocates
+        } else if !self.reads_as_planned(memory) {
+            Verdict::Reads
         } else if audit.written_bytes < audit.planned_bytes {
             Verdict::Smaller
         } else {
@@ -184,6 +192,7 @@ impl Report {
             outside_bytes: audit.outside_bytes,
             outside: audit.outside.iter().map(|&(step, bytes)| Outside { step, bytes }).collect(),
             heap_allocations_in_run: heap_allocations,
+            read_bytes_in_run: memory.read_in_run,
             same_results: audit.same_results,
             live_written_bytes: audit.live_written.clone(),
             peak_rss_bytes: memory.peak_rss_bytes,
@@ -197,5 +206,16 @@ impl Report {
         };
         self.measured = Some(Measured { actual, verdict });
         self
+    }
+
+    /// Whether a run read the planned bytes of constants, and has at most the planned ones in memory.
+    fn reads_as_planned(&self, memory: &ProcessMemory) -> bool {
+        let [.., block] = PLANNED_MAPPINGS;
+        let resident: u64 = memory.items.iter().filter(|item| item.what == block).map(|item| item.bytes).sum();
+        match &self.planned.resident {
+            None => memory.read_in_run.is_none(),
+            // A system without `smaps` reports no items.
+            Some(planned) => memory.read_in_run == Some(planned.read_bytes) && resident <= planned.block_bytes,
+        }
     }
 }

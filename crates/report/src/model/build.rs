@@ -3,12 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use plan::{Alternative, Buffer, BufferIx, Operand, Place, Plan, RefusedReason, RefusedSharing, Sharing, ValueSpan};
+use plan::image::PAGE;
+use plan::{
+    Alternative, Buffer, BufferIx, ConstantIx, Operand, Place, Plan, RefusedReason, RefusedSharing, ResidentConstant,
+    Sharing, ValueSpan,
+};
 use types::{Bytes, Layout, Role};
 
 use super::{
-    AlternativeRow, AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Origin, PieceRow, Planned, RefusedRow, Report, StepRow,
-    Touch, VERSION, ValueRow, Why, lives, opportunity, saved, spans,
+    AlternativeRow, AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Origin, PieceRow, Planned, RefusedRow, Report,
+    ResidentConstantRow, ResidentRow, StepRow, Touch, VERSION, ValueRow, Why, lives, opportunity, saved, spans,
 };
 
 impl Report {
@@ -47,6 +51,7 @@ impl Report {
             alive_at_peak: Vec::new(),
             alternatives: plan.alternatives.iter().map(|other| alternative(plan, other)).collect(),
             limit: plan.limit.as_ref().map(Into::into),
+            resident: resident(plan),
             opportunities: Vec::new(),
             saved: saved::saved(plan),
             recomputed: saved::recomputed(plan),
@@ -189,6 +194,43 @@ impl Touches {
     }
 }
 
+/// The constants in memory at each step.
+fn resident(plan: &Plan) -> Option<ResidentRow> {
+    let residency = plan.residency.as_ref()?;
+    let used: Vec<Vec<ConstantIx>> = plan.steps.iter().map(|step| plan.constants_of(step)).collect();
+    let row = |own: &ResidentConstant| {
+        let constant = &plan.constants[own.constant.0 as usize];
+        let mut steps = own.first_step..=own.last_step;
+        let first_use = steps.find(|&step| used[step as usize].contains(&own.constant)).unwrap_or(own.last_step);
+        ResidentConstantRow {
+            name: constant.tag.scope.to_string(),
+            scope: plan.steps[first_use as usize].scope.to_string(),
+            bytes: plan.resident_size(own).0,
+            offset: own.offset.0,
+            first_step: own.first_step,
+            first_use,
+            last_step: own.last_step,
+        }
+    };
+    let rows = |own: &[ResidentConstant]| own.iter().map(row).collect::<Vec<_>>();
+    let (kept, reads) = (rows(&residency.kept), rows(&residency.reads));
+    let sum = |rows: &[ResidentConstantRow]| rows.iter().map(|row| row.bytes).sum::<u64>();
+    let mut bytes = vec![sum(&kept); plan.steps.len()];
+    for read in &reads {
+        bytes[read.first_step as usize..=read.last_step as usize].iter_mut().for_each(|bytes| *bytes += read.bytes);
+    }
+    Some(ResidentRow {
+        limit_bytes: residency.limit.0,
+        block_bytes: residency.size.0,
+        kept_bytes: sum(&kept),
+        read_bytes: plan.read_size().0,
+        least_read_bytes: plan.least_read_size().0,
+        bytes,
+        kept,
+        reads,
+    })
+}
+
 /// Costs of CPUs are picoseconds; those of other targets only have relations.
 fn alternative(plan: &Plan, other: &Alternative) -> AlternativeRow {
     let is_timed = plan.target.starts_with("cpu");
@@ -304,7 +346,8 @@ impl Section {
         let touches = Touches::new(plan);
         let mut order: Vec<usize> = (0..plan.constants.len()).collect();
         order.sort_by_key(|&ix| (plan.constants[ix].offset, Reverse(plan.constants[ix].size), ix));
-        let alignment = plan.arena.alignment.0.max(1);
+        // Constants that are read in a run start at page boundaries.
+        let alignment = if plan.residency.is_some() { PAGE } else { plan.arena.alignment.0.max(1) };
         let mut section = Section { rows: Vec::new(), padding: 0, other: 0 };
         let mut end = 0;
         for ix in order {

@@ -101,6 +101,18 @@ fn check(report: &Report) -> Result<(), ReadError> {
             return Err(ReadError::Inconsistent("the roles at a step do not add up to the arena"));
         }
     }
+    if let Some(resident) = &planned.resident {
+        let is_ordered = |row: &super::ResidentConstantRow| {
+            row.first_step <= row.first_use && row.first_use <= row.last_step && row.last_step < steps
+        };
+        if !resident.kept.iter().chain(&resident.reads).all(is_ordered) {
+            return Err(ReadError::Inconsistent("a constant is in memory outside the steps"));
+        }
+        if resident.bytes.len() != planned.steps.len() || resident.bytes.iter().any(|&live| resident.block_bytes < live)
+        {
+            return Err(ReadError::Inconsistent("the constants in memory at a step exceed their block"));
+        }
+    }
     let own = planned
         .constants
         .iter()

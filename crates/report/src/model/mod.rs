@@ -127,6 +127,9 @@ pub struct Planned {
     /// The limit that the arena was planned for, if it would be larger without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitRow>,
+    /// The constants in memory, if some are read in every run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident: Option<ResidentRow>,
     /// Changes that would need less memory, the largest saving first.
     pub opportunities: Vec<Opportunity>,
     /// The values that a training step saves for its backward pass, the largest first, and why.
@@ -195,6 +198,46 @@ impl From<&ArenaLimit> for LimitRow {
             time_ratio: limit.time_permille as f64 / 1e3,
         }
     }
+}
+
+/// Constants that are in memory for a part of each run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResidentRow {
+    /// The limit of the arena and these constants.
+    pub limit_bytes: u64,
+    /// The memory for constants, beside the arena.
+    pub block_bytes: u64,
+    /// Constants that stay.
+    pub kept_bytes: u64,
+    /// Constants that a run reads from the executable.
+    pub read_bytes: u64,
+    /// No order of reads needs fewer bytes in a run, with this arena.
+    pub least_read_bytes: u64,
+    /// By step: the constants that have a place in memory.
+    pub bytes: Vec<u64>,
+    /// The constants that stay, by their offsets in memory.
+    pub kept: Vec<ResidentConstantRow>,
+    /// The reads of a run, in order.
+    pub reads: Vec<ResidentConstantRow>,
+}
+
+/// A constant in memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResidentConstantRow {
+    /// The constant's name.
+    pub name: String,
+    /// The scope of the node of the first of these steps that uses it; its layer.
+    pub scope: String,
+    /// Its bytes, in whole pages.
+    pub bytes: u64,
+    /// Its offset in memory.
+    pub offset: u64,
+    /// The first step at which it has these bytes: a read starts after the steps before.
+    pub first_step: u32,
+    /// The first of these steps that uses it; a read is done before it.
+    pub first_use: u32,
+    /// The last step that uses it, inclusive.
+    pub last_step: u32,
 }
 
 /// The bounds of a certificate whose value is stored elsewhere in the report.
@@ -484,6 +527,12 @@ impl Report {
     /// The bytes of the arena and of the executable's constants.
     pub fn planned_bytes(&self) -> u64 {
         self.planned.arena_bytes + self.planned.weights_bytes
+    }
+
+    /// The bytes of the arena and of the constants that are in memory with it.
+    pub fn memory_bytes(&self) -> u64 {
+        let planned = &self.planned;
+        planned.arena_bytes + planned.resident.as_ref().map_or(planned.weights_bytes, |resident| resident.block_bytes)
     }
 
     /// Whether the measured memory equals the plan; true without measurements.

@@ -72,6 +72,40 @@ const WRITTEN = R.actual && R.actual.live_written_bytes.length === P.steps.lengt
 const liveAt = step => TIMED.reduce((sum, role) => sum + P.timeline[role][step], 0);
 const LIVE = Array.from({ length: STEPS }, (_, step) => liveAt(step));
 
+// Weights that stay, and above them those that have a place for a part of the run.
+function drawResident() {
+  const resident = P.resident;
+  if (!resident) return;
+  const { context, width, height } = surface(byId("residentline"));
+  const left = 86,
+    top = 18,
+    wide = width - left - 12,
+    high = height - top - 24;
+  const most = Math.max(1, resident.block_bytes);
+  const y = n => top + high * (1 - n / most);
+  context.fillStyle = css("--soft");
+  context.textAlign = "right";
+  for (let part = 0; part <= 4; part++)
+    context.fillText(mark((most * part) / 4, most), left - 6, y((most * part) / 4) + 4);
+  const columns = Math.min(STEPS, Math.max(1, Math.floor(wide)));
+  for (let column = 0; column < columns; column++) {
+    const first = Math.ceil((column * STEPS) / columns),
+      end = Math.max(first + 1, Math.ceil(((column + 1) * STEPS) / columns));
+    const live = Math.max(...resident.bytes.slice(first, end));
+    const x = left + (wide * column) / columns,
+      next = left + (wide * (column + 1)) / columns;
+    context.fillStyle = css("--accent");
+    context.fillRect(x, y(live), next - x + 0.5, y(resident.kept_bytes) - y(live));
+    context.fillStyle = look("weight").color;
+    context.fillRect(x, y(resident.kept_bytes), next - x + 0.5, y(0) - y(resident.kept_bytes));
+  }
+  context.fillStyle = css("--soft");
+  context.textAlign = "left";
+  context.fillText("step 0", left, height - 6);
+  context.textAlign = "right";
+  context.fillText("step " + (STEPS - 1), left + wide, height - 6);
+}
+
 function drawTimeline() {
   const canvas = byId("timeline");
   const { context, width, height } = surface(canvas);

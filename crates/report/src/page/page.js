@@ -76,6 +76,7 @@ function difference() {
 function redraw() {
   PATTERNS.clear();
   drawTimeline();
+  drawResident();
   drawMap();
   drawFlame();
 }
@@ -89,6 +90,7 @@ bars(byId("bylayer"), "layer", D.bars.by_layer, D.bars.total_bytes, true);
 bars(byId("byrole"), "role", D.bars.by_role, D.bars.total_bytes, false);
 opportunities();
 savedValues();
+residentWeights();
 const arenaBytes = D.bars.arena.reduce((sum, row) => sum + row.bytes, 0);
 if (arenaBytes && arenaBytes !== D.bars.total_bytes)
   bars(byId("inarena"), "arena alone", D.bars.arena, arenaBytes, false);

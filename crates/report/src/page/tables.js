@@ -100,6 +100,36 @@ function savedValues() {
   );
 }
 
+function residentWeights() {
+  const resident = P.resident;
+  if (!resident) return;
+  byId("resident").hidden = false;
+  byId("residenthint").textContent =
+    bytes(resident.block_bytes) + " beside the arena, within " + bytes(resident.limit_bytes) + " together: " +
+    bytes(resident.kept_bytes) + " stay, a run reads " + bytes(resident.read_bytes) +
+    " (no order of reads needs less than " + bytes(resident.least_read_bytes) + ").";
+  const columns = [
+    ["bytes", "n", row => bytes(row.bytes), row => row.bytes],
+    ["weight", "w", row => row.name, row => row.name],
+    ["layer", "w", row => row.scope, row => row.scope],
+    ["offset", "n", row => String(row.offset), row => row.offset],
+  ];
+  table(
+    byId("readtable"),
+    columns.concat([
+      ["read from step", "n", row => String(row.first_step), row => row.first_step],
+      ["for step", "n", row => String(row.first_use), row => row.first_use],
+      ["to step", "n", row => String(row.last_step), row => row.last_step],
+    ]),
+    resident.reads,
+  );
+  table(
+    byId("kepttable"),
+    columns.concat([["first used by step", "n", row => String(row.first_use), row => row.first_use]]),
+    resident.kept,
+  );
+}
+
 function drawCard() {
   const ix = state.buffer,
     buffer = BUFFERS[ix];

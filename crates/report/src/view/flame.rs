@@ -195,7 +195,11 @@ pub(crate) fn stacks(report: &Report, measure: Measure) -> Vec<(Vec<String>, u12
                 add(scope, buffer.role_of(span.value), u128::from(span.bytes) * steps);
             }
             for piece in buffer.pieces() {
-                add("", "padding", u128::from(piece.padded_bytes - buffer.own_bytes(piece)) * u128::from(piece.steps()));
+                add(
+                    "",
+                    "padding",
+                    u128::from(piece.padded_bytes - buffer.own_bytes(piece)) * u128::from(piece.steps()),
+                );
             }
         }
         let free = report.planned.timeline.get("free").map(|live| live.iter().map(|bytes| u128::from(*bytes)).sum());

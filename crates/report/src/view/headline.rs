@@ -30,6 +30,10 @@ fn lines(report: &Report) -> String {
             actual.heap_allocations_in_run,
             verdict.text()
         );
+        if let Some(read) = actual.read_bytes_in_run {
+            let planned = report.planned.resident.as_ref().map_or(0, |resident| resident.read_bytes);
+            let _ = writeln!(text, "             a run read {read} of {planned} planned bytes of weights");
+        }
         let _ = writeln!(
             text,
             "process      resident {} (peak {}), of which {} is neither arena nor executable:",
@@ -48,7 +52,11 @@ fn lines(report: &Report) -> String {
 fn total(report: &Report) -> String {
     let planned = &report.planned;
     let (arena, weights) = (Bytes(planned.arena_bytes), Bytes(planned.weights_bytes));
-    let total = Bytes(report.planned_bytes());
+    let total = Bytes(report.memory_bytes());
+    if let Some(resident) = &planned.resident {
+        let (block, read) = (Bytes(resident.block_bytes), Bytes(resident.read_bytes));
+        return format!("total        {total}: arena {arena}, {block} of {weights} of weights; a run reads {read}\n");
+    }
     match (arena, weights) {
         (_, Bytes(0)) => format!("total        {total}, the arena\n"),
         (Bytes(0), _) => format!("total        {total} of weights\n"),
@@ -117,7 +125,7 @@ impl Fit {
     /// Compares a report with a capacity.
     pub fn new(report: &Report, capacity: u64) -> Fit {
         let residual_bytes = report.residual_bytes();
-        let need_bytes = report.planned_bytes().saturating_add_signed(residual_bytes.unwrap_or(0));
+        let need_bytes = report.memory_bytes().saturating_add_signed(residual_bytes.unwrap_or(0));
         Fit { capacity_bytes: capacity, need_bytes, residual_bytes }
     }
 

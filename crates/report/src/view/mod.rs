@@ -13,6 +13,7 @@ mod map;
 mod opportunities;
 mod palette;
 mod pprint;
+mod resident;
 mod saved;
 mod svg;
 mod terminal;
@@ -46,6 +47,8 @@ pub enum View {
     Opportunities,
     /// The values that a training step saves for its backward pass, and why.
     Saved,
+    /// The weights in memory at each step, if some are read in every run.
+    Resident,
     /// Live bytes over the steps.
     Timeline,
     /// The packing map: steps across, offsets up.
@@ -58,12 +61,13 @@ pub enum View {
 
 impl View {
     /// All views in the order of a full report.
-    pub const ALL: [View; 9] = [
+    pub const ALL: [View; 10] = [
         View::Headline,
         View::Bars,
         View::Top,
         View::Opportunities,
         View::Saved,
+        View::Resident,
         View::Timeline,
         View::Map,
         View::Flame,
@@ -78,6 +82,7 @@ impl View {
             View::Top => "top",
             View::Opportunities => "opportunities",
             View::Saved => "saved",
+            View::Resident => "resident",
             View::Timeline => "timeline",
             View::Map => "map",
             View::Flame => "flame",
@@ -158,6 +163,7 @@ impl Report {
             View::Top => top::text(self, options),
             View::Opportunities => opportunities::text(self, options),
             View::Saved => saved::text(self, options),
+            View::Resident => resident::text(self, options),
             View::Timeline | View::Map if self.origin != Origin::Plan => no_steps(view),
             View::Timeline => timeline::text(self, options.width),
             View::Map => map::text(self, options.width),
@@ -174,7 +180,7 @@ impl Report {
             View::Timeline => Some(timeline::svg(self)),
             View::Map => Some(map::svg(self)),
             View::Flame => Some(Flame::new(self, options.measure).svg(&self.model)),
-            View::Headline | View::Top | View::Opportunities | View::Saved | View::Actual => None,
+            View::Headline | View::Top | View::Opportunities | View::Saved | View::Resident | View::Actual => None,
         }
     }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use cpu::{Args, Isa, Kernel, Level, Operand as Slice, Pool, Sizes};
 use memmap2::MmapMut;
-use plan::{Operand, Place, Plan, Step};
+use plan::{ConstantIx, Operand, Place, Plan, Step};
 use smallvec::SmallVec;
 
+use super::pager::{Pager, PagerUsage};
 use super::{Backend, Device};
 use crate::weight_source::HostBytes;
 use crate::{RunError, WeightSource};
@@ -50,16 +51,30 @@ impl Device for Host {
             let steps: Result<Vec<Prepared>, RunError> = plan.steps.iter().enumerate().map(prepare).collect();
             opened.push(Opened { plan: plan.clone(), steps: steps? });
         }
-        let weights = weights.to_host(plans)?;
+        // Bytes that are in memory already need no reads.
+        let weights = match weights {
+            WeightSource::File { file, offset, size } if plans.iter().any(|plan| plan.residency.is_some()) => {
+                Constants::Paged(Pager::new(plans, file, *offset, *size)?)
+            }
+            _ => Constants::Whole(weights.to_host(plans)?),
+        };
         Ok(Box::new(HostBackend { plans: opened, weights, arena, pool: Pool::with_isa(self.threads.max(1), isa) }))
     }
 }
 
 struct HostBackend {
     plans: Vec<Opened>,
-    weights: HostBytes,
+    weights: Constants,
     arena: MmapMut,
     pool: Pool,
+}
+
+/// The constants of the plans.
+enum Constants {
+    /// All of them in memory.
+    Whole(HostBytes),
+    /// Read in every run, as the plans' `Residency` states.
+    Paged(Pager),
 }
 
 struct Opened {
@@ -87,7 +102,13 @@ struct Prepared {
 
 /// The place of an operand that a step reads.
 enum Read {
-    Constant(Range<usize>),
+    Constant {
+        constant: ConstantIx,
+        /// In the constant.
+        own: Range<usize>,
+        /// In the constants' section.
+        section: Range<usize>,
+    },
     Gap(usize, Range<usize>),
     InPlace(usize),
 }
@@ -121,10 +142,11 @@ impl Prepared {
             .iter()
             .enumerate()
             .map(|(ix, operand)| {
-                if let Place::Constant(ix) = operand.place {
-                    let base = plan.constants.get(ix.0 as usize).ok_or("a constant does not exist")?.offset.0;
-                    let start = (base + operand.offset.0) as usize;
-                    return Ok(Read::Constant(start..start + operand.size.0 as usize));
+                if let Place::Constant(constant) = operand.place {
+                    let base = plan.constants.get(constant.0 as usize).ok_or("a constant does not exist")?.offset.0;
+                    let (start, size) = (operand.offset.0 as usize, operand.size.0 as usize);
+                    let from = base as usize + start;
+                    return Ok(Read::Constant { constant, own: start..start + size, section: from..from + size });
                 }
                 let range = range(operand)?;
                 if let Some(output) = written[..step.outputs.len()].iter().position(|cut| *cut == range)
@@ -157,7 +179,13 @@ impl Prepared {
         })
     }
 
-    fn run(&self, arena: &mut [u8], constants: &[u8], pool: &Pool) {
+    /// Runs the step. `constant` has the bytes of a constant, given the range in it and the range in the section.
+    fn run<'a>(
+        &self,
+        arena: &mut [u8],
+        constant: impl Fn(ConstantIx, &Range<usize>, &Range<usize>) -> &'a [u8],
+        pool: &Pool,
+    ) {
         let mut gaps: SmallVec<[&[u8]; WRITES_MAX + 1]> = SmallVec::new();
         let mut written: SmallVec<[Option<&mut [u8]>; WRITES_MAX]> = SmallVec::new();
         let (mut rest, mut base) = (arena, 0);
@@ -174,7 +202,7 @@ impl Prepared {
             .inputs
             .iter()
             .map(|read| match read {
-                Read::Constant(range) => Slice::Bytes(&constants[range.clone()]),
+                Read::Constant { constant: ix, own, section } => Slice::Bytes(constant(*ix, own, section)),
                 Read::Gap(gap, range) => Slice::Bytes(&gaps[*gap][range.clone()]),
                 Read::InPlace(output) => Slice::InPlace(*output),
             })
@@ -217,7 +245,21 @@ fn check_alignment(kernel: &Kernel, plan: &Plan, step: &Step) -> Result<(), Stri
 
 impl Backend for HostBackend {
     fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError> {
-        self.plans[plan].steps[step].run(&mut self.arena, (*self.weights).as_ref(), &self.pool);
+        let prepared = &self.plans[plan].steps[step];
+        match &mut self.weights {
+            Constants::Whole(bytes) => {
+                let section = (**bytes).as_ref();
+                prepared.run(&mut self.arena, |_, _, range| &section[range.clone()], &self.pool);
+            }
+            Constants::Paged(pager) => {
+                let lent = pager.lend(plan, step)?;
+                let constant = |ix, own: &Range<usize>, _: &Range<usize>| match own.is_empty() {
+                    true => &[][..],
+                    false => &lent.constant(ix)[own.clone()],
+                };
+                prepared.run(&mut self.arena, constant, &self.pool);
+            }
+        }
         Ok(())
     }
 
@@ -232,22 +274,30 @@ impl Backend for HostBackend {
     }
 
     fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) -> Result<(), RunError> {
-        let plan = &self.plans[plan].plan;
-        match operand.place {
-            Place::Buffer(_) => {
-                let range = plan.arena_range(operand).expect("a checked plan's outputs exist");
+        let own = &self.plans[plan].plan;
+        match (operand.place, &self.weights) {
+            (Place::Buffer(_), _) => {
+                let range = own.arena_range(operand).expect("a checked plan's outputs exist");
                 bytes.copy_from_slice(&self.arena[range.start as usize..range.end as usize]);
             }
-            Place::Constant(ix) => {
-                let start = (plan.constants[ix.0 as usize].offset + operand.offset).0 as usize;
-                bytes.copy_from_slice(&(*self.weights).as_ref()[start..start + operand.size.0 as usize]);
+            (Place::Constant(ix), Constants::Whole(section)) => {
+                let start = (own.constants[ix.0 as usize].offset + operand.offset).0 as usize;
+                bytes.copy_from_slice(&(**section).as_ref()[start..start + operand.size.0 as usize]);
             }
+            (Place::Constant(ix), Constants::Paged(pager)) => pager.read(plan, ix, operand.offset, bytes)?,
         }
         Ok(())
     }
 
     fn arena(&mut self) -> Result<&mut [u8], RunError> {
         Ok(&mut self.arena)
+    }
+
+    fn pager_usage(&self) -> Option<PagerUsage> {
+        match &self.weights {
+            Constants::Whole(_) => None,
+            Constants::Paged(pager) => Some(pager.usage()),
+        }
     }
 
     fn threads(&self) -> usize {

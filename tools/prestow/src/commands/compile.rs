@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use compiler::gpu::{self, GpuCompiler, Precision, TuneOptions, library_paths};
+use compiler::residency::{self, Within};
 use compiler::{BudgetChanges, Compiled, Goal, Optimize, Program, ProgramWeights, Region, TuneOutcome, source};
 use cpu::Level;
 use lower::Target;
@@ -31,6 +32,11 @@ pub(crate) struct Args {
     /// the executable state its modelled time as a multiple of the fastest plan's.
     #[arg(long, value_name = "BYTES")]
     budget: Option<Bytes>,
+    /// Most memory for arena and weights together, as 512MiB: of the weights, some stay in memory and the others
+    /// are read from the executable in every run, ahead of the steps that use them. The rest of the process
+    /// (program, threads, inputs) comes on top. On processors, without --train and --separate-weights.
+    #[arg(long, value_name = "BYTES")]
+    resident: Option<Bytes>,
     /// The quantity to minimize. Balanced: the fewest bytes within 2 % of the least modelled time.
     #[arg(long, value_name = "GOAL", value_enum, default_value_t = OptimizeFlag::Balanced)]
     optimize: OptimizeFlag,
@@ -116,6 +122,9 @@ impl Job<'_> {
         if recipe.is_some() {
             check_training(&batches, &target, precision, tune.is_some())?;
         }
+        if args.resident.is_some() {
+            check_resident(args, &target, recipe.is_some())?;
+        }
         let weights = args.model.weight_format()?;
         if let Some(format) = weights {
             stored_weights::check(format, target.gpu.is_some(), recipe.is_some(), precision)?;
@@ -164,6 +173,24 @@ impl Job<'_> {
         let progress = |line: &str| say::line(line);
         let (seconds, cache) = (tune.seconds, tune.cache.as_deref());
         gpu::tune(compiler, &gpu, &plans, &TuneOptions { seconds, cache, paths: &places, progress: &progress })
+    }
+}
+
+/// Refuses what reads no constants in a run.
+fn check_resident(args: &Args, target: &TargetSelection, is_trained: bool) -> Result<(), String> {
+    if is_trained {
+        return Err(
+            "--resident and --train exclude each other: weights of a step change, and are not read again".into()
+        );
+    }
+    if target.gpu.is_some() {
+        return Err("--resident is for processors: a GPU has all constants in its own memory".into());
+    }
+    match args.separate_weights {
+        true => {
+            Err("--resident and --separate-weights exclude each other: weights are read from the executable".into())
+        }
+        false => Ok(()),
     }
 }
 
@@ -256,10 +283,15 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     }
     job.weights.map_or(Ok(()), |format| stored.check(format))?;
     let fits: Vec<Option<BudgetChanges>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
-    let program = match args.separate_weights {
+    let mut program = match args.separate_weights {
         true => separate::program(compiled, &job.request)?,
         false => Program::join(compiled),
     };
+    if let Some(limit) = args.resident
+        && residency::within(&mut program, limit).map_err(message)? == Within::Whole
+    {
+        say::note(&format!("all weights fit into {limit} with the arena: none are read in a run"));
+    }
     let cudnn = gpu.as_ref().and_then(GpuCompiler::cudnn_version);
     if let Some(note) = facts.and_then(|(file, facts)| device::version_mismatch(file, facts, cudnn.as_deref())) {
         say::note(&note);
@@ -403,6 +435,14 @@ fn plan_json(plan: &Plan, fit: Option<&BudgetChanges>) -> serde_json::Value {
         "steps": plan.steps.len(),
         "parameters": plan.parameters,
         "flops": plan.flops,
+        "resident": plan.residency.as_ref().map(|residency| json!({
+            "limit_bytes": residency.limit.0,
+            "block_bytes": residency.size.0,
+            "kept_bytes": residency.kept.iter().map(|kept| plan.resident_size(kept).0).sum::<u64>(),
+            "read_bytes": plan.read_size().0,
+            "least_read_bytes": plan.least_read_size().0,
+            "reads": residency.reads.len(),
+        })),
         "fit": fit.map(|fit| json!({
             "unlimited_arena_bytes": fit.unlimited.0,
             "modelled_cost": fit.cost,
@@ -442,6 +482,17 @@ fn as_text(program: &Program, fits: &[Option<BudgetChanges>], tuning: Option<&Tu
         }
         for (scope, size) in largest_scopes(plan) {
             let _ = writeln!(text, "  {size:>12}  {scope}");
+        }
+        if let Some(residency) = &plan.residency {
+            let stay: Bytes = residency.kept.iter().map(|kept| plan.resident_size(kept)).sum();
+            let _ = writeln!(
+                text,
+                "  weights in memory {} of {}: {stay} stay, a run reads {} (no order of reads needs less than {})",
+                residency.size,
+                plan.constants_size,
+                plan.read_size(),
+                plan.least_read_size()
+            );
         }
         let Some(fit) = fit else { continue };
         let _ = writeln!(text, "  the fastest plan needs {}; modelled time of a run x {:.2}", fit.unlimited, fit.cost);
