@@ -61,6 +61,23 @@ impl ResultTable {
         ResultTable { title: title.into(), columns, rows: vec![], plot: Plot::None }
     }
 
+    /// Removes those of the columns that have no value in any row, also from the plot.
+    pub(crate) fn drop_empty(&mut self, columns: &[usize]) {
+        let is_empty = |column: &usize| self.rows.iter().all(|row| row[*column].is_empty());
+        let empty: Vec<usize> = columns.iter().copied().filter(is_empty).collect();
+        let keep = |cells: &mut Vec<String>| {
+            let mut ix = 0..;
+            cells.retain(|_| !empty.contains(&ix.next().expect("it has no end")));
+        };
+        keep(&mut self.columns);
+        self.rows.iter_mut().for_each(keep);
+        if let Plot::Lines { ys: plotted, .. } | Plot::Bars(plotted) = &mut self.plot {
+            plotted.retain(|column| !empty.contains(column));
+            // The kept columns move to the left.
+            plotted.iter_mut().for_each(|column| *column -= empty.iter().filter(|&&own| own < *column).count());
+        }
+    }
+
     /// Aligned columns; numbers to the right.
     pub fn text(&self) -> String {
         let all = || std::iter::once(&self.columns).chain(&self.rows);

@@ -45,6 +45,7 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter("exp.timeout", "float", "0", "seconds after which a cell is ended and fails; 0 for none"),
     parameter("exp.container", "str", "\"\"", "image in which the command runs"),
     parameter("exp.launcher", "str", "\"docker\"", "program that runs containers: docker, podman or apptainer"),
+    parameter("exp.container_args", "str", "\"\"", "further flags of the launcher, with blanks between them"),
     parameter("exp.python", "str", "\"python3\"", "Python interpreter of the peers"),
     parameter(
         "exp.memory",
@@ -52,7 +53,12 @@ pub const PARAMETERS: &[Parameter] = &[
         "\"\"",
         "bytes of the device, as 8GiB; cells that need more are failures and do not run",
     ),
-    parameter("monitor.frequency", "float", "0", "samples of processor, memory and power in a second; 0 for none"),
+    parameter(
+        "monitor.frequency",
+        "float",
+        "0",
+        "samples of processor, memory, power and GPUs in a second (in DLBS: seconds between two); 0 for none",
+    ),
 ];
 
 impl Parameter {

@@ -7,7 +7,7 @@ mod input;
 mod peer;
 mod session;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -221,6 +221,8 @@ struct Job<'a> {
     folder: Scratch,
     /// The times of --raw.
     raw: RefCell<RawTimes>,
+    /// Whether the output has times.
+    has_times: Cell<bool>,
 }
 
 /// The end of a row.
@@ -310,7 +312,45 @@ impl<'a> Job<'a> {
             scenario,
             folder: Scratch::new()?,
             raw: RefCell::default(),
+            has_times: Cell::default(),
         })
+    }
+
+    /// The lines before all rows, which DLBS's reports read of failures too.
+    fn described(&self) -> String {
+        let version = json!(env!("CARGO_PKG_VERSION"));
+        let dtype = match self.dtype {
+            "f32" => "float32",
+            "f16" => "float16",
+            other => other,
+        };
+        let gpus = self.gpu.map_or_else(String::new, |gpu| gpu.to_string());
+        let data = self.data().ok().flatten().unwrap_or_else(|| "synthetic".into());
+        let mut rows = vec![
+            ("prestow.version", version.clone()),
+            ("exp.framework", json!(self.args.framework)),
+            ("exp.framework_title", json!(self.args.framework)),
+            ("exp.phase", json!(self.phase.name())),
+            ("exp.model", json!(self.model)),
+            ("exp.model_title", json!(self.title)),
+            ("exp.dtype", json!(dtype)),
+            ("exp.data", json!(data)),
+            ("exp.device_type", json!(if self.gpu.is_some() { "gpu" } else { "cpu" })),
+            ("exp.gpus", json!(gpus)),
+            ("exp.num_gpus", json!(usize::from(self.gpu.is_some()))),
+        ];
+        if self.args.framework == "prestow" {
+            rows.push(("exp.framework_ver", version));
+        }
+        rows.iter().map(|(key, value)| lines::line(key, value)).collect()
+    }
+
+    /// The processor or GPU as DLBS's reports name it.
+    fn device_title(&self, result: &BenchResult) -> String {
+        match self.gpu {
+            Some(_) => result.device.clone(),
+            None => result.machine.processor.clone().unwrap_or_else(|| result.device.clone()),
+        }
     }
 
     /// The batches to run; `None` is the batch of the model.
@@ -446,7 +486,7 @@ impl<'a> Job<'a> {
         if let Some(inputs) = &inputs {
             inputs.report();
         }
-        say::out(&lines::success(&self.title, &ms(&times), plan.batch))?;
+        self.print_times(&times, plan.batch)?;
         self.keep("run", &times, &result);
         if self.scenario.is_some() || args.answer_queries {
             let rest = (1..args.concurrency).map(|ix| self.open(image, plan, threads, args.seed + ix as u64));
@@ -485,6 +525,9 @@ impl<'a> Job<'a> {
         let mut own = self.open(image, plan, threads, args.seed)?;
         let run = peer::Run { name, python: &args.python, peers: &args.peers, folder: &self.folder.0, threads };
         let (mut peer, exported) = run.start(self.model, plan, &args.compile, args.seed)?;
+        if let Some(version) = peer.version() {
+            say::out(&lines::line("exp.framework_ver", &json!(version)))?;
+        }
         peer.runs(args.num_warmup_batches)?;
         let times = peer.runs(args.num_batches)?;
         let difference = exported.difference(&mut peer, &mut own)?;
@@ -492,7 +535,7 @@ impl<'a> Job<'a> {
             return Err(format!("the outputs of {name} differ from ours by {difference:.2e} of their largest element"));
         }
         say::out(&lines::line("results.difference", &json!(difference)))?;
-        say::out(&lines::success(&self.title, &ms(&times), plan.batch))?;
+        self.print_times(&times, plan.batch)?;
         let mut result = BenchResult::new(self.model, &times, plan.batch);
         (result.device, result.threads) = ("processor".into(), threads);
         self.keep("run", &times, &result);
@@ -580,6 +623,11 @@ impl<'a> Job<'a> {
         Ok(Some(format!("{kind}:{}", file.display())))
     }
 
+    fn print_times(&self, times_ns: &[u64], batch: u64) -> Result<(), String> {
+        self.has_times.set(true);
+        say::out(&lines::success(&self.title, &ms(times_ns), batch))
+    }
+
     /// Keeps times for --raw.
     fn keep(&self, kind: &'static str, times: &[u64], result: &BenchResult) {
         if self.args.raw.is_some() {
@@ -613,16 +661,14 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     for path in [&args.json, &args.raw].into_iter().flatten() {
         files::check_output(path).map_err(|error| error.to_string())?;
     }
-    let version = json!(env!("CARGO_PKG_VERSION"));
-    say::out(&lines::line("prestow.version", &version))?;
-    say::out(&lines::line("exp.framework_ver", &version))?;
-    say::out(&lines::line("exp.phase", &json!(job.phase.name())))?;
-    let (mut results, mut yes) = (String::new(), true);
+    say::out(&job.described())?;
+    let (mut results, mut yes, mut has_failed) = (String::new(), true, false);
     for threads in job.threads() {
         let mut too_large: Option<u64> = None;
         for batch in job.batches() {
+            say::out(&lines::line("exp.threads", &json!(threads)))?;
             if let Some(batch) = batch {
-                say::out(&lines::line("exp.replica_batch", &json!(batch)))?;
+                say::out(&batch_lines(batch))?;
             }
             let row = match too_large {
                 Some(least) if batch.is_some_and(|batch| least < batch) => {
@@ -630,13 +676,26 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
                 }
                 _ => job.row(batch, threads),
             };
+            let is_done = matches!(row, Row::Done(_));
+            // A reader of the log keeps the last value of a key: a failure must not have earlier times, nor the reverse.
+            if is_done && has_failed {
+                say::out(&lines::recovered())?;
+            }
+            if !is_done && job.has_times.replace(false) {
+                say::out(&lines::without_times())?;
+            }
+            has_failed = !is_done;
             match row {
                 Row::Done(result) => {
+                    if batch.is_none() {
+                        say::out(&batch_lines(result.batch))?;
+                    }
                     let names = format!("{}, batch {}, {} threads", job.title, result.batch, result.threads);
                     say::line(&format!("{names}: {}", result.times.text()));
                     for note in &result.notes {
                         say::note(note);
                     }
+                    say::out(&lines::line("exp.device_title", &json!(job.device_title(&result))))?;
                     say::out(&lines::line("results.planned_bytes", &json!(result.planned_bytes)))?;
                     results.push_str(&serde_json::to_string(&result).map_err(|error| error.to_string())?);
                     results.push('\n');
@@ -658,6 +717,11 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
         files::write(path, results.as_bytes()).map_err(|error| error.to_string())?;
     }
     Ok(Answer { text: String::new(), yes })
+}
+
+/// The lines of a batch on one device.
+fn batch_lines(batch: u64) -> String {
+    lines::line("exp.replica_batch", &json!(batch)) + &lines::line("exp.effective_batch", &json!(batch))
 }
 
 /// The largest description of a GPU that is read.
