@@ -101,8 +101,9 @@ pub fn parse(log: &str) -> (Values, usize) {
 /// The key and value of a line: the key ends at the first `__` that blanks and `=` follow.
 fn split(line: &str) -> Option<(&str, &str)> {
     let rest = line.trim_start_matches([' ', '\t']).strip_prefix("__")?;
-    let ends = rest.match_indices("__").map(|(at, _)| at).filter(|&at| 0 < at);
-    ends.into_iter().find_map(|at| {
+    // Underscores may overlap: the key of `__a___=1` is `a_`.
+    let ends = rest.as_bytes().windows(2).enumerate().filter(|(at, pair)| 0 < *at && *pair == b"__");
+    ends.map(|(at, _)| at).find_map(|at| {
         let value = rest[at + 2..].trim_start_matches([' ', '\t']).strip_prefix('=')?;
         (!value.is_empty()).then_some((&rest[..at], value))
     })
@@ -177,6 +178,8 @@ mod tests {
         assert_eq!(split(" \t__a.b__ \t= 1"), Some(("a.b", " 1")));
         assert_eq!(split("__a__b__=1"), Some(("a__b", "1")));
         assert_eq!(split("__a__=__b__=1"), Some(("a", "__b__=1")));
+        assert_eq!((split("__a___=1"), split("_____=1")), (Some(("a_", "1")), Some(("_", "1"))));
+        assert_eq!(split("__größe__=1"), Some(("größe", "1")));
         for wrong in ["a__b__=1", "__a__=", "__=1", "__a_=1", "____=1", "__a__ b =1"] {
             assert_eq!(split(wrong), None, "{wrong}");
         }

@@ -200,7 +200,7 @@ fn logs_of_dlbs_have_every_report() {
     prestow(&["experiment", "parse", folder.to_str().unwrap(), "-o", parsed.to_str().unwrap()]);
     let report = |words: &[&str]| prestow(&[&["experiment", "report", parsed.to_str().unwrap()], words].concat());
     let weak = report(&["--kind", "weak", "--format", "csv"]);
-    assert!(weak.contains("resnet50,16,2,1029.50,31.08,1.77,88.68\n"), "{weak}");
+    assert!(weak.contains("\"resnet50, batch 16 each\",2,1029.50,31.08,1.77,88.68\n"), "{weak}");
     let all = report(&["--kind", "all"]);
     for title in
         ["summary", "results.time by exp.model", "weak scaling over exp.num_gpus", "memory", "resources over time"]

@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::parameter::{PARAMETERS, nearest};
+use super::run::BENCHMARK_FLAGS;
 use crate::lines::Values;
 
 /// An experiment file with the changes of the command line.
@@ -200,6 +201,7 @@ impl Config {
                     values.entry(name).or_insert(value);
                 }
                 let cell = GridCell::new(substituted(&values)?);
+                check_benchmark(&cell)?;
                 let has =
                     |name: &str| cell.values.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
                 if !has("exp.model") && !has("exp.command") {
@@ -289,6 +291,26 @@ fn check_count(cells: usize) -> Result<(), ConfigError> {
     }
 }
 
+/// Refuses a cell whose benchmark would refuse its flags, or have a flag twice. To another command the values are labels.
+fn check_benchmark(cell: &GridCell) -> Result<(), ConfigError> {
+    let is_label = |name: &str| name != "exp.launcher" && !cell.text("exp.command").is_empty();
+    for parameter in PARAMETERS.iter().filter(|own| !is_label(own.name)) {
+        let (name, text) = (parameter.name, cell.text(parameter.name));
+        if let Some(choices) = parameter.choices().filter(|choices| !choices.contains(&text)) {
+            let choices = choices.iter().filter(|choice| !choice.is_empty()).copied().collect::<Vec<_>>().join(", ");
+            return Err(ConfigError::Form(format!("`{name}` takes {choices}, got `{text}`")));
+        }
+    }
+    let flags = cell.text("exp.args").split_whitespace().filter_map(|word| word.strip_prefix("--"));
+    for flag in flags.take_while(|flag| !flag.is_empty()) {
+        let flag = flag.split('=').next().unwrap_or_default();
+        if let Some((_, name)) = BENCHMARK_FLAGS.iter().find(|(own, _)| *own == flag) {
+            return Err(ConfigError::Form(format!("`exp.args` must not have --{flag}: set `{name}`")));
+        }
+    }
+    Ok(())
+}
+
 fn defaults() -> Values {
     let defaults = PARAMETERS.iter().map(|own| (own.name.to_string(), own.default_value()));
     defaults.filter(|(_, value)| !value.is_null()).collect()
@@ -313,10 +335,10 @@ fn check(name: &str, value: &Value) -> Result<(), ConfigError> {
     let Some(parameter) = PARAMETERS.iter().find(|own| own.name == name) else {
         return Err(ConfigError::Unknown { name: name.into(), nearest: nearest(name).join(", ") });
     };
-    match parameter.accepts(value) {
-        true => Ok(()),
-        false => Err(ConfigError::Type { name: name.into(), kind: parameter.kind, value: value.to_string() }),
+    if !parameter.accepts(value) {
+        return Err(ConfigError::Type { name: name.into(), kind: parameter.kind, value: value.to_string() });
     }
+    Ok(())
 }
 
 /// A table with dotted names; an absent one is empty.

@@ -44,7 +44,12 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter("exp.command", "str", "\"\"", "command line instead of the benchmark, run by sh; it prints result lines"),
     parameter("exp.timeout", "float", "0", "seconds after which a cell is ended and fails; 0 for none"),
     parameter("exp.container", "str", "\"\"", "image in which the command runs"),
-    parameter("exp.launcher", "str", "\"docker\"", "program that runs containers: docker, podman or apptainer"),
+    parameter(
+        "exp.launcher",
+        "str",
+        "\"docker\"",
+        "program that runs containers: docker, nvidia-docker, podman or apptainer",
+    ),
     parameter("exp.container_args", "str", "\"\"", "further flags of the launcher, with blanks between them"),
     parameter("exp.python", "str", "\"python3\"", "Python interpreter of the peers"),
     parameter(
@@ -61,7 +66,23 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
 ];
 
+/// The values of parameters that take no others.
+const CHOICES: &[(&str, &[&str])] = &[
+    (
+        "exp.framework",
+        &["prestow", "onnxruntime", "openvino", "mnn", "torch", "torch-eager", "torch-jit", "mxnet", "tract", "rten"],
+    ),
+    ("exp.phase", &["inference", "training"]),
+    ("exp.scenario", &["", "single-stream", "multi-stream", "server", "offline"]),
+    ("exp.launcher", &["docker", "nvidia-docker", "podman", "apptainer"]),
+];
+
 impl Parameter {
+    /// The only values of this parameter; `None` if it takes any of its type.
+    pub fn choices(&self) -> Option<&'static [&'static str]> {
+        CHOICES.iter().find(|(name, _)| *name == self.name).map(|(_, choices)| *choices)
+    }
+
     /// The default; `Null` for none.
     pub fn default_value(&self) -> Value {
         serde_json::from_str(self.default).expect("the table has JSON")

@@ -58,7 +58,12 @@ pub fn exploration(outcomes: &[CellOutcome], select: &TableSelection) -> ResultT
     let head = if select.rows.is_empty() { "exp.model".to_string() } else { select.rows.join(", ") };
     let mut table = ResultTable::new(format!("{} by {head} and {}", select.value, select.columns), &[&head]);
     table.columns.extend(columns.iter().cloned());
-    table.plot = Plot::Columns { over: select.columns.clone(), value: select.value.clone() };
+    let value_text = match &select.value[..] {
+        "results.time" => "time of a batch, ms",
+        "results.throughput" => "samples per second",
+        other => other,
+    };
+    table.plot = Plot::Columns { over: select.columns.clone(), value: value_text.into() };
     for row in sorted(named.iter().cloned().collect()) {
         let mut line = vec![row.clone()];
         for column in &columns {
@@ -154,13 +159,14 @@ pub fn scaling_parameter(outcomes: &[CellOutcome]) -> &'static str {
 ///
 /// Efficiency is the throughput of each device or thread over that of the base.
 pub fn scaling(outcomes: &[CellOutcome], over: &str, kind: Scaling) -> ResultTable {
-    let (title, batch_head) = match kind {
-        Scaling::Weak => ("weak", "batch of each"),
-        Scaling::Strong => ("strong", "whole batch"),
+    // The batch is part of the name, which is that of a line of the plot.
+    let (title, of_batch) = match kind {
+        Scaling::Weak => ("weak", " each"),
+        Scaling::Strong => ("strong", ""),
     };
-    let columns = ["model", batch_head, over, "batch time ms", "samples/s", "speed-up", "efficiency %"];
+    let columns = ["model", over, "batch time ms", "samples/s", "speed-up", "efficiency %"];
     let mut table = ResultTable::new(format!("{title} scaling over {over}"), &columns);
-    table.plot = Plot::Lines { x: 2, ys: vec![5, 6] };
+    table.plot = Plot::Lines { x: 1, ys: vec![4, 5] };
     let outcomes: Vec<&CellOutcome> = latest(outcomes).into_iter().filter(|outcome| outcome.succeeded).collect();
     // The number of GPUs follows from their list.
     let apart = [over, "exp.replica_batch", "exp.gpus", "exp.num_gpus"];
@@ -187,8 +193,8 @@ pub fn scaling(outcomes: &[CellOutcome], over: &str, kind: Scaling) -> ResultTab
             let speed_up = rate / base_rate;
             let efficiency = 100.0 * speed_up * base_units / units;
             let numbers = [ms, rate, speed_up, efficiency].map(|number| format!("{number:.2}"));
-            let heads = vec![name.clone(), format!("{}", kept as f64 / 1e3), format!("{units}")];
-            table.rows.push([heads, numbers.to_vec()].concat());
+            let named = format!("{name}, batch {}{of_batch}", kept as f64 / 1e3);
+            table.rows.push([vec![named, format!("{units}")], numbers.to_vec()].concat());
         }
     }
     table
@@ -206,11 +212,23 @@ pub fn summary(outcomes: &[CellOutcome]) -> ResultTable {
     }
     let mut values: BTreeMap<&str, (usize, BTreeSet<String>)> = BTreeMap::new();
     for (key, value) in outcomes.iter().flat_map(|outcome| &outcome.values) {
-        if key == "exp.model" || is_parameter(key) || key == "results.status_msg" {
+        const FACTS: [&str; 5] =
+            ["exp.model", "exp.device_title", "exp.framework_ver", "prestow.version", "results.status_msg"];
+        if is_parameter(key) || FACTS.contains(&&key[..]) {
             let (count, texts) = values.entry(key).or_default();
             *count += 1;
             texts.insert(cell(Some(value)));
         }
+    }
+    // A parameter that is its default in all results says nothing, but for these.
+    const ALWAYS: [&str; 3] = ["exp.framework", "exp.phase", "exp.dtype"];
+    let is_default = |key: &str, texts: &BTreeSet<String>| {
+        let default = PARAMETERS.iter().find(|own| own.name == key).map(|own| cell(Some(&own.default_value())));
+        default.is_some_and(|default| texts.iter().all(|text| *text == default)) && !ALWAYS.contains(&key)
+    };
+    values.retain(|key, (_, texts)| !is_default(key, texts));
+    if values.contains_key("exp.framework") {
+        values.remove("exp.framework_title");
     }
     for (key, (count, texts)) in values {
         let mut texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();

@@ -227,7 +227,9 @@ impl Runner {
         let succeeded =
             values.get("results.time").and_then(Value::as_f64).is_some_and(|time| 0.0 < time) && reason.is_none();
         if !succeeded {
-            let last = || text.lines().rev().find(|line| !line.trim().is_empty() && !line.starts_with("__"));
+            // The last error, or the last words.
+            let own = || text.lines().rev().filter(|line| !line.trim().is_empty() && !line.starts_with("__"));
+            let last = || own().find(|line| line.starts_with("error")).or(own().next());
             let message = match (values.get("results.status_msg"), reason) {
                 (Some(own), _) => own.clone(),
                 (None, Some(reason)) => json!(last().map_or(reason.clone(), |last| format!("{reason}: {last}"))),
@@ -330,32 +332,40 @@ fn in_container(cell: &GridCell, image: &str, prestow: &Path) -> Vec<String> {
     words
 }
 
+/// The flags of the benchmark that parameters set.
+pub(super) const BENCHMARK_FLAGS: &[(&str, &str)] = &[
+    ("model", "exp.model"),
+    ("phase", "exp.phase"),
+    ("batch_size", "exp.replica_batch"),
+    ("num_batches", "exp.num_batches"),
+    ("num_warmup_batches", "exp.num_warmup_batches"),
+    ("dtype", "exp.dtype"),
+    ("target", "exp.target"),
+    ("gpus", "exp.gpus"),
+    ("framework", "exp.framework"),
+    ("data", "exp.data"),
+    ("scenario", "exp.scenario"),
+    ("memory", "exp.memory"),
+    ("python", "exp.python"),
+    ("threads", "exp.threads"),
+];
+
 fn benchmark(cell: &GridCell, prestow: &Path) -> Vec<String> {
     let mut words = vec![prestow.display().to_string(), "benchmark".into()];
-    let number = |name: &str| cell.values.get(name).map_or_else(String::new, ToString::to_string);
-    for (flag, value) in [
-        ("model", cell.text("exp.model").to_string()),
-        ("phase", cell.text("exp.phase").to_string()),
-        ("batch_size", number("exp.replica_batch")),
-        ("num_batches", number("exp.num_batches")),
-        ("num_warmup_batches", number("exp.num_warmup_batches")),
-        ("dtype", cell.text("exp.dtype").to_string()),
-        ("target", cell.text("exp.target").to_string()),
-        ("gpus", cell.text("exp.gpus").to_string()),
-        ("framework", cell.text("exp.framework").to_string()),
-        ("data", cell.text("exp.data").to_string()),
-        ("scenario", cell.text("exp.scenario").to_string()),
-        ("memory", cell.text("exp.memory").to_string()),
-    ] {
-        if !value.is_empty() {
+    for &(flag, name) in BENCHMARK_FLAGS {
+        let value = match &cell.values.get(name) {
+            None => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        };
+        let is_left_out = match name {
+            "exp.python" => cell.text("exp.framework") == "prestow",
+            "exp.threads" => cell.number(name) == 0.0,
+            _ => value.is_empty(),
+        };
+        if !is_left_out {
             words.extend([format!("--{flag}"), value]);
         }
-    }
-    if cell.text("exp.framework") != "prestow" {
-        words.extend(["--python".into(), cell.text("exp.python").into()]);
-    }
-    if 0.0 < cell.number("exp.threads") {
-        words.extend(["--threads".into(), number("exp.threads")]);
     }
     words.extend(cell.text("exp.args").split_whitespace().map(String::from));
     words

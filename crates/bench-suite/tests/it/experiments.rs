@@ -93,6 +93,16 @@ fn malformed_experiments_are_refused() {
     assert!(refused("[parameters]\n\"exp.model\" = \"${exp.data\"\n").contains("without"));
     assert!(refused("[parameters]\n").contains("must have `exp.model` or `exp.command`"));
     assert!(refused("[[extensions]]\nconditions = 1\n").contains("`conditions` is not a part of an extension"));
+    assert!(
+        refused("[parameters]\n\"exp.model\" = \"a\"\n\"exp.phase\" = \"traning\"\n")
+            .contains("takes inference, training, got `traning`")
+    );
+    let peers = "[parameters]\n\"exp.model\" = \"a\"\n[variables]\n\"exp.framework\" = [\"tract\", \"caffe2\"]\n";
+    assert!(refused(peers).contains("got `caffe2`"));
+    let labels = Config::parse(&peers.replace("exp.model", "exp.command")).unwrap().plan().unwrap();
+    assert_eq!(labels[1].text("exp.framework"), "caffe2", "another program may have any name");
+    let arguments = "[parameters]\n\"exp.model\" = \"a\"\n\"exp.args\" = \"--seed 1 --batch_size=4\"\n";
+    assert!(refused(arguments).contains("must not have --batch_size: set `exp.replica_batch`"));
     assert!(refused("x = ").contains("expected"));
     assert!(refused("{").contains("EOF"));
 }
@@ -113,12 +123,15 @@ fn results_are_kept_or_run_again_by_the_policy() {
     assert_eq!(counts(run(&folder.0, ECHO, Rerun::Never)), (0, 0, 3));
     assert_eq!(counts(run(&folder.0, ECHO, Rerun::Always)), (3, 0, 0));
     assert_eq!(outcomes(&folder.0).len(), 6);
-    let failing = ECHO.replace("echo noise;", "test ${exp.replica_batch} -ne 2 || exit 7;");
+    let failing = ECHO.replace(
+        "echo noise;",
+        "test ${exp.replica_batch} -ne 2 || { echo 'error: two'; echo 'more information'; exit 7; };",
+    );
     let other = Folder::new("onfail");
     assert_eq!(counts(run(&other.0, &failing, Rerun::Never)), (2, 1, 0));
     assert_eq!(counts(run(&other.0, &failing, Rerun::OnFail)), (0, 1, 2));
     let failed = outcomes(&other.0).into_iter().find(|outcome| !outcome.succeeded).unwrap();
-    assert_eq!(failed.values["results.status_msg"], json!("the process ended with exit status: 7"));
+    assert_eq!(failed.values["results.status_msg"], json!("the process ended with exit status: 7: error: two"));
     let progress: Value = serde_json::from_slice(&std::fs::read(other.0.join("progress.json")).unwrap()).unwrap();
     assert_eq!((&progress["done"], &progress["cells"]), (&json!(3), &json!(3)));
 }
@@ -504,13 +517,13 @@ fn weak_scaling_keeps_the_batch_of_each_and_strong_the_whole() {
     assert_eq!(scaling_parameter(&runs), "exp.threads");
     let strong = scaling(&runs, "exp.threads", Scaling::Strong);
     let [first, second] = &strong.rows[..] else { panic!("{strong:?}") };
-    assert_eq!(first[..4], ["a, framework x", "8", "1", "80.00"]);
+    assert_eq!(first[..3], ["a, framework x, batch 8", "1", "80.00"]);
     // The mean of 200 and 133.3 samples per second over 100.
-    assert_eq!(second[..], ["a, framework x", "8", "2", "50.00", "166.67", "1.67", "83.33"]);
+    assert_eq!(second[..], ["a, framework x, batch 8", "2", "50.00", "166.67", "1.67", "83.33"]);
     let weak = scaling(&runs, "exp.threads", Scaling::Weak);
     let [first, second] = &weak.rows[..] else { panic!("{weak:?}") };
-    assert_eq!((&first[1][..], &first[5][..]), ("4", "1.00"));
-    assert_eq!(second[1..], ["4", "2", "50.00", "166.67", "1.67", "83.33"]);
+    assert_eq!((&first[0][..], &first[4][..]), ("a, framework x, batch 4 each", "1.00"));
+    assert_eq!(second[1..], ["2", "50.00", "166.67", "1.67", "83.33"]);
     // Lists of devices, as DLBS has them.
     let on = |gpus: &str, ms: f64| {
         let mut own = of("x", 1, 16, ms);
@@ -526,7 +539,7 @@ fn weak_scaling_keeps_the_batch_of_each_and_strong_the_whole() {
     assert_eq!(scaling_parameter(&runs), "exp.num_gpus");
     for over in ["exp.num_gpus", "exp.gpus"] {
         let efficiency: Vec<String> =
-            scaling(&runs, over, Scaling::Weak).rows.into_iter().map(|row| row[6].clone()).collect();
+            scaling(&runs, over, Scaling::Weak).rows.into_iter().map(|row| row[5].clone()).collect();
         assert_eq!(efficiency, ["100.00", "88.73", "85.73"], "{over}");
     }
 }

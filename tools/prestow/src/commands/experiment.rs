@@ -16,6 +16,7 @@ use types::Bytes;
 
 use super::Answer;
 use crate::progress::Progress;
+use crate::say;
 
 /// The kinds of `prestow experiment`.
 #[derive(clap::Subcommand)]

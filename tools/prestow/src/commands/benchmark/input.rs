@@ -26,7 +26,7 @@ impl Inputs {
     /// Opens a data set. For inference its first field is the only input; for training its fields are the samples' inputs and
     /// labels. The memory of the prefetcher is stated before it starts.
     pub(super) fn open(text: &str, plan: &Plan, args: &Args) -> Result<Inputs, String> {
-        let failed = |error: data::DataError| error.to_string();
+        let failed = |error: DataError| error.to_string();
         let spec: DataSpec = text.parse().map_err(failed)?;
         let ports = match train::is_step(plan) {
             true => train::sample_ports(plan).map_err(|error| error.to_string())?,

@@ -235,7 +235,13 @@ enum Row {
 
 impl<'a> Job<'a> {
     fn new(args: &'a Args) -> Result<Job<'a>, String> {
-        let model = args.model.as_deref().or(args.positional.as_deref()).expect("clap requires one of them");
+        let given = args.model.as_deref().or(args.positional.as_deref()).expect("clap requires one of them");
+        let listed = source::models();
+        // A name that only DLBS's networks have.
+        let of_dlbs = format!("dlbs/{given}");
+        let is_known = listed.iter().any(|own| own.name == given) || Path::new(given).exists();
+        let of_dlbs = listed.iter().find(|own| own.name == of_dlbs).filter(|_| !is_known);
+        let model = of_dlbs.map_or(given, |own| own.name);
         let phase = args.phase.unwrap_or(match args.forward_only {
             Some(false) => Phase::Training,
             Some(true) | None => Phase::Inference,
@@ -291,7 +297,6 @@ impl<'a> Job<'a> {
                 return Err("a peer runs a plain loop on synthetic inputs; leave out the other flags".into());
             }
         }
-        let listed = source::models();
         let title = listed.iter().find(|listed| listed.name == model).map(|listed| listed.title.to_string());
         let stem = Path::new(model).file_stem().unwrap_or_default().to_string_lossy();
         let title = title.unwrap_or_else(|| stem.into_owned());
@@ -522,6 +527,10 @@ impl<'a> Job<'a> {
 
     fn run_peer(&self, name: &str, image: &ImageFile, plan: &Arc<Plan>, threads: usize) -> Result<BenchResult, String> {
         let args = self.args;
+        if open_image(Path::new(self.model)).is_ok() {
+            let model = self.model;
+            return Err(format!("a peer needs a network of the zoo or a model file, `{model}` is an executable"));
+        }
         let mut own = self.open(image, plan, threads, args.seed)?;
         let run = peer::Run { name, python: &args.python, peers: &args.peers, folder: &self.folder.0, threads };
         let (mut peer, exported) = run.start(self.model, plan, &args.compile, args.seed)?;
