@@ -150,7 +150,7 @@ pub enum Scaling {
 /// The parameter over which results scale: the number of GPUs if it varies, else that of threads.
 pub fn scaling_parameter(outcomes: &[CellOutcome]) -> &'static str {
     let gpus = "exp.num_gpus";
-    let counts: BTreeSet<String> = outcomes.iter().map(|own| cell(own.values.get(gpus))).collect();
+    let counts: BTreeSet<u64> = outcomes.iter().filter_map(|own| own.values.get(gpus)?.as_u64()).collect();
     if 1 < counts.len() { gpus } else { "exp.threads" }
 }
 
@@ -354,10 +354,10 @@ pub fn comparison(before: &[CellOutcome], after: &[CellOutcome]) -> ResultTable 
     table.plot = Plot::Bars(vec![2, 3]);
     // By id, else by parameters: ids of logs are their paths.
     let parameters = |outcome: &CellOutcome| {
-        let kept = outcome
-            .values
-            .iter()
-            .filter(|(key, _)| is_parameter(key) || ["exp.model", "exp.repeat"].contains(&&key[..]));
+        const LENGTH: [&str; 3] = ["exp.num_batches", "exp.num_warmup_batches", "exp.memory"];
+        let is_kept =
+            |key: &str| (is_parameter(key) || ["exp.model", "exp.repeat"].contains(&key)) && !LENGTH.contains(&key);
+        let kept = outcome.values.iter().filter(|(key, _)| is_kept(key));
         kept.map(|(key, value)| format!("{key}={value}\n")).collect::<String>()
     };
     let before = latest(before);

@@ -42,6 +42,9 @@ impl FromStr for Rerun {
     }
 }
 
+/// How lines begin with which programs, docker, podman and apptainer among them, state an error. A hint may follow.
+const ERRORS: [&str; 5] = ["error", "Error", "docker: ", "FATAL", "fatal"];
+
 /// The largest log that is read.
 const LOG_MAX: types::Bytes = types::Bytes(1 << 30);
 
@@ -229,7 +232,8 @@ impl Runner {
         if !succeeded {
             // The last error, or the last words.
             let own = || text.lines().rev().filter(|line| !line.trim().is_empty() && !line.starts_with("__"));
-            let last = || own().find(|line| line.starts_with("error")).or(own().next());
+            let is_error = |line: &&str| ERRORS.iter().any(|word| line.starts_with(word));
+            let last = || own().find(is_error).or(own().next());
             let message = match (values.get("results.status_msg"), reason) {
                 (Some(own), _) => own.clone(),
                 (None, Some(reason)) => json!(last().map_or(reason.clone(), |last| format!("{reason}: {last}"))),

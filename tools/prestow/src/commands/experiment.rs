@@ -235,7 +235,12 @@ impl Source {
             }
         };
         for given in &self.parameters {
-            let (name, value) = assignment(given)?;
+            let (name, mut value) = assignment(given)?;
+            // `-P exp.gpus=0` is a text.
+            let is_text = PARAMETERS.iter().any(|own| own.name == name && own.kind == "str");
+            if let (true, false, Some((_, text))) = (is_text, value.is_string(), given.split_once('=')) {
+                value = json!(text);
+            }
             config.set(name, value).map_err(|error| format!("-P {given}: {error}"))?;
         }
         for given in &self.variables {

@@ -88,7 +88,8 @@ impl Run<'_> {
 /// The program of a peer that is a Rust crate, as cargo or `cargo xtask bench cpu` builds it.
 fn native(peers: &Path, name: &str) -> Result<PathBuf, String> {
     let manifest = peers.join("native/Cargo.toml");
-    let places = ["native/target/release", "../../target/peers-native/release"].map(|place| peers.join(place).join(name));
+    let places =
+        ["native/target/release", "../../target/peers-native/release"].map(|place| peers.join(place).join(name));
     places.into_iter().find(|program| program.is_file()).ok_or_else(|| {
         format!(
             "the peer `{name}` is not built: cargo build --release --bin {name} --manifest-path {}",
