@@ -61,7 +61,7 @@ fn benchmark_of_the_earlier_generation_prints_the_documented_lines() {
 fn names_that_only_networks_of_dlbs_have_need_no_prefix() {
     let (values, yes) = benchmark(&["--model=sensor_net", "--batch_size=2", "--num_batches=1"]);
     assert!(yes, "{values:?}");
-    assert_eq!((&values["exp.model"], &values["exp.model_title"]), (&json!("dlbs/sensor_net"), &json!("SensorNet")));
+    assert_eq!((&values["exp.model"], &values["exp.model_title"]), (&json!("sensor_net"), &json!("SensorNet")));
 }
 
 #[test]

@@ -154,6 +154,14 @@ pub fn scaling_parameter(outcomes: &[CellOutcome]) -> &'static str {
     if 1 < counts.len() { gpus } else { "exp.threads" }
 }
 
+/// Sums over results of equal parameters.
+#[derive(Default)]
+struct Repetitions {
+    ms: f64,
+    rate: f64,
+    count: f64,
+}
+
 /// Times, speed-up and efficiency over a parameter: a number, or a list of devices with commas. Results of equal parameters
 /// are averaged. The base is the smallest value of the parameter; a benchmark with one value has no row.
 ///
@@ -171,8 +179,8 @@ pub fn scaling(outcomes: &[CellOutcome], over: &str, kind: Scaling) -> ResultTab
     // The number of GPUs follows from their list.
     let apart = [over, "exp.replica_batch", "exp.gpus", "exp.num_gpus"];
     let apart = if over.contains("gpus") { &apart[..] } else { &apart[..2] };
-    // By name and batch, in thousandths: the sums of time and rate, and the count, by units in thousandths.
-    let mut groups: BTreeMap<(String, u64), BTreeMap<u64, (f64, f64, f64)>> = BTreeMap::new();
+    // By name and batch, then by units; numbers are in thousandths.
+    let mut groups: BTreeMap<(String, u64), BTreeMap<u64, Repetitions>> = BTreeMap::new();
     for (outcome, name) in outcomes.iter().zip(names(&outcomes, apart)) {
         let number = |key: &str| outcome.values.get(key).and_then(Value::as_f64);
         let listed = |text: &str| text.split([',', ':']).filter(|part| !part.trim().is_empty()).count() as f64;
@@ -182,12 +190,14 @@ pub fn scaling(outcomes: &[CellOutcome], over: &str, kind: Scaling) -> ResultTab
         let (Some(units), Some(batch), Some(ms)) = (units, batch, number("results.time")) else { continue };
         let kept = if kind == Scaling::Weak { batch / units } else { batch };
         let point = groups.entry((name, (kept * 1e3).round() as u64)).or_default();
-        let (sum_ms, sum_rate, count) = point.entry((units * 1e3).round() as u64).or_default();
-        (*sum_ms, *sum_rate, *count) = (*sum_ms + ms, *sum_rate + batch / (ms / 1e3), *count + 1.0);
+        let sums = point.entry((units * 1e3).round() as u64).or_default();
+        sums.ms += ms;
+        sums.rate += batch / (ms / 1e3);
+        sums.count += 1.0;
     }
     for ((name, kept), points) in groups.into_iter().filter(|(_, points)| 1 < points.len()) {
         let mut base = None;
-        for (units, (ms, rate, count)) in points {
+        for (units, Repetitions { ms, rate, count }) in points {
             let (units, ms, rate) = (units as f64 / 1e3, ms / count, rate / count);
             let (base_units, base_rate) = *base.get_or_insert((units, rate));
             let speed_up = rate / base_rate;

@@ -198,7 +198,7 @@ impl Runner {
         // Appending, because the process writes to the same file.
         let mut file = OpenOptions::new().append(true).create(true).open(log).map_err(failed)?;
         file.set_len(0).map_err(failed)?;
-        for (name, value) in described(cell, log).iter().chain(&cell.values) {
+        for (name, value) in &described(cell, log) {
             file.write_all(lines::line(name, value).as_bytes()).map_err(failed)?;
         }
         let (program, arguments) = command_line(cell, &self.program);
@@ -272,7 +272,8 @@ impl Runner {
     }
 }
 
-/// What DLBS's scripts read of every benchmark, beside its parameters: the benchmark's own lines replace these.
+/// The first lines of a log: the parameters, and what DLBS's scripts read of every benchmark. The benchmark's own lines replace
+/// them.
 fn described(cell: &GridCell, log: &Path) -> Values {
     let gpus = cell.text("exp.gpus").split([',', ':']).filter(|number| !number.trim().is_empty()).count();
     let rows = [
@@ -288,7 +289,19 @@ fn described(cell: &GridCell, log: &Path) -> Values {
         ("exp.node_id", json!(fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim())),
         ("exp.log_file", json!(log)),
     ];
-    rows.map(|(name, value)| (name.to_string(), value)).into()
+    let mut values: Values = rows.map(|(name, value)| (name.to_string(), value)).into();
+    values.extend(cell.values.clone());
+    // As the benchmark states them, so that cells that do not run have the same values.
+    if cell.text("exp.command").is_empty() {
+        if cell.text("exp.data").is_empty() {
+            values.insert("exp.data".into(), json!("synthetic"));
+        }
+        if cell.number("exp.threads") == 0.0 {
+            let all = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+            values.insert("exp.threads".into(), json!(all));
+        }
+    }
+    values
 }
 
 /// The program and arguments of a cell.
@@ -420,7 +433,6 @@ impl Limits {
 /// The outcome of a cell whose batch exceeds one that does not fit, and its log.
 fn skipped(cell: &GridCell, batch: f64, log: &Path) -> Result<CellOutcome, String> {
     let mut values = described(cell, log);
-    values.extend(cell.values.clone());
     let reason = format!("skipped: batch {batch} does not fit");
     for (name, value) in
         [("results.status", json!("failure")), ("results.status_msg", json!(reason)), ("exp.status", json!("failure"))]

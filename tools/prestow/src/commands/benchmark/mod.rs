@@ -212,6 +212,8 @@ fn parse_bool(text: &str) -> Result<bool, String> {
 struct Job<'a> {
     args: &'a Args,
     phase: Phase,
+    /// The model as given.
+    given: &'a str,
     model: &'a str,
     title: String,
     target: String,
@@ -309,6 +311,7 @@ impl<'a> Job<'a> {
         Ok(Job {
             args,
             phase,
+            given,
             model,
             title,
             target,
@@ -336,7 +339,7 @@ impl<'a> Job<'a> {
             ("exp.framework", json!(self.args.framework)),
             ("exp.framework_title", json!(self.args.framework)),
             ("exp.phase", json!(self.phase.name())),
-            ("exp.model", json!(self.model)),
+            ("exp.model", json!(self.given)),
             ("exp.model_title", json!(self.title)),
             ("exp.dtype", json!(dtype)),
             ("exp.data", json!(data)),
