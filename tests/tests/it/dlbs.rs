@@ -1,4 +1,4 @@
-//! What the scripts of the Deep Learning Benchmarking Suite (DLBS) read of logs and results.
+//! Logs and results as the scripts of the Deep Learning Benchmarking Suite (DLBS) read them.
 //!
 //! [`DlbsLog`] restates the rules of its `logparser.py`, `bench_data.py` and `summary_builder.py`, and shares no code with
 //! `bench_suite::lines`.
@@ -47,7 +47,7 @@ impl DlbsLog {
         time
     }
 
-    /// What its reports index without a check, or sort, which needs one type in all benchmarks.
+    /// Its reports index these keys without a check, or sort their values, which needs one type in all benchmarks.
     fn check_keys_of_reports(&self) {
         for text in [
             "exp.model",
@@ -72,7 +72,7 @@ fn prestow(words: &[&str]) -> String {
     text(&done.stdout)
 }
 
-/// What a launcher keeps as the log: both streams.
+/// A launcher keeps both streams as the log.
 fn benchmark(words: &[&str]) -> DlbsLog {
     let command = Command::new(program("prestow")).arg("benchmark").args(words).current_dir(root()).output().unwrap();
     DlbsLog::read(&(text(&command.stderr) + &text(&command.stdout)))

@@ -18,4 +18,4 @@ pub use report::{
     Scaling, TableSelection, comparison, exploration, memory_table, scaling, scaling_parameter, summary, timelines,
 };
 pub use run::{GridEvent, OpenGpus, Rerun, RunReport, Runner};
-pub use selection::Selection;
+pub use selection::ResultSelection;

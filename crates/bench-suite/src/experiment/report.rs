@@ -95,7 +95,7 @@ fn latest(outcomes: &[CellOutcome]) -> Vec<&CellOutcome> {
     order.into_iter().map(|id| &outcomes[last[id]]).collect()
 }
 
-/// Whether a key tells benchmarks apart: a parameter of the grid, or of DLBS's. Repetitions are the same benchmark.
+/// Whether a key distinguishes benchmarks: a parameter of the grid, or of DLBS's. Repetitions are the same benchmark.
 fn is_parameter(key: &str) -> bool {
     const OF_DLBS: [&str; 6] =
         ["exp.framework_title", "exp.device_type", "exp.num_gpus", "exp.docker_image", "exp.node_id", "exp.data_dir"];
@@ -230,7 +230,7 @@ pub fn summary(outcomes: &[CellOutcome]) -> ResultTable {
             texts.insert(cell(Some(value)));
         }
     }
-    // A parameter that is its default in all results says nothing, but for these.
+    // A parameter with its default in all results is left out, but for these.
     const ALWAYS: [&str; 3] = ["exp.framework", "exp.phase", "exp.dtype"];
     let is_default = |key: &str, texts: &BTreeSet<String>| {
         let default = PARAMETERS.iter().find(|own| own.name == key).map(|own| cell(Some(&own.default_value())));

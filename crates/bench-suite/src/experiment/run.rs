@@ -95,7 +95,7 @@ impl Runner {
         Runner { folder, program, rerun, gpus: None, stop: Arc::default(), interrupt: Arc::default() }
     }
 
-    /// Adds GPUs to what the monitor samples.
+    /// Makes the monitor sample GPUs too.
     #[must_use]
     pub fn with_gpus(self, gpus: OpenGpus) -> Runner {
         Runner { gpus: Some(gpus), ..self }
@@ -272,7 +272,7 @@ impl Runner {
     }
 }
 
-/// The first lines of a log: the parameters, and what DLBS's scripts read of every benchmark. The benchmark's own lines replace
+/// The first lines of a log: the parameters, and the keys that DLBS's scripts read of every benchmark. The benchmark's own lines replace
 /// them.
 fn described(cell: &GridCell, log: &Path) -> Values {
     let gpus = cell.text("exp.gpus").split([',', ':']).filter(|number| !number.trim().is_empty()).count();

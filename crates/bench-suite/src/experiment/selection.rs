@@ -1,4 +1,4 @@
-//! [`Selection`]: which results a report has, and what it changes in them.
+//! [`ResultSelection`]: the results of a report, and changes to them.
 
 use serde_json::Value;
 
@@ -11,8 +11,8 @@ use crate::lines::Values;
 /// A text is a pattern as in a condition of an experiment: `*` (or `.*`) is any text. DLBS's other regular expressions have no
 /// meaning here.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Selection {
-    /// A value, or a list of which one must be equal, by key.
+pub struct ResultSelection {
+    /// By key a value, or a list with the possible values.
     wanted: Values,
     /// Keys that must exist.
     present: Vec<String>,
@@ -20,7 +20,7 @@ pub struct Selection {
     updates: Values,
 }
 
-impl Selection {
+impl ResultSelection {
     /// Adds a condition on one key.
     pub fn wants(&mut self, key: &str, value: Value) {
         self.wanted.insert(key.into(), value);
@@ -77,7 +77,7 @@ mod tests {
         };
         let mut timed = outcome("vgg16", 8);
         timed.values.insert("results.time".into(), json!(1.5));
-        let mut selection = Selection::default();
+        let mut selection = ResultSelection::default();
         selection.query(query).unwrap();
         let rows = selection.apply(vec![outcome("resnet18", 1), outcome("resnet50", 8), timed]);
         rows.iter().map(|row| &row.id[..]).collect::<Vec<_>>().join(" ")
@@ -91,14 +91,14 @@ mod tests {
         assert_eq!(selected(r#"{"exp.absent": 1}"#), "");
         assert_eq!(selected(r#"["results.time"]"#), "vgg168");
         for wrong in ["", "1", "[1]", "{"] {
-            assert!(Selection::default().query(wrong).unwrap_err().starts_with("a query must be"), "{wrong}");
+            assert!(ResultSelection::default().query(wrong).unwrap_err().starts_with("a query must be"), "{wrong}");
         }
     }
 
     #[test]
     fn updates_replace_values() {
         let outcome = CellOutcome { id: String::new(), succeeded: true, values: Values::new() };
-        let mut selection = Selection::default();
+        let mut selection = ResultSelection::default();
         selection.update("exp.node_id", json!("this"));
         assert_eq!(selection.apply(vec![outcome])[0].values["exp.node_id"], json!("this"));
     }

@@ -328,14 +328,14 @@ fn spawn_grid(folder: &Path) -> Child {
     spawn(folder, &grid())
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(event: &str, is_so: impl Fn() -> bool) {
     for _ in 0..3000 {
         if is_so() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("waited too long until {what}");
+    panic!("waited too long until {event}");
 }
 
 /// Waits until the journal has this number of lines.

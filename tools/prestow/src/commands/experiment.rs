@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use bench_suite::experiment::{
-    CellOutcome, Config, GridCell, GridEvent, Journal, PARAMETERS, Rerun, Runner, Scaling, Selection, TableSelection,
-    comparison, exploration, memory_table, scaling, scaling_parameter, search, summary, timelines,
+    CellOutcome, Config, GridCell, GridEvent, Journal, PARAMETERS, Rerun, ResultSelection, Runner, Scaling,
+    TableSelection, comparison, exploration, memory_table, scaling, scaling_parameter, search, summary, timelines,
 };
 use bench_suite::lines::{self, Values};
 use bench_suite::{GpuMeter, GpuSample, ResultTable};
@@ -142,7 +142,7 @@ struct Selected {
 
 impl Selected {
     fn apply(&self, outcomes: Vec<CellOutcome>) -> Result<Vec<CellOutcome>, String> {
-        let mut selection = Selection::default();
+        let mut selection = ResultSelection::default();
         for given in &self.filter {
             let (name, value) = assignment(given)?;
             selection.wants(name, value);
