@@ -138,7 +138,7 @@ fn models(outcomes: &[&CellOutcome]) -> Vec<String> {
     names(outcomes, &["exp.replica_batch"])
 }
 
-/// What stays the same while the number of devices or threads grows.
+/// The quantity that stays the same while the number of devices or threads grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// The samples of a batch for each device or thread.

@@ -12,7 +12,7 @@ use crate::Folder;
 const VISITOR: &str = r##"<script>
 addEventListener("load", () => {
   const seen = { faults: window.faults };
-  const count = what => document.querySelectorAll(what).length;
+  const count = selector => document.querySelectorAll(selector).length;
   seen.plots = [...document.querySelectorAll("svg")].map(svg => svg.querySelectorAll(".series").length);
   seen.named = [...document.querySelectorAll("svg")].every(svg => svg.getAttribute("aria-label"));
   const name = document.querySelector("tbody button");
