@@ -141,7 +141,7 @@ fn log_of_a_cell_is_that_of_dlbs() {
     let folder = Folder::new("logs");
     run(
         &folder.0,
-        &ECHO.replace("[parameters]", "[parameters]\n\"monitor.frequency\" = 50").replace("echo noise", "sleep 0.2"),
+        &ECHO.replace("[parameters]", "[parameters]\n\"monitor.frequency\" = 50").replace("echo noise", "sleep 0.7"),
         Rerun::Never,
     );
     for outcome in outcomes(&folder.0) {
@@ -172,7 +172,7 @@ impl GpuMeter for Meter {
 fn monitor_samples_gpus_or_has_the_reason() {
     let folder = Folder::new("gpus");
     let text = ECHO.replace("[parameters]", "[parameters]\n\"monitor.frequency\" = 50").replace("[1, 2, 4]", "[1]");
-    let text = text.replace("echo noise", "sleep 0.2");
+    let text = text.replace("echo noise", "sleep 0.7");
     let cells = Config::parse(&text).unwrap().plan().unwrap();
     let runner = || Runner::new(&folder.0, Path::new("/absent"), Rerun::Always);
     runner().with_gpus(|| Ok(Box::new(Meter(0.0)))).run(&cells, |_| {}).unwrap();

@@ -177,7 +177,7 @@ fn experiments_monitor_gpus() {
         return skip(test, NO_COMPILER);
     }
     let file = folder.join("grid.toml");
-    let grid = "[parameters]\n\"exp.command\" = \"sleep 0.3; echo __results.time__=1\"\n\"monitor.frequency\" = 20\n";
+    let grid = "[parameters]\n\"exp.command\" = \"sleep 0.6; echo __results.time__=1\"\n\"monitor.frequency\" = 20\n";
     std::fs::write(&file, grid).expect("it is writable");
     let run = |name: &str, variables: &[(&str, &str)]| {
         let output = folder.join(name);
