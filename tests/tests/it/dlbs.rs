@@ -205,7 +205,7 @@ fn logs_of_dlbs_have_every_report() {
     for title in
         ["summary", "results.time by exp.model", "weak scaling over exp.num_gpus", "memory", "resources over time"]
     {
-        assert!(all.contains(&format!("{title}")), "{title}: {all}");
+        assert!(all.contains(title), "{title}: {all}");
     }
     let summary = report(&["--kind", "summary", "--format", "csv"]);
     assert!(summary.contains("\nsuccessful,2,\nfailed,1,\n"), "{summary}");
