@@ -1,4 +1,4 @@
-//! [`CellProcess`]: the process of a cell with all processes that it starts.
+//! [`CellProcesses`]: the process of a cell with all processes that it starts.
 //!
 //! They are found by a variable of their environment, which names the journal. So a timeout or a signal ends all of them, and
 //! a run ends those that a killed run of the same experiment left behind. Elsewhere than on Linux only the first process ends.
