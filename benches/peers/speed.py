@@ -1,6 +1,6 @@
 """One other runtime on one ONNX file, under the control of `benches/benches/cpu.rs`.
 
-usage: speed.py PEER REQUEST.json            loads, says `ready`, then obeys lines from standard input:
+usage: speed.py PEER REQUEST.json            loads, says `ready VERSION`, then obeys lines from standard input:
                                              `run N` runs N times and prints the milliseconds of each on one line;
                                              `save DIR` writes the outputs of one run as DIR/0.npy, 1.npy, ..., prints `saved`
        speed.py PEER REQUEST.json --once     loads, runs once and prints one line of JSON: what that took and needed
@@ -11,6 +11,7 @@ A peer's package is imported here and nowhere else; what is not asked for need n
 """
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import sys
@@ -157,6 +158,14 @@ PEERS = {"onnxruntime": Onnxruntime, "openvino": Openvino, "mnn": Mnn, "torch": 
          "torch-jit": TorchJit, "mxnet": Mxnet}
 
 
+def version(peer):
+    """Of the package; none if it was built from source."""
+    try:
+        return importlib.metadata.version(peer.split("-")[0])
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def timed(peer):
     start = time.perf_counter()
     outputs = peer.run()
@@ -174,8 +183,8 @@ def once(peer, say):
     say(json.dumps({"load_ms": load_ms, "first_ms": first_ms, "peak_rss_bytes": peak_rss_bytes()}))
 
 
-def serve(peer, say):
-    say("ready")
+def serve(peer, say, version):
+    say(f"ready {version}".rstrip())
     for line in sys.stdin:
         command, _, word = line.rstrip("\n").partition(" ")
         if command == "run":
@@ -202,7 +211,10 @@ def main(name, request, words):
             print(text, file=answers, flush=True)
 
     peer = PEERS[name](request, inputs)
-    (once if "--once" in words else serve)(peer, say)
+    if "--once" in words:
+        once(peer, say)
+    else:
+        serve(peer, say, version(name))
 
 
 if __name__ == "__main__":

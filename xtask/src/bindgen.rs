@@ -78,8 +78,10 @@ const TABLES: [Table; 5] = [
         name: "Nvml",
         header: "nvidia/cu13/include/nvml.h",
         version: ("nvidia/cu13/include/nvml.h", &["NVML_API_VERSION"]),
-        functions: "nvmlInit_v2|nvmlShutdown|nvmlErrorString|nvmlSystemGetDriverVersion|\
-                    nvmlDeviceGetHandleByPciBusId_v2|nvmlDeviceGetMemoryInfo_v2|nvmlDeviceGetComputeRunningProcesses_v3",
+        functions: "nvmlInit_v2|nvmlShutdown|nvmlErrorString|nvmlSystemGetDriverVersion|nvmlDeviceGetCount_v2|\
+                    nvmlDeviceGetHandleByIndex_v2|nvmlDeviceGetHandleByPciBusId_v2|nvmlDeviceGetName|\
+                    nvmlDeviceGetPowerUsage|nvmlDeviceGetMemoryInfo_v2|nvmlDeviceGetUtilizationRates|\
+                    nvmlDeviceGetComputeRunningProcesses_v3",
         types: "",
     },
 ];

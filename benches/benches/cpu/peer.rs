@@ -62,7 +62,7 @@ impl Peer {
         let input = child.stdin.take().expect("it is piped");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut peer = Peer { child, input, output };
-        let is_ready = peer.line().is_ok_and(|line| line == "ready") && peer.visit(3).is_ok();
+        let is_ready = peer.line().is_ok_and(|line| line.starts_with("ready")) && peer.visit(3).is_ok();
         if !is_ready {
             eprintln!("{}: `{}` cannot run it", model.name, program.name);
         }

@@ -36,7 +36,7 @@ mod table;
 pub use arrivals::poisson_arrivals;
 pub use clock::now_ns;
 pub use machine::{Machine, MachineWatch};
-pub use monitor::{Monitor, ResourceUsage};
+pub use monitor::{GpuMeter, GpuSample, Monitor, ResourceUsage};
 pub use peer::PeerProcess;
 pub use queries::answer_queries;
 pub use result::{BenchResult, RawSeries, RawTimes};

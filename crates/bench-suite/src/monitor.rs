@@ -1,4 +1,4 @@
-//! [`Monitor`]: resources of a process and its children over time, from `/proc` and `/sys`.
+//! [`Monitor`]: resources of a process and its children over time, from `/proc` and `/sys`, and of GPUs from a [`GpuMeter`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,13 +8,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::clock::now_ns;
 
 /// Clock ticks in a second, as Linux states them to programs on every architecture.
 const TICKS_PER_S: f64 = 100.0;
 
-/// Samples of resources; each series has one value for each time.
+/// Samples of resources; each series has one value for each time, or none at all where nothing is readable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResourceUsage {
     /// Seconds since the start.
@@ -23,10 +24,34 @@ pub struct ResourceUsage {
     pub cpu_percent: Vec<f64>,
     /// Resident bytes.
     pub rss_bytes: Vec<u64>,
-    /// Resident bytes, shared ones divided among the processes that share them. Empty if not readable.
-    pub pss_bytes: Vec<u64>,
-    /// Power of all processor packages in watts since the sample before (RAPL). Empty if not readable.
-    pub watts: Vec<f64>,
+    /// Resident bytes, shared ones divided among the processes that share them.
+    pub pss_bytes: Vec<Option<u64>>,
+    /// Power of all processor packages in watts since the sample before (RAPL).
+    pub watts: Vec<Option<f64>>,
+    /// The names of the GPUs.
+    pub gpu_names: Vec<String>,
+    /// For each time the figures of each GPU.
+    pub gpus: Vec<Vec<GpuSample>>,
+}
+
+/// Figures of one GPU at one time. `None` if not readable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuSample {
+    /// Percent of the time in which a kernel ran.
+    pub percent: Option<f64>,
+    /// Memory held by processes, in bytes.
+    pub bytes: Option<u64>,
+    /// Power in watts.
+    pub watts: Option<f64>,
+}
+
+/// Reads the figures of the GPUs of a machine.
+pub trait GpuMeter: Send {
+    /// The names of the GPUs.
+    fn names(&self) -> Vec<String>;
+
+    /// The figures of each GPU now.
+    fn sample(&mut self) -> Vec<GpuSample>;
 }
 
 /// A thread that samples until it is stopped.
@@ -37,11 +62,11 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Samples process `pid` and its children `hertz` times a second.
-    pub fn start(pid: u32, hertz: f64) -> Monitor {
+    /// Samples process `pid` and its children, and GPUs if there is a meter, `hertz` times a second.
+    pub fn start(pid: u32, hertz: f64, gpus: Option<Box<dyn GpuMeter>>) -> Monitor {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let thread = std::thread::Builder::new().spawn(move || sample(pid, hertz.clamp(0.01, 100.0), &stopped));
+        let thread = std::thread::Builder::new().spawn(move || sample(pid, hertz.clamp(0.01, 100.0), gpus, &stopped));
         Monitor { stop, thread: thread.ok() }
     }
 
@@ -54,8 +79,9 @@ impl Monitor {
     }
 }
 
-fn sample(pid: u32, hertz: f64, stop: &AtomicBool) -> ResourceUsage {
+fn sample(pid: u32, hertz: f64, mut gpus: Option<Box<dyn GpuMeter>>, stop: &AtomicBool) -> ResourceUsage {
     let (start, mut usage) = (now_ns(), ResourceUsage::default());
+    usage.gpu_names = gpus.as_ref().map_or_else(Vec::new, |gpus| gpus.names());
     let (mut last_ns, mut last_ticks, mut last_joules) = (start, ticks_of(&family(pid)), joules());
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(Duration::from_secs_f64(1.0 / hertz));
@@ -69,18 +95,47 @@ fn sample(pid: u32, hertz: f64, stop: &AtomicBool) -> ResourceUsage {
         usage.seconds.push((now - start) as f64 / 1e9);
         usage.cpu_percent.push(100.0 * ticks.saturating_sub(last_ticks) as f64 / TICKS_PER_S / seconds);
         usage.rss_bytes.push(rss);
-        if let Some(pss) = family.iter().map(|pid| pss(*pid)).sum::<Option<u64>>() {
-            usage.pss_bytes.push(pss);
-        }
-        // The counter wraps about once an hour; that sample is left out by its sign.
-        if let (Some(before), Some(after)) = (last_joules, joules)
-            && before <= after
-        {
-            usage.watts.push((after - before) / seconds);
-        }
+        usage.pss_bytes.push(family.iter().map(|pid| pss(*pid)).sum());
+        let watts = last_joules.zip(joules).map(|(before, after)| (after - before) / seconds);
+        // The counter wraps about once an hour, which the sign shows.
+        usage.watts.push(watts.filter(|watts| 0.0 <= *watts));
+        usage.gpus.extend(gpus.as_mut().map(|gpus| gpus.sample()));
         (last_ns, last_ticks, last_joules) = (now, ticks, joules);
     }
+    clear_unreadable(&mut usage.pss_bytes);
+    clear_unreadable(&mut usage.watts);
     usage
+}
+
+fn clear_unreadable<T>(series: &mut Vec<Option<T>>) {
+    if series.iter().all(Option::is_none) {
+        series.clear();
+    }
+}
+
+impl ResourceUsage {
+    /// The series by their keys in a log; those of GPUs have a list for each time.
+    pub(crate) fn series(&self) -> Vec<(&'static str, Value)> {
+        let mut series = vec![
+            ("results.use.seconds", json!(self.seconds)),
+            ("results.use.cpu_percent", json!(self.cpu_percent)),
+            ("results.use.rss_bytes", json!(self.rss_bytes)),
+            ("results.use.pss_bytes", json!(self.pss_bytes)),
+            ("results.use.watts", json!(self.watts)),
+        ];
+        if !self.gpu_names.is_empty() {
+            let of = |value: fn(&GpuSample) -> Value| -> Value {
+                self.gpus.iter().map(|gpus| gpus.iter().map(value).collect::<Value>()).collect()
+            };
+            series.extend([
+                ("results.use.gpu_names", json!(self.gpu_names)),
+                ("results.use.gpu_percent", of(|gpu| json!(gpu.percent))),
+                ("results.use.gpu_bytes", of(|gpu| json!(gpu.bytes))),
+                ("results.use.gpu_watts", of(|gpu| json!(gpu.watts))),
+            ]);
+        }
+        series
+    }
 }
 
 /// A process with its descendants.

@@ -54,11 +54,31 @@ impl Plot {
     }
 }
 
+/// The longest cell of a page that is never cut, in characters. The first column has names, which are not cut either.
+const REASON_CHARS: usize = 32;
+
 impl ResultTable {
     /// A table without rows.
     pub fn new(title: impl Into<String>, columns: &[&str]) -> ResultTable {
         let columns = columns.iter().map(ToString::to_string).collect();
         ResultTable { title: title.into(), columns, rows: vec![], plot: Plot::None }
+    }
+
+    /// Removes those of the columns that have no value in any row, also from the plot.
+    pub(crate) fn drop_empty(&mut self, columns: &[usize]) {
+        let is_empty = |column: &usize| self.rows.iter().all(|row| row[*column].is_empty());
+        let empty: Vec<usize> = columns.iter().copied().filter(is_empty).collect();
+        let keep = |cells: &mut Vec<String>| {
+            let mut ix = 0..;
+            cells.retain(|_| !empty.contains(&ix.next().expect("it has no end")));
+        };
+        keep(&mut self.columns);
+        self.rows.iter_mut().for_each(keep);
+        if let Plot::Lines { ys: plotted, .. } | Plot::Bars(plotted) = &mut self.plot {
+            plotted.retain(|column| !empty.contains(column));
+            // The kept columns move to the left.
+            plotted.iter_mut().for_each(|column| *column -= empty.iter().filter(|&&own| own < *column).count());
+        }
     }
 
     /// Aligned columns; numbers to the right.
@@ -118,7 +138,13 @@ impl ResultTable {
              aria-label=\"{title}\"><table><thead><tr>",
             self.plot.attributes()
         );
-        for (column, is_numeric) in self.columns.iter().zip(self.numeric()) {
+        // A column of numbers may have the reasons of failures.
+        let is_numeric = |column: usize| {
+            let cells = || self.rows.iter().map(|row| &row[column]).filter(|cell| !cell.is_empty());
+            0 < column && cells().count() < 2 * cells().filter(|cell| is_number(cell)).count()
+        };
+        let numeric: Vec<bool> = (0..self.columns.len()).map(is_numeric).collect();
+        for (column, &is_numeric) in self.columns.iter().zip(&numeric) {
             let class = if is_numeric { " class=\"number\"" } else { "" };
             let _ = write!(html, "<th scope=\"col\"{class}>{}</th>", escape(column));
         }
@@ -128,16 +154,20 @@ impl ResultTable {
             .collect();
         for row in &self.rows {
             html.push_str("<tr>");
-            for (cell, most) in row.iter().zip(&most) {
-                let _ = match cell.parse::<f64>() {
-                    Ok(_) if !cell.contains('.') => write!(html, "<td class=\"number\">{}</td>", escape(cell)),
-                    Ok(value) if 0.0 < *most => {
+            for (ix, (cell, most)) in row.iter().zip(&most).enumerate() {
+                let number = if numeric[ix] { cell.parse::<f64>().ok() } else { None };
+                let _ = match number {
+                    Some(_) if !cell.contains('.') => write!(html, "<td class=\"number\">{}</td>", escape(cell)),
+                    Some(value) if 0.0 < *most => {
                         write!(
                             html,
                             "<td class=\"number\"><span class=\"bar\" style=\"width:{:.1}%\"></span>{}</td>",
                             (100.0 * value / most).clamp(0.0, 100.0),
                             escape(cell)
                         )
+                    }
+                    _ if 0 < ix && REASON_CHARS < cell.chars().count() => {
+                        write!(html, "<td class=\"reason\" title=\"{0}\">{0}</td>", escape(cell))
                     }
                     _ => write!(html, "<td>{}</td>", escape(cell)),
                 };

@@ -25,6 +25,13 @@ pub struct nvmlProcessInfo_v2_st {
     pub computeInstanceId: ::std::os::raw::c_uint,
 }
 pub type nvmlProcessInfo_t = nvmlProcessInfo_v2_st;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct nvmlUtilization_st {
+    pub gpu: ::std::os::raw::c_uint,
+    pub memory: ::std::os::raw::c_uint,
+}
+pub type nvmlUtilization_t = nvmlUtilization_st;
 impl nvmlReturn_enum {
     pub const NVML_SUCCESS: nvmlReturn_enum = nvmlReturn_enum(0);
     pub const NVML_ERROR_UNINITIALIZED: nvmlReturn_enum = nvmlReturn_enum(1);
@@ -73,12 +80,36 @@ pub struct Nvml {
         unsafe extern "C" fn(version: *mut ::std::os::raw::c_char, length: ::std::os::raw::c_uint) -> nvmlReturn_t,
         ::libloading::Error,
     >,
+    pub nvmlDeviceGetCount_v2: Result<
+        unsafe extern "C" fn(deviceCount: *mut ::std::os::raw::c_uint) -> nvmlReturn_t,
+        ::libloading::Error,
+    >,
+    pub nvmlDeviceGetHandleByIndex_v2: Result<
+        unsafe extern "C" fn(index: ::std::os::raw::c_uint, device: *mut nvmlDevice_t) -> nvmlReturn_t,
+        ::libloading::Error,
+    >,
     pub nvmlDeviceGetHandleByPciBusId_v2: Result<
         unsafe extern "C" fn(pciBusId: *const ::std::os::raw::c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t,
         ::libloading::Error,
     >,
+    pub nvmlDeviceGetName: Result<
+        unsafe extern "C" fn(
+            device: nvmlDevice_t,
+            name: *mut ::std::os::raw::c_char,
+            length: ::std::os::raw::c_uint,
+        ) -> nvmlReturn_t,
+        ::libloading::Error,
+    >,
+    pub nvmlDeviceGetPowerUsage: Result<
+        unsafe extern "C" fn(device: nvmlDevice_t, power: *mut ::std::os::raw::c_uint) -> nvmlReturn_t,
+        ::libloading::Error,
+    >,
     pub nvmlDeviceGetMemoryInfo_v2: Result<
         unsafe extern "C" fn(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) -> nvmlReturn_t,
+        ::libloading::Error,
+    >,
+    pub nvmlDeviceGetUtilizationRates: Result<
+        unsafe extern "C" fn(device: nvmlDevice_t, utilization: *mut nvmlUtilization_t) -> nvmlReturn_t,
         ::libloading::Error,
     >,
     pub nvmlDeviceGetComputeRunningProcesses_v3: Result<
@@ -108,9 +139,16 @@ impl Nvml {
         let nvmlShutdown = unsafe { __library.get(b"nvmlShutdown\0") }.map(|sym| *sym);
         let nvmlErrorString = unsafe { __library.get(b"nvmlErrorString\0") }.map(|sym| *sym);
         let nvmlSystemGetDriverVersion = unsafe { __library.get(b"nvmlSystemGetDriverVersion\0") }.map(|sym| *sym);
+        let nvmlDeviceGetCount_v2 = unsafe { __library.get(b"nvmlDeviceGetCount_v2\0") }.map(|sym| *sym);
+        let nvmlDeviceGetHandleByIndex_v2 =
+            unsafe { __library.get(b"nvmlDeviceGetHandleByIndex_v2\0") }.map(|sym| *sym);
         let nvmlDeviceGetHandleByPciBusId_v2 =
             unsafe { __library.get(b"nvmlDeviceGetHandleByPciBusId_v2\0") }.map(|sym| *sym);
+        let nvmlDeviceGetName = unsafe { __library.get(b"nvmlDeviceGetName\0") }.map(|sym| *sym);
+        let nvmlDeviceGetPowerUsage = unsafe { __library.get(b"nvmlDeviceGetPowerUsage\0") }.map(|sym| *sym);
         let nvmlDeviceGetMemoryInfo_v2 = unsafe { __library.get(b"nvmlDeviceGetMemoryInfo_v2\0") }.map(|sym| *sym);
+        let nvmlDeviceGetUtilizationRates =
+            unsafe { __library.get(b"nvmlDeviceGetUtilizationRates\0") }.map(|sym| *sym);
         let nvmlDeviceGetComputeRunningProcesses_v3 =
             unsafe { __library.get(b"nvmlDeviceGetComputeRunningProcesses_v3\0") }.map(|sym| *sym);
         Ok(Nvml {
@@ -119,8 +157,13 @@ impl Nvml {
             nvmlShutdown,
             nvmlErrorString,
             nvmlSystemGetDriverVersion,
+            nvmlDeviceGetCount_v2,
+            nvmlDeviceGetHandleByIndex_v2,
             nvmlDeviceGetHandleByPciBusId_v2,
+            nvmlDeviceGetName,
+            nvmlDeviceGetPowerUsage,
             nvmlDeviceGetMemoryInfo_v2,
+            nvmlDeviceGetUtilizationRates,
             nvmlDeviceGetComputeRunningProcesses_v3,
         })
     }
@@ -140,6 +183,16 @@ impl Nvml {
     ) -> nvmlReturn_t {
         unsafe { (self.nvmlSystemGetDriverVersion.as_ref().expect("Expected function, got error."))(version, length) }
     }
+    pub unsafe fn nvmlDeviceGetCount_v2(&self, deviceCount: *mut ::std::os::raw::c_uint) -> nvmlReturn_t {
+        unsafe { (self.nvmlDeviceGetCount_v2.as_ref().expect("Expected function, got error."))(deviceCount) }
+    }
+    pub unsafe fn nvmlDeviceGetHandleByIndex_v2(
+        &self,
+        index: ::std::os::raw::c_uint,
+        device: *mut nvmlDevice_t,
+    ) -> nvmlReturn_t {
+        unsafe { (self.nvmlDeviceGetHandleByIndex_v2.as_ref().expect("Expected function, got error."))(index, device) }
+    }
     pub unsafe fn nvmlDeviceGetHandleByPciBusId_v2(
         &self,
         pciBusId: *const ::std::os::raw::c_char,
@@ -149,12 +202,36 @@ impl Nvml {
             (self.nvmlDeviceGetHandleByPciBusId_v2.as_ref().expect("Expected function, got error."))(pciBusId, device)
         }
     }
+    pub unsafe fn nvmlDeviceGetName(
+        &self,
+        device: nvmlDevice_t,
+        name: *mut ::std::os::raw::c_char,
+        length: ::std::os::raw::c_uint,
+    ) -> nvmlReturn_t {
+        unsafe { (self.nvmlDeviceGetName.as_ref().expect("Expected function, got error."))(device, name, length) }
+    }
+    pub unsafe fn nvmlDeviceGetPowerUsage(
+        &self,
+        device: nvmlDevice_t,
+        power: *mut ::std::os::raw::c_uint,
+    ) -> nvmlReturn_t {
+        unsafe { (self.nvmlDeviceGetPowerUsage.as_ref().expect("Expected function, got error."))(device, power) }
+    }
     pub unsafe fn nvmlDeviceGetMemoryInfo_v2(
         &self,
         device: nvmlDevice_t,
         memory: *mut nvmlMemory_v2_t,
     ) -> nvmlReturn_t {
         unsafe { (self.nvmlDeviceGetMemoryInfo_v2.as_ref().expect("Expected function, got error."))(device, memory) }
+    }
+    pub unsafe fn nvmlDeviceGetUtilizationRates(
+        &self,
+        device: nvmlDevice_t,
+        utilization: *mut nvmlUtilization_t,
+    ) -> nvmlReturn_t {
+        unsafe {
+            (self.nvmlDeviceGetUtilizationRates.as_ref().expect("Expected function, got error."))(device, utilization)
+        }
     }
     pub unsafe fn nvmlDeviceGetComputeRunningProcesses_v3(
         &self,

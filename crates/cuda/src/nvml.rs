@@ -1,5 +1,5 @@
-//! GPU memory by process, from NVIDIA's management library NVML, which comes with the driver. Containers and virtual machines
-//! may hide processes or have other process ids.
+//! Figures of NVIDIA's management library NVML, which comes with the driver: memory by process ([`usage`]), and utilization,
+//! memory and power over time ([`Meter`]). Containers and virtual machines may hide processes or have other process ids.
 
 use std::ffi::{CStr, CString};
 
@@ -155,6 +155,31 @@ impl Nvml {
         Ok(MemoryTotals { total, reserved, used, free })
     }
 
+    fn name(&self, device: sys::nvmlDevice_t) -> Result<String, NvmlError> {
+        // NVML_DEVICE_NAME_V2_BUFFER_SIZE.
+        let mut text = [0; 97];
+        let name = function!(self.table, nvmlDeviceGetName, NvmlError);
+        // SAFETY: NVML returned the handle, the buffer has the given length, and its last byte stays zero.
+        self.check("naming the GPU", unsafe { name(device, text.as_mut_ptr(), text.len() as u32 - 1) })?;
+        // SAFETY: the text ends with a zero.
+        Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    fn percent(&self, device: sys::nvmlDevice_t) -> Result<u32, NvmlError> {
+        let mut rates = sys::nvmlUtilization_t { gpu: 0, memory: 0 };
+        let utilization = function!(self.table, nvmlDeviceGetUtilizationRates, NvmlError);
+        // SAFETY: NVML returned the handle, and the pointer is valid.
+        self.check("reading the utilization", unsafe { utilization(device, &mut rates) })?;
+        Ok(rates.gpu)
+    }
+
+    fn watts(&self, device: sys::nvmlDevice_t) -> Result<f64, NvmlError> {
+        let (mut milliwatts, power) = (0, function!(self.table, nvmlDeviceGetPowerUsage, NvmlError));
+        // SAFETY: NVML returned the handle, and the pointer is valid.
+        self.check("reading the power", unsafe { power(device, &mut milliwatts) })?;
+        Ok(f64::from(milliwatts) / 1e3)
+    }
+
     fn processes(&self, device: sys::nvmlDevice_t) -> Result<Vec<Process>, NvmlError> {
         let list = function!(self.table, nvmlDeviceGetComputeRunningProcesses_v3, NvmlError);
         let none = sys::nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
@@ -206,6 +231,68 @@ pub fn usage(places: &LibraryPaths, bus: &str) -> Result<Usage, NvmlError> {
     let nvml = Nvml::start(places)?;
     let device = nvml.device(bus)?;
     Ok(Usage { driver: nvml.driver(), memory: nvml.memory(device), processes: nvml.processes(device) })
+}
+
+/// Utilization, memory and power of the GPUs of this machine, sampled repeatedly.
+pub struct Meter {
+    nvml: Nvml,
+    devices: Vec<sys::nvmlDevice_t>,
+    names: Vec<String>,
+}
+
+// SAFETY: NVML is thread-safe, and its handles are valid in every thread of the process.
+unsafe impl Send for Meter {}
+
+/// Figures of one GPU at one time. `None` if the platform does not report it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// Percent of the last sample period in which a kernel ran.
+    pub percent: Option<u32>,
+    /// Memory held by processes, in bytes.
+    pub used: Option<u64>,
+    /// Power in watts.
+    pub watts: Option<f64>,
+}
+
+impl Meter {
+    /// Finds all GPUs.
+    ///
+    /// # Errors
+    /// NVML is not found or fails; there is no GPU.
+    pub fn start(places: &LibraryPaths) -> Result<Meter, NvmlError> {
+        let nvml = Nvml::start(places)?;
+        let (mut count, count_of) = (0, function!(nvml.table, nvmlDeviceGetCount_v2, NvmlError));
+        // SAFETY: the pointer is valid.
+        nvml.check("counting GPUs", unsafe { count_of(&mut count) })?;
+        let by_index = function!(nvml.table, nvmlDeviceGetHandleByIndex_v2, NvmlError);
+        let (mut devices, mut names) = (Vec::new(), Vec::new());
+        for ix in 0..count {
+            let mut device = std::ptr::null_mut();
+            // SAFETY: the pointer is valid.
+            nvml.check("finding a GPU", unsafe { by_index(ix, &mut device) })?;
+            devices.push(device);
+            names.push(nvml.name(device).unwrap_or_else(|_| format!("GPU {ix}")));
+        }
+        match devices.is_empty() {
+            true => Err(NvmlError::Failed { what: "finding a GPU", why: "the machine has none".into() }),
+            false => Ok(Meter { nvml, devices, names }),
+        }
+    }
+
+    /// The names of the GPUs, in NVML's order, that of their PCI bus ids.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The figures of each GPU now.
+    pub fn read(&self) -> Vec<Reading> {
+        let reading = |&device: &sys::nvmlDevice_t| Reading {
+            percent: self.nvml.percent(device).ok(),
+            used: self.nvml.memory(device).ok().map(|memory| memory.used),
+            watts: self.nvml.watts(device).ok(),
+        };
+        self.devices.iter().map(reading).collect()
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::format::{ArrayDataset, FolderDataset, RecordDataset, SyntheticDataset, open_idx};
 use crate::image::{Crop, ImagePipeline, Jitter};
 use crate::source::Location;
-use crate::{DataError, DataField, Dataset, Normalize};
+use crate::{Damaged, DataError, DataField, Dataset, Normalize};
 
 /// A data set as a text: `KIND:SOURCE[,OPTION=VALUE]..`
 ///
@@ -27,7 +27,7 @@ use crate::{DataError, DataField, Dataset, Normalize};
 ///
 /// Options of `images` and `rec`: `resize=N` (the shorter side before the crop), `crop=center|random|random-resized`,
 /// `mirror=yes|no`, `brightness=F`, `contrast=F`, `saturation=F`, `reduced=yes|no` ([`ImagePipeline`]), `pixels=N` (the
-/// most pixels of an image, by default 2^24; memory of a thread follows from it).
+/// most pixels of an image, by default 2^24; memory of a thread follows from it), `damaged=fail|skip` ([`Damaged`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataSpec {
     text: String,
@@ -43,6 +43,7 @@ pub struct DataSpec {
     /// Variations of images; the size is that of the input.
     pipeline: ImagePipeline,
     pixels_max: u64,
+    damaged: Damaged,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +70,7 @@ const KINDS: [(&str, Kind); 6] = [
 const PICTURES: &[Kind] = &[Kind::Images, Kind::Rec];
 
 /// The options by name with the kinds that take them; all kinds if empty.
-const OPTIONS: [(&str, &[Kind]); 16] = [
+const OPTIONS: [(&str, &[Kind]); 17] = [
     ("split", &[]),
     ("records", &[]),
     ("scale", &[]),
@@ -86,6 +87,7 @@ const OPTIONS: [(&str, &[Kind]); 16] = [
     ("saturation", PICTURES),
     ("reduced", PICTURES),
     ("pixels", PICTURES),
+    ("damaged", PICTURES),
 ];
 
 /// The part of a data set that comes in two.
@@ -201,6 +203,11 @@ impl DataSpec {
         self.normalize.clone().unwrap_or(default)
     }
 
+    /// The treatment of images that cannot be decoded.
+    pub fn damaged(&self) -> Damaged {
+        self.damaged
+    }
+
     /// Whether the records are made from a seed.
     pub fn is_synthetic(&self) -> bool {
         self.kind == Kind::Synthetic
@@ -245,6 +252,13 @@ impl DataSpec {
             }
             "resize" => self.pipeline.shorter_side = Some(count(value)?),
             "pixels" => self.pixels_max = count(value)? as u64,
+            "damaged" => {
+                self.damaged = match value {
+                    "fail" => Damaged::Fail,
+                    "skip" => Damaged::Skip,
+                    _ => return Err(format!("`damaged` takes fail or skip, got `{value}`")),
+                };
+            }
             "crop" => {
                 self.pipeline.crop = match value {
                     "center" => Crop::Center,
@@ -324,6 +338,7 @@ impl FromStr for DataSpec {
             normalize: None,
             pipeline: ImagePipeline::new(0, 0, 0),
             pixels_max: 1 << 24,
+            damaged: Damaged::Fail,
         };
         for option in given {
             let (name, value) = option.split_once('=').expect("is_option");
@@ -373,6 +388,8 @@ mod tests {
         assert!(refused("idx:x,sclae=1").contains("`sclae` is not an option; the options are split, records"));
         assert!(refused("idx:x,mean=a").contains("`mean` takes numbers"));
         assert!(refused("idx:x,records=0").contains("`records` takes a number >= 1"));
+        assert!(refused("rec:x,damaged=no").contains("`damaged` takes fail or skip"));
+        assert!(refused("idx:x,damaged=skip").ends_with("`damaged` is not an option of this kind"));
         assert!(refused("synthetic:x").ends_with("the source must be a seed, got `x`"));
     }
 }

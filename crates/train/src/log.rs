@@ -1,4 +1,4 @@
-//! [`Log`]: one JSON object per step, epoch and checkpoint, as lines of a file.
+//! [`Log`]: one JSON object per step, epoch, checkpoint and damaged batch, as lines of a file.
 
 use std::path::{Path, PathBuf};
 
@@ -74,6 +74,12 @@ fn line(event: &Event<'_>, metric: Option<Metric>) -> Map<String, Value> {
             "training": scores_json(training, metric),
             "validation": validation.as_ref().map(|scores| scores_json(scores, metric)),
         }),
+        Event::Damaged { step, epoch, errors } => json!({
+            "event": "damaged",
+            "step": step,
+            "epoch": epoch,
+            "errors": errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        }),
         Event::Checkpoint { path, step } => json!({ "event": "checkpoint", "step": step, "path": path }),
     };
     match fields {
@@ -85,6 +91,9 @@ fn line(event: &Event<'_>, metric: Option<Metric>) -> Map<String, Value> {
 /// Scores as a JSON object; the metric has its own name.
 pub(crate) fn scores_json(scores: &Scores, metric: Option<Metric>) -> Value {
     let mut fields = json!({ "loss": scores.loss, "samples": scores.samples });
+    if 0 < scores.damaged {
+        fields["damaged"] = json!(scores.damaged);
+    }
     if let (Some(metric), Some(value)) = (metric, scores.metric) {
         fields[metric.to_string()] = json!(value);
     }

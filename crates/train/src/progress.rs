@@ -72,6 +72,9 @@ pub fn scores_text(scores: &Scores, metric: Option<Metric>) -> String {
     if let (Some(metric), Some(value)) = (metric, scores.metric) {
         text += &format!(", {metric} {value:.4}");
     }
+    if 0 < scores.damaged {
+        text += &format!(", damaged records {}", scores.damaged);
+    }
     text
 }
 
@@ -122,10 +125,11 @@ mod tests {
             step_line(&pace, &position, Some(Metric::Accuracy)),
             "epoch 2/2  step 60/100  loss 0.2500  accuracy 0.7500  100 samples/s  4 s left"
         );
-        let scores = Scores { loss: 0.5, metric: Some(0.9), samples: 4 };
+        let scores = Scores { loss: 0.5, metric: Some(0.9), samples: 4, damaged: 0 };
+        let validation = Scores { damaged: 2, ..scores };
         assert_eq!(
-            epoch_line(&pace, 1, &scores, Some(&scores), Some(Metric::Top5)),
-            "epoch 1/2: loss 0.5000, top5 0.9000; validation loss 0.5000, top5 0.9000; 100 samples/s"
+            epoch_line(&pace, 1, &scores, Some(&validation), Some(Metric::Top5)),
+            "epoch 1/2: loss 0.5000, top5 0.9000; validation loss 0.5000, top5 0.9000, damaged records 2; 100 samples/s"
         );
         assert_eq!([duration(99.0), duration(200.0), duration(7500.0)], ["99 s", "3 min 20 s", "2 h 5 min"]);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use data::{Batcher, PrefetchedBatch, Prefetcher};
+use data::{Batcher, DataError, PrefetchedBatch, Prefetcher};
 use plan::{Plan, Port};
 use runtime::Session;
 use types::Tensor;
@@ -77,6 +77,15 @@ pub enum Event<'a> {
         /// Samples of the step.
         samples: usize,
     },
+    /// Records of the next step could not be read, and others replace them.
+    Damaged {
+        /// The step, from 1.
+        step: u64,
+        /// The epoch, from 1.
+        epoch: u64,
+        /// The reasons.
+        errors: &'a [DataError],
+    },
     /// An epoch is done.
     Epoch {
         /// Where the run is.
@@ -106,6 +115,8 @@ pub struct Scores {
     pub metric: Option<f64>,
     /// The number of samples.
     pub samples: u64,
+    /// Records that could not be read. An evaluation leaves them out, training replaced them since it started or continued.
+    pub damaged: u64,
 }
 
 /// The result of a run.
@@ -178,8 +189,14 @@ pub fn train(job: &mut Job<'_>, watch: &mut dyn FnMut(&Event<'_>)) -> Result<Out
     let mut runner =
         StepRunner { session: &mut *job.step, plan: &plan, ports: &ports, settings: &job.settings, length };
     let mut outcome = Outcome { position, metric, training: None, validation: None };
+    let mut damaged = 0;
     while position.step < job.settings.steps {
         let batch = batches.next_batch()?;
+        if !batch.fill.damaged.is_empty() {
+            damaged += batch.fill.damaged.len() as u64;
+            let (step, epoch) = (position.step + 1, position.epoch + 1);
+            watch(&Event::Damaged { step, epoch, errors: &batch.fill.damaged });
+        }
         let (loss, learning_rate) = runner.step(position.step, &batch)?;
         let samples = batch.fill.count;
         position.loss.add(loss * samples as f64, samples as f64);
@@ -197,6 +214,7 @@ pub fn train(job: &mut Job<'_>, watch: &mut dyn FnMut(&Event<'_>)) -> Result<Out
         let ends_epoch = position.batch == per_epoch;
         if ends_epoch {
             let training = scores(position.loss, metric.map(|metric| (metric, position.metric)));
+            let training = Scores { damaged: std::mem::take(&mut damaged), ..training };
             let validation = match &mut job.validation {
                 Some((session, data)) => {
                     copy_states(runner.session, session)?;
@@ -323,11 +341,13 @@ pub fn evaluate(session: &mut Session, data: &Batcher, asked: Option<Metric>) ->
     let ports = Ports::of(&plan)?;
     let metric = ports.metric(&plan, asked)?;
     let ignored = ports.training.ignored_label;
-    let (mut loss, mut measured, mut samples) = (Tally::default(), Tally::default(), 0);
+    let (mut loss, mut measured, mut samples, mut damaged) = (Tally::default(), Tally::default(), 0, 0);
     let mut bytes: Vec<Vec<u8>> = data.batch_bytes().into_iter().map(|size| vec![0; size]).collect();
     for batch in 0..data.batches() {
         let mut slices: Vec<&mut [u8]> = bytes.iter_mut().map(Vec::as_mut_slice).collect();
-        let count = data.fill(data::Position { epoch: 0, batch }, &mut slices)?.count;
+        let fill = data.fill(data::Position { epoch: 0, batch }, &mut slices)?;
+        let count = fill.count;
+        damaged += fill.damaged.len() as u64;
         for (&input, bytes) in ports.samples.iter().zip(&bytes) {
             session.write_input(input, bytes)?;
         }
@@ -342,7 +362,7 @@ pub fn evaluate(session: &mut Session, data: &Batcher, asked: Option<Metric>) ->
         }
         samples += count as u64;
     }
-    Ok(Scores { samples, ..scores(loss, metric.map(|metric| (metric, measured))) })
+    Ok(Scores { samples, damaged, ..scores(loss, metric.map(|metric| (metric, measured))) })
 }
 
 /// The sum of the losses of the first `count` samples: rows with an ignored label count for nothing.
@@ -368,6 +388,7 @@ fn scores(loss: Tally, metric: Option<(Metric, Tally)>) -> Scores {
         loss: loss.mean().unwrap_or(f64::NAN),
         metric: metric.and_then(|(metric, tally)| metric.value(tally)),
         samples: loss.count as u64,
+        damaged: 0,
     }
 }
 

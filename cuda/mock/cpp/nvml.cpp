@@ -4,7 +4,9 @@
 //   PRESTOW_MOCK_NVML=self:BYTES,4711:-1     processes and their memory; `self` is this process, -1 is unavailable memory.
 //                                            Default: this process, with its allocations from the driver's mock and 300 MiB
 //                                            for a context
+//   PRESTOW_MOCK_NVML_GPUS=0                 the number of GPUs. Default: 1
 //
+// The utilization grows by 10 % with each call up to 100 %, and power is 100 W plus 1 W for each percent.
 // A process list that is too short is refused, as in the header.
 
 #include <unistd.h>
@@ -35,7 +37,12 @@ struct Process {
     unsigned instances[2];
 };
 
+struct Utilization {
+    unsigned gpu, memory;
+};
+
 int users = 0;
+unsigned busy = 0;
 
 int enter(const char* name) {
     if (int error = told(name)) return error;
@@ -85,6 +92,32 @@ const char* nvmlErrorString(int status) { return status == 4 ? "Insufficient Per
 int nvmlSystemGetDriverVersion(char* text, unsigned size) {
     ENTER("nvmlSystemGetDriverVersion");
     return std::snprintf(text, size, "580.65.06") < int(size) ? SUCCESS : INSUFFICIENT_SIZE;
+}
+int nvmlDeviceGetCount_v2(unsigned* count) {
+    ENTER("nvmlDeviceGetCount_v2");
+    const char* said = variable("PRESTOW_MOCK_NVML_GPUS");
+    return *count = said ? unsigned(std::strtoul(said, nullptr, 10)) : 1, SUCCESS;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+    ENTER("nvmlDeviceGetHandleByIndex_v2");
+    if (index) return NOT_FOUND;
+    return *device = &users, SUCCESS;
+}
+int nvmlDeviceGetName(void* device, char* text, unsigned size) {
+    ENTER("nvmlDeviceGetName");
+    if (device != &users) return INVALID_ARGUMENT;
+    return std::snprintf(text, size, "Mock GPU") < int(size) ? SUCCESS : INSUFFICIENT_SIZE;
+}
+int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatts) {
+    ENTER("nvmlDeviceGetPowerUsage");
+    if (device != &users) return INVALID_ARGUMENT;
+    return *milliwatts = 1000 * (100 + busy), SUCCESS;
+}
+int nvmlDeviceGetUtilizationRates(void* device, Utilization* rates) {
+    ENTER("nvmlDeviceGetUtilizationRates");
+    if (device != &users) return INVALID_ARGUMENT;
+    busy = busy < 100 ? busy + 10 : 100;
+    return *rates = {busy, busy / 2}, SUCCESS;
 }
 int nvmlDeviceGetHandleByPciBusId_v2(const char* bus, void** device) {
     ENTER("nvmlDeviceGetHandleByPciBusId_v2");

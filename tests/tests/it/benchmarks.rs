@@ -58,6 +58,46 @@ fn benchmark_of_the_earlier_generation_prints_the_documented_lines() {
 }
 
 #[test]
+fn names_that_only_networks_of_dlbs_have_need_no_prefix() {
+    let (values, yes) = benchmark(&["--model=sensor_net", "--batch_size=2", "--num_batches=1"]);
+    assert!(yes, "{values:?}");
+    assert_eq!((&values["exp.model"], &values["exp.model_title"]), (&json!("sensor_net"), &json!("SensorNet")));
+}
+
+#[test]
+fn sweep_has_no_times_of_an_earlier_row_after_a_failure() {
+    let (values, yes) = benchmark(&["lenet", "--batch_size=1,64", "--num_batches=1", "--memory=1MiB"]);
+    assert!(!yes);
+    assert_eq!((&values["results.time"], &values["results.time_data"]), (&json!(-1), &json!([])));
+    let (values, _) = benchmark(&["lenet", "--batch_size=64,1", "--num_batches=1", "--memory=1MiB"]);
+    assert_eq!((&values["results.status"], &values["results.status_msg"]), (&json!("ok"), &json!("")));
+    assert!(values["results.time"].is_number());
+}
+
+#[test]
+fn damaged_images_are_errors_or_are_skipped_and_counted() {
+    let folder = folder("benchmark-damaged");
+    let mut bytes = std::fs::read(root().join("crates/data/tests/data/tiny.rec")).unwrap();
+    // The first byte of the first image.
+    bytes[32] = 0;
+    let file = folder.join("one.rec");
+    std::fs::write(&file, bytes).unwrap();
+    let exe = crate::executables::compile(&folder, &["squeezenet1_1", "--batch", "1"]);
+    let run = |policy: &str| {
+        let data = format!("rec:{}{policy}", file.display());
+        let words =
+            ["benchmark", exe.to_str().unwrap(), "--num_batches", "3", "--num_warmup_batches", "0", "--data", &data];
+        let done = prestow(&words);
+        (done.status.success(), text(&done.stderr))
+    };
+    let reason = format!("record 0 of `{}`: not a PNG or JPEG image", file.display());
+    let (is_done, said) = run("");
+    assert!(!is_done && said.contains(&format!("failure: {reason}")), "{said}");
+    let (is_done, said) = run(",damaged=skip");
+    assert!(is_done && said.contains(&format!("cannot be read was replaced once; the first: {reason}")), "{said}");
+}
+
+#[test]
 fn training_is_measured_in_whole_steps_on_synthetic_and_real_data() {
     let common = ["--model", "mnist_cnn", "--batch_size", "4", "--num_batches", "2"];
     let (values, yes) = benchmark(&[&common[..], &["--forward_only", "false", "--", "--optimizer", "sgd"]].concat());

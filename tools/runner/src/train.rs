@@ -52,6 +52,7 @@ fn batches(spec: &DataSpec, plan: &Plan, split: Split, shuffle: Option<u64>) -> 
         shuffle: shuffle.map_or(Shuffle::None, Shuffle::Seed),
         last: if is_training { LastBatch::Drop } else { LastBatch::Partial },
         augment: shuffle,
+        damaged: spec.damaged(),
         ..BatchOptions::default()
     };
     Ok(Batcher::new(dataset, inputs, options)?)
@@ -169,6 +170,7 @@ struct Lines {
     shown: f64,
     /// Whether the terminal shows a line that is not final.
     is_open: bool,
+    has_damage: bool,
 }
 
 impl Lines {
@@ -176,7 +178,13 @@ impl Lines {
     const PAUSE: f64 = 0.1;
 
     fn new(is_json: bool) -> Lines {
-        Lines { is_terminal: std::io::stderr().is_terminal(), is_json, shown: f64::NEG_INFINITY, is_open: false }
+        Lines {
+            is_terminal: std::io::stderr().is_terminal(),
+            is_json,
+            shown: f64::NEG_INFINITY,
+            is_open: false,
+            has_damage: false,
+        }
     }
 
     fn show(&mut self, event: &Event<'_>, pace: &Pace, metric: Option<Metric>) {
@@ -194,6 +202,14 @@ impl Lines {
                 self.clear();
                 let line = progress::epoch_line(pace, *epoch, training, validation.as_ref(), metric) + "\n";
                 if self.is_json { say::progress(&line) } else { say::out(&line) }
+            }
+            Event::Damaged { errors, .. } => {
+                // The log has all of them.
+                if std::mem::replace(&mut self.has_damage, true) {
+                    return;
+                }
+                self.clear();
+                say::note(&format!("{}; records that cannot be read are skipped", errors[0]));
             }
             Event::Checkpoint { .. } => {}
         }

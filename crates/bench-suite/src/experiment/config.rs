@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::parameter::{PARAMETERS, nearest};
+use super::run::BENCHMARK_FLAGS;
 use crate::lines::Values;
 
 /// An experiment file with the changes of the command line.
@@ -45,7 +46,7 @@ struct Extension {
 pub struct GridCell {
     /// All parameters with their final values.
     pub values: Values,
-    /// The digest of the values: equal cells have equal ids in every run.
+    /// The digest of the values other than defaults: equal cells have equal ids in every run.
     pub id: String,
 }
 
@@ -110,6 +111,11 @@ impl Config {
             config.set(&name, value)?;
         }
         for (name, value) in lists {
+            if config.parameters.contains_key(&name) {
+                return Err(ConfigError::Form(format!(
+                    "`{name}` is a parameter and a variable; leave one of them out"
+                )));
+            }
             config.vary(&name, value)?;
         }
         match file.remove("extensions") {
@@ -195,6 +201,7 @@ impl Config {
                     values.entry(name).or_insert(value);
                 }
                 let cell = GridCell::new(substituted(&values)?);
+                check_benchmark(&cell)?;
                 let has =
                     |name: &str| cell.values.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
                 if !has("exp.model") && !has("exp.command") {
@@ -239,8 +246,12 @@ impl Config {
 }
 
 impl GridCell {
+    /// The id covers the values that differ from the defaults, so that a parameter that a later version adds changes no id.
     fn new(values: Values) -> GridCell {
-        let text = serde_json::to_string(&values).expect("a map of JSON values");
+        let defaults = defaults();
+        let chosen: Values =
+            values.iter().filter(|&(name, value)| defaults.get(name) != Some(value)).map(own_copy).collect();
+        let text = serde_json::to_string(&chosen).expect("a map of JSON values");
         GridCell { id: format!("{:016x}", xxh3_64(text.as_bytes())), values }
     }
 
@@ -280,22 +291,54 @@ fn check_count(cells: usize) -> Result<(), ConfigError> {
     }
 }
 
+/// Refuses a cell whose benchmark would refuse its flags, or have a flag twice. To another command the values are labels.
+fn check_benchmark(cell: &GridCell) -> Result<(), ConfigError> {
+    let is_label = |name: &str| name != "exp.launcher" && !cell.text("exp.command").is_empty();
+    for parameter in PARAMETERS.iter().filter(|own| !is_label(own.name)) {
+        let (name, text) = (parameter.name, cell.text(parameter.name));
+        if let Some(choices) = parameter.choices().filter(|choices| !choices.contains(&text)) {
+            let choices = choices.iter().filter(|choice| !choice.is_empty()).copied().collect::<Vec<_>>().join(", ");
+            return Err(ConfigError::Form(format!("`{name}` takes {choices}, got `{text}`")));
+        }
+    }
+    let flags = cell.text("exp.args").split_whitespace().filter_map(|word| word.strip_prefix("--"));
+    for flag in flags.take_while(|flag| !flag.is_empty()) {
+        let flag = flag.split('=').next().unwrap_or_default();
+        if let Some((_, name)) = BENCHMARK_FLAGS.iter().find(|(own, _)| *own == flag) {
+            return Err(ConfigError::Form(format!("`exp.args` must not have --{flag}: set `{name}`")));
+        }
+    }
+    Ok(())
+}
+
 fn defaults() -> Values {
     let defaults = PARAMETERS.iter().map(|own| (own.name.to_string(), own.default_value()));
     defaults.filter(|(_, value)| !value.is_null()).collect()
 }
 
+fn own_copy((name, value): (&String, &Value)) -> (String, Value) {
+    (name.clone(), value.clone())
+}
+
 fn check(name: &str, value: &Value) -> Result<(), ConfigError> {
-    if name.starts_with("user.") {
-        return Ok(());
+    if let Some(own) = name.strip_prefix("user.") {
+        // A result line must end with `__=` behind the name, and `${NAME}` with a brace.
+        let is_plain = |c: char| c.is_alphanumeric() || "_.-".contains(c);
+        return match !own.is_empty() && own.chars().all(is_plain) && !name.contains("__") && !name.ends_with('_') {
+            true => Ok(()),
+            false => Err(ConfigError::Form(format!(
+                "`{}` is not a name: behind `user.` a name takes letters, digits and `_ . -`, no `__` and no `_` at the end",
+                name.escape_debug()
+            ))),
+        };
     }
     let Some(parameter) = PARAMETERS.iter().find(|own| own.name == name) else {
         return Err(ConfigError::Unknown { name: name.into(), nearest: nearest(name).join(", ") });
     };
-    match parameter.accepts(value) {
-        true => Ok(()),
-        false => Err(ConfigError::Type { name: name.into(), kind: parameter.kind, value: value.to_string() }),
+    if !parameter.accepts(value) {
+        return Err(ConfigError::Type { name: name.into(), kind: parameter.kind, value: value.to_string() });
     }
+    Ok(())
 }
 
 /// A table with dotted names; an absent one is empty.
@@ -303,24 +346,34 @@ fn table_of(name: &str, value: Option<Value>) -> Result<Values, ConfigError> {
     let mut flat = Values::new();
     match value {
         None => {}
-        Some(Value::Object(table)) => flatten("", table, &mut flat),
+        Some(Value::Object(table)) => flatten("", table, &mut flat)?,
         Some(_) => return Err(ConfigError::Form(format!("`{name}` must be a table"))),
     }
     Ok(flat)
 }
 
-fn flatten(prefix: &str, table: Map<String, Value>, flat: &mut Values) {
+fn flatten(prefix: &str, table: Map<String, Value>, flat: &mut Values) -> Result<(), ConfigError> {
     for (name, value) in table {
         let name = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
         match value {
             // DLBS's own files describe a parameter: {"val": .., "desc": ..}.
             Value::Object(mut inner) if inner.contains_key("val") => {
-                flat.insert(name, inner.remove("val").unwrap_or_default());
+                insert_once(flat, name, inner.remove("val").unwrap_or_default())?;
             }
-            Value::Object(inner) => flatten(&name, inner, flat),
-            value => {
-                flat.insert(name, value);
-            }
+            Value::Object(inner) => flatten(&name, inner, flat)?,
+            value => insert_once(flat, name, value)?,
+        }
+    }
+    Ok(())
+}
+
+/// A name may occur dotted and in a nested table.
+fn insert_once(flat: &mut Values, name: String, value: Value) -> Result<(), ConfigError> {
+    match flat.get(&name) {
+        Some(_) => Err(ConfigError::Form(format!("`{name}` is given twice, dotted and in a table"))),
+        None => {
+            flat.insert(name, value);
+            Ok(())
         }
     }
 }
@@ -353,7 +406,8 @@ fn extension(value: Value) -> Result<Extension, ConfigError> {
     Ok(Extension { condition, parameters, cases })
 }
 
-fn matches(wanted: &Value, found: Option<&Value>) -> bool {
+/// Whether a value meets a condition: it is equal, matches a pattern, or is one of a list.
+pub(super) fn matches(wanted: &Value, found: Option<&Value>) -> bool {
     let Some(found) = found else { return false };
     match (wanted, found) {
         (Value::Array(list), _) => list.iter().any(|wanted| matches(wanted, Some(found))),
@@ -362,8 +416,9 @@ fn matches(wanted: &Value, found: Option<&Value>) -> bool {
     }
 }
 
-/// `*` is any text.
+/// `*` is any text, and so is `.*`, which DLBS's conditions have.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
+    let pattern = pattern.replace(".*", "*");
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };

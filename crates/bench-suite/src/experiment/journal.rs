@@ -71,6 +71,9 @@ impl Journal {
             std::thread::sleep(LOCK_PAUSE);
         }
         let mut journal = Journal { file, path: path.to_path_buf(), outcomes: vec![] };
+        if SIZE_MAX.0 < journal.file.metadata().map_err(failed)?.len() {
+            return Err(format!("`{}` must have at most {SIZE_MAX}", path.display()));
+        }
         let mut text = Vec::new();
         journal.file.read_to_end(&mut text).map_err(failed)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);

@@ -6,11 +6,16 @@
 mod config;
 mod journal;
 mod parameter;
+mod process;
 mod report;
 mod run;
+mod selection;
 
 pub use config::{Config, ConfigError, GridCell};
 pub use journal::{CellOutcome, Journal};
 pub use parameter::{PARAMETERS, Parameter, nearest, search};
-pub use report::{TableSelection, comparison, exploration, memory_table, scaling, timelines};
-pub use run::{GridEvent, Rerun, RunReport, Runner};
+pub use report::{
+    Scaling, TableSelection, comparison, exploration, memory_table, scaling, scaling_parameter, summary, timelines,
+};
+pub use run::{GridEvent, OpenGpus, Rerun, RunReport, Runner};
+pub use selection::ResultSelection;

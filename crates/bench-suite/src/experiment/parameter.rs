@@ -44,7 +44,13 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter("exp.command", "str", "\"\"", "command line instead of the benchmark, run by sh; it prints result lines"),
     parameter("exp.timeout", "float", "0", "seconds after which a cell is ended and fails; 0 for none"),
     parameter("exp.container", "str", "\"\"", "image in which the command runs"),
-    parameter("exp.launcher", "str", "\"docker\"", "program that runs containers: docker, podman or apptainer"),
+    parameter(
+        "exp.launcher",
+        "str",
+        "\"docker\"",
+        "program that runs containers: docker, nvidia-docker, podman or apptainer",
+    ),
+    parameter("exp.container_args", "str", "\"\"", "further flags of the launcher, with blanks between them"),
     parameter("exp.python", "str", "\"python3\"", "Python interpreter of the peers"),
     parameter(
         "exp.memory",
@@ -52,10 +58,31 @@ pub const PARAMETERS: &[Parameter] = &[
         "\"\"",
         "bytes of the device, as 8GiB; cells that need more are failures and do not run",
     ),
-    parameter("monitor.frequency", "float", "0", "samples of processor, memory and power in a second; 0 for none"),
+    parameter(
+        "monitor.frequency",
+        "float",
+        "0",
+        "samples of processor, memory, power and GPUs in a second (in DLBS: seconds between two); 0 for none",
+    ),
+];
+
+/// The values of parameters that take no others.
+const CHOICES: &[(&str, &[&str])] = &[
+    (
+        "exp.framework",
+        &["prestow", "onnxruntime", "openvino", "mnn", "torch", "torch-eager", "torch-jit", "mxnet", "tract", "rten"],
+    ),
+    ("exp.phase", &["inference", "training"]),
+    ("exp.scenario", &["", "single-stream", "multi-stream", "server", "offline"]),
+    ("exp.launcher", &["docker", "nvidia-docker", "podman", "apptainer"]),
 ];
 
 impl Parameter {
+    /// The only values of this parameter; `None` if it takes any of its type.
+    pub fn choices(&self) -> Option<&'static [&'static str]> {
+        CHOICES.iter().find(|(name, _)| *name == self.name).map(|(_, choices)| *choices)
+    }
+
     /// The default; `Null` for none.
     pub fn default_value(&self) -> Value {
         serde_json::from_str(self.default).expect("the table has JSON")

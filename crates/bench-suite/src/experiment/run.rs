@@ -1,21 +1,21 @@
 //! [`Runner`]: runs the cells of an experiment as processes.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::process::{CellEnd, CellProcesses};
 use super::{CellOutcome, GridCell, Journal};
-use crate::Monitor;
-use crate::clock::{now_ns, unix_seconds};
+use crate::clock::unix_seconds;
 use crate::lines::{self, Values};
+use crate::{GpuMeter, Monitor};
 
 /// The cells that run although the journal has a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -42,14 +42,27 @@ impl FromStr for Rerun {
     }
 }
 
+/// How lines begin with which programs, docker, podman and apptainer among them, state an error. A hint may follow.
+const ERRORS: [&str; 5] = ["error", "Error", "docker: ", "FATAL", "fatal"];
+
+/// The largest log that is read.
+const LOG_MAX: types::Bytes = types::Bytes(1 << 30);
+
 /// Runs cells one after the other, in a folder with `results.jsonl`, `progress.json` and a log for each cell.
 pub struct Runner {
     folder: PathBuf,
     /// The program with the command `benchmark`.
     program: PathBuf,
     rerun: Rerun,
+    gpus: Option<OpenGpus>,
+    /// Stop after the current cell.
     stop: Arc<AtomicBool>,
+    /// End the current cell, which then has no result.
+    interrupt: Arc<AtomicBool>,
 }
+
+/// Opens the GPUs of the machine for the monitor, or returns the reason why there are none.
+pub type OpenGpus = fn() -> Result<Box<dyn GpuMeter>, String>;
 
 /// A step of a run, for a progress bar.
 #[derive(Clone, Copy, Debug)]
@@ -78,18 +91,31 @@ pub struct RunReport {
 impl Runner {
     /// A runner with its folder and the program that has the command `benchmark`.
     pub fn new(folder: &Path, program: &Path, rerun: Rerun) -> Runner {
-        let stop = Arc::new(AtomicBool::new(false));
-        Runner { folder: folder.to_path_buf(), program: program.to_path_buf(), rerun, stop }
+        let (folder, program) = (folder.to_path_buf(), program.to_path_buf());
+        Runner { folder, program, rerun, gpus: None, stop: Arc::default(), interrupt: Arc::default() }
     }
 
-    /// Makes SIGUSR1 stop the run after the current cell.
+    /// Makes the monitor sample GPUs too.
+    #[must_use]
+    pub fn with_gpus(self, gpus: OpenGpus) -> Runner {
+        Runner { gpus: Some(gpus), ..self }
+    }
+
+    /// Makes SIGUSR1 stop the run after the current cell. SIGINT (Ctrl-C), SIGTERM and SIGHUP end the processes of the
+    /// current cell, which has no result then, and stop the run.
     ///
     /// # Errors
-    /// A system without the signal.
+    /// A system without the signals.
     #[cfg(unix)]
     pub fn stop_on_signal(&self) -> Result<(), String> {
-        let registered = signal_hook::flag::register(signal_hook::consts::SIGUSR1, self.stop.clone());
-        registered.map(drop).map_err(|error| format!("cannot listen to SIGUSR1: {error}"))
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+        for (signal, flag) in
+            [(SIGUSR1, &self.stop), (SIGINT, &self.interrupt), (SIGTERM, &self.interrupt), (SIGHUP, &self.interrupt)]
+        {
+            let registered = signal_hook::flag::register(signal, flag.clone());
+            registered.map_err(|error| format!("cannot listen to signals: {error}"))?;
+        }
+        Ok(())
     }
 
     /// The path of the journal.
@@ -102,7 +128,11 @@ impl Runner {
     /// # Errors
     /// Those of the journal and of log files. A benchmark that fails is a result, not an error.
     pub fn run(&self, cells: &[GridCell], mut watch: impl FnMut(GridEvent)) -> Result<RunReport, String> {
-        let mut journal = Journal::open(&Runner::journal_path(&self.folder))?;
+        let path = Runner::journal_path(&self.folder);
+        let mut journal = Journal::open(&path)?;
+        let processes = CellProcesses::new(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
+        // A run that was killed may have left the process of its last cell, which would disturb the times of the next one.
+        processes.end(None);
         let logs = self.folder.join("logs");
         fs::create_dir_all(&logs).map_err(|error| format!("`{}`: {error}", logs.display()))?;
         let mut report = RunReport { cells: cells.len(), ..RunReport::default() };
@@ -116,14 +146,20 @@ impl Runner {
                 watch(GridEvent::End(cell, outcome));
                 continue;
             }
-            if self.stop.load(Ordering::Relaxed) {
+            let is_stopped = self.stop.load(Ordering::Relaxed) || self.interrupt.load(Ordering::Relaxed);
+            if is_stopped {
                 report.stopped = true;
                 break;
             }
             watch(GridEvent::Start(cell));
+            let log = logs.join(format!("{}.log", cell.id));
             let outcome = match limits.excludes(&cell.values) {
-                Some(batch) => skipped(cell, batch),
-                None => self.run_cell(cell, &logs.join(format!("{}.log", cell.id)))?,
+                Some(batch) => Some(skipped(cell, batch, &log)?),
+                None => self.run_cell(cell, &log, &processes)?,
+            };
+            let Some(outcome) = outcome else {
+                report.stopped = true;
+                break;
             };
             limits.learn(&outcome.values);
             match outcome.succeeded {
@@ -156,49 +192,48 @@ impl Runner {
         files::write(&path, format!("{progress}\n").as_bytes()).map_err(|error| error.to_string())
     }
 
-    /// Runs one cell with its output in a log, and reads the log.
-    fn run_cell(&self, cell: &GridCell, log: &Path) -> Result<CellOutcome, String> {
+    /// Runs one cell with its output in a log, and reads the log. `None`: a signal ended it.
+    fn run_cell(&self, cell: &GridCell, log: &Path, processes: &CellProcesses) -> Result<Option<CellOutcome>, String> {
         let failed = |error: std::io::Error| format!("`{}`: {error}", log.display());
-        let mut file = File::create(log).map_err(failed)?;
-        for (name, value) in &cell.values {
+        // Appending, because the process writes to the same file.
+        let mut file = OpenOptions::new().append(true).create(true).open(log).map_err(failed)?;
+        file.set_len(0).map_err(failed)?;
+        for (name, value) in &described(cell, log) {
             file.write_all(lines::line(name, value).as_bytes()).map_err(failed)?;
         }
         let (program, arguments) = command_line(cell, &self.program);
         let mut command = Command::new(&program);
         command.args(&arguments).stdin(Stdio::null());
         command.stdout(file.try_clone().map_err(failed)?).stderr(file.try_clone().map_err(failed)?);
-        let start = unix_seconds();
-        let mut added = vec![("results.start_time", json!(start))];
-        let reason = match command.spawn() {
+        let mut added = vec![("results.start_time", json!(unix_seconds()))];
+        let reason = match processes.spawn(&mut command) {
             Err(error) => Some(format!("cannot start `{program}`: {error}")),
             Ok(mut child) => {
                 added.push(("results.proc_pid", json!(child.id())));
-                let hertz = cell.number("monitor.frequency");
-                let monitor = (0.0 < hertz).then(|| Monitor::start(child.id(), hertz));
-                let ended = wait(&mut child, cell.number("exp.timeout"));
+                let monitor = self.monitor(cell, child.id(), &mut added);
+                let ended = processes.wait(&mut child, cell.number("exp.timeout"), &self.interrupt);
                 if let Some(usage) = monitor.map(Monitor::finish) {
-                    added.extend([
-                        ("results.use.seconds", json!(usage.seconds)),
-                        ("results.use.cpu_percent", json!(usage.cpu_percent)),
-                        ("results.use.rss_bytes", json!(usage.rss_bytes)),
-                        ("results.use.pss_bytes", json!(usage.pss_bytes)),
-                        ("results.use.watts", json!(usage.watts)),
-                    ]);
+                    added.extend(usage.series());
                 }
-                match ended? {
-                    Some(status) if status.success() => None,
-                    Some(status) => Some(format!("the process ended with {status}")),
-                    None => Some(format!("the process was ended after {} s", cell.number("exp.timeout"))),
+                match ended.map_err(|error| format!("cannot wait for a benchmark: {error}"))? {
+                    CellEnd::Exited(status) if status.success() => None,
+                    CellEnd::Exited(status) => Some(format!("the process ended with {status}")),
+                    CellEnd::TimedOut => Some(format!("the process was ended after {} s", cell.number("exp.timeout"))),
+                    CellEnd::Interrupted => return Ok(None),
                 }
             }
         };
         added.push(("results.end_time", json!(unix_seconds())));
-        let text = fs::read(log).map_err(failed)?;
+        let text = files::read_regular(log, LOG_MAX).map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&text);
         let (mut values, _) = lines::parse(&text);
-        let succeeded = values.get("results.time").is_some_and(Value::is_number) && reason.is_none();
+        let succeeded =
+            values.get("results.time").and_then(Value::as_f64).is_some_and(|time| 0.0 < time) && reason.is_none();
         if !succeeded {
-            let last = || text.lines().rev().find(|line| !line.trim().is_empty() && !line.starts_with("__"));
+            // The last error, or the last words.
+            let own = || text.lines().rev().filter(|line| !line.trim().is_empty() && !line.starts_with("__"));
+            let is_error = |line: &&str| ERRORS.iter().any(|word| line.starts_with(word));
+            let last = || own().find(is_error).or(own().next());
             let message = match (values.get("results.status_msg"), reason) {
                 (Some(own), _) => own.clone(),
                 (None, Some(reason)) => json!(last().map_or(reason.clone(), |last| format!("{reason}: {last}"))),
@@ -214,7 +249,20 @@ impl Runner {
             // As a reader of the log gets it.
             values.extend(lines::parse(&line).0);
         }
-        Ok(CellOutcome { id: cell.id.clone(), succeeded, values })
+        Ok(Some(CellOutcome { id: cell.id.clone(), succeeded, values }))
+    }
+
+    /// Starts the monitor of a cell that has a frequency.
+    fn monitor(&self, cell: &GridCell, pid: u32, added: &mut Vec<(&str, Value)>) -> Option<Monitor> {
+        let hertz = cell.number("monitor.frequency");
+        if hertz <= 0.0 {
+            return None;
+        }
+        let gpus = self.gpus.map(|open| open()).transpose().unwrap_or_else(|reason| {
+            added.push(("results.use.gpu_status", json!(reason)));
+            None
+        });
+        Some(Monitor::start(pid, hertz, gpus))
     }
 
     /// The command line of a cell, quoted for a shell.
@@ -224,22 +272,36 @@ impl Runner {
     }
 }
 
-/// Waits for the end. `None`: it was ended after `timeout` seconds.
-fn wait(child: &mut Child, timeout: f64) -> Result<Option<ExitStatus>, String> {
-    let failed = |error: std::io::Error| format!("cannot wait for a benchmark: {error}");
-    if timeout <= 0.0 {
-        return child.wait().map(Some).map_err(failed);
-    }
-    let deadline = now_ns() + (timeout * 1e9) as u64;
-    while now_ns() < deadline {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            return Ok(Some(status));
+/// The first lines of a log: the parameters, and the keys that DLBS's scripts read of every benchmark. The benchmark's own lines replace
+/// them.
+fn described(cell: &GridCell, log: &Path) -> Values {
+    let gpus = cell.text("exp.gpus").split([',', ':']).filter(|number| !number.trim().is_empty()).count();
+    let rows = [
+        ("exp.id", json!(cell.id)),
+        ("exp.status", json!("ok")),
+        ("exp.model_title", json!(cell.text("exp.model"))),
+        ("exp.framework_title", json!(cell.text("exp.framework"))),
+        ("exp.device_type", json!(if gpus == 0 { "cpu" } else { "gpu" })),
+        ("exp.num_gpus", json!(gpus)),
+        ("exp.num_local_gpus", json!(gpus)),
+        ("exp.num_local_replicas", json!(1)),
+        ("exp.num_nodes", json!(1)),
+        ("exp.node_id", json!(fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim())),
+        ("exp.log_file", json!(log)),
+    ];
+    let mut values: Values = rows.map(|(name, value)| (name.to_string(), value)).into();
+    values.extend(cell.values.clone());
+    // As the benchmark states them, so that cells that do not run have the same values.
+    if cell.text("exp.command").is_empty() {
+        if cell.text("exp.data").is_empty() {
+            values.insert("exp.data".into(), json!("synthetic"));
         }
-        std::thread::sleep(Duration::from_millis(10));
+        if cell.number("exp.threads") == 0.0 {
+            let all = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+            values.insert("exp.threads".into(), json!(all));
+        }
     }
-    child.kill().map_err(failed)?;
-    child.wait().map_err(failed)?;
-    Ok(None)
+    values
 }
 
 /// The program and arguments of a cell.
@@ -248,47 +310,79 @@ fn command_line(cell: &GridCell, prestow: &Path) -> (String, Vec<String>) {
         "" => benchmark(cell, prestow),
         command => vec!["sh".to_string(), "-c".to_string(), command.to_string()],
     };
-    let image = cell.text("exp.container");
-    let mut words: Vec<String> = match (image, cell.text("exp.launcher")) {
-        ("", _) => words,
-        (image, "apptainer") => ["apptainer", "exec", image].map(String::from).into_iter().chain(words).collect(),
-        (image, launcher) => {
-            // The limits with which DLBS starts its containers.
-            let flags = ["run", "--rm", "--ipc=host", "--ulimit", "memlock=-1", "--ulimit", "stack=67108864"];
-            let head = std::iter::once(launcher).chain(flags).chain([image]).map(String::from);
-            head.chain(words).collect()
-        }
+    let mut words = match cell.text("exp.container") {
+        "" => words,
+        image => [in_container(cell, image, prestow), words].concat(),
     };
     let program = words.remove(0);
     (program, words)
 }
 
-fn benchmark(cell: &GridCell, prestow: &Path) -> Vec<String> {
-    let mut words = vec![prestow.display().to_string(), "benchmark".into()];
-    let number = |name: &str| cell.values.get(name).map_or_else(String::new, ToString::to_string);
-    for (flag, value) in [
-        ("model", cell.text("exp.model").to_string()),
-        ("phase", cell.text("exp.phase").to_string()),
-        ("batch_size", number("exp.replica_batch")),
-        ("num_batches", number("exp.num_batches")),
-        ("num_warmup_batches", number("exp.num_warmup_batches")),
-        ("dtype", cell.text("exp.dtype").to_string()),
-        ("target", cell.text("exp.target").to_string()),
-        ("gpus", cell.text("exp.gpus").to_string()),
-        ("framework", cell.text("exp.framework").to_string()),
-        ("data", cell.text("exp.data").to_string()),
-        ("scenario", cell.text("exp.scenario").to_string()),
-        ("memory", cell.text("exp.memory").to_string()),
-    ] {
-        if !value.is_empty() {
-            words.extend([format!("--{flag}"), value]);
+/// The words before a command that runs in an image. It sees this program and the folder in which the experiment runs.
+fn in_container(cell: &GridCell, image: &str, prestow: &Path) -> Vec<String> {
+    let launcher = cell.text("exp.launcher");
+    let folder = std::env::current_dir().unwrap_or_default().display().to_string();
+    let program = prestow.display();
+    let gpus = cell.text("exp.gpus");
+    let mut words = vec![launcher.to_string()];
+    match launcher {
+        "apptainer" => {
+            words.extend(["exec".into(), format!("--bind={program}"), format!("--bind={folder}")]);
+            words.push(format!("--pwd={folder}"));
+            words.extend((!gpus.is_empty()).then(|| "--nv".to_string()));
+        }
+        _ => {
+            // The limits with which DLBS starts its containers. `--init` passes on the signal that ends a cell.
+            let flags = ["run", "--rm", "--init", "--ipc=host", "--ulimit=memlock=-1", "--ulimit=stack=67108864"];
+            words.extend(flags.map(String::from));
+            words.extend([format!("--volume={program}:{program}:ro"), format!("--volume={folder}:{folder}")]);
+            words.push(format!("--workdir={folder}"));
+            words.extend(match (gpus, launcher) {
+                ("", _) => None,
+                (gpus, "podman") => Some(format!("--device=nvidia.com/gpu={gpus}")),
+                (gpus, _) => Some(format!("--gpus=device={gpus}")),
+            });
         }
     }
-    if cell.text("exp.framework") != "prestow" {
-        words.extend(["--python".into(), cell.text("exp.python").into()]);
-    }
-    if 0.0 < cell.number("exp.threads") {
-        words.extend(["--threads".into(), number("exp.threads")]);
+    words.extend(cell.text("exp.container_args").split_whitespace().map(String::from));
+    words.push(image.to_string());
+    words
+}
+
+/// The flags of the benchmark that parameters set.
+pub(super) const BENCHMARK_FLAGS: &[(&str, &str)] = &[
+    ("model", "exp.model"),
+    ("phase", "exp.phase"),
+    ("batch_size", "exp.replica_batch"),
+    ("num_batches", "exp.num_batches"),
+    ("num_warmup_batches", "exp.num_warmup_batches"),
+    ("dtype", "exp.dtype"),
+    ("target", "exp.target"),
+    ("gpus", "exp.gpus"),
+    ("framework", "exp.framework"),
+    ("data", "exp.data"),
+    ("scenario", "exp.scenario"),
+    ("memory", "exp.memory"),
+    ("python", "exp.python"),
+    ("threads", "exp.threads"),
+];
+
+fn benchmark(cell: &GridCell, prestow: &Path) -> Vec<String> {
+    let mut words = vec![prestow.display().to_string(), "benchmark".into()];
+    for &(flag, name) in BENCHMARK_FLAGS {
+        let value = match &cell.values.get(name) {
+            None => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        };
+        let is_left_out = match name {
+            "exp.python" => cell.text("exp.framework") == "prestow",
+            "exp.threads" => cell.number(name) == 0.0,
+            _ => value.is_empty(),
+        };
+        if !is_left_out {
+            words.extend([format!("--{flag}"), value]);
+        }
     }
     words.extend(cell.text("exp.args").split_whitespace().map(String::from));
     words
@@ -336,15 +430,18 @@ impl Limits {
     }
 }
 
-fn skipped(cell: &GridCell, batch: f64) -> CellOutcome {
-    let mut values = cell.values.clone();
+/// The outcome of a cell whose batch exceeds one that does not fit, and its log.
+fn skipped(cell: &GridCell, batch: f64, log: &Path) -> Result<CellOutcome, String> {
+    let mut values = described(cell, log);
     let reason = format!("skipped: batch {batch} does not fit");
     for (name, value) in
         [("results.status", json!("failure")), ("results.status_msg", json!(reason)), ("exp.status", json!("failure"))]
     {
         values.insert(name.into(), value);
     }
-    CellOutcome { id: cell.id.clone(), succeeded: false, values }
+    let text: String = values.iter().map(|(name, value)| lines::line(name, value)).collect();
+    files::write(log, text.as_bytes()).map_err(|error| error.to_string())?;
+    Ok(CellOutcome { id: cell.id.clone(), succeeded: false, values })
 }
 
 #[cfg(test)]
@@ -366,15 +463,23 @@ mod tests {
         let line = dry(text);
         assert!(line.starts_with("/bin/prestow benchmark --model 'a b' --phase inference --batch_size 8"), "{line}");
         assert!(line.ends_with("--framework prestow --threads 2"), "{line}");
-        let line = dry(&format!("{text}\"exp.container\" = \"img:1\"\n\"exp.launcher\" = \"podman\"\n"));
-        assert!(
-            line.starts_with("podman run --rm --ipc=host") && line.contains(" img:1 /bin/prestow benchmark"),
-            "{line}"
+        let folder = std::env::current_dir().unwrap().display().to_string();
+        let contained =
+            |more: &str| dry(&format!("{text}\"exp.container\" = \"img:1\"\n{more}")).replace(&folder, "HERE");
+        let line = contained(
+            "\"exp.launcher\" = \"podman\"\n\"exp.gpus\" = \"1\"\n\"exp.container_args\" = \"-v /data:/data\"",
         );
+        let wanted = "podman run --rm --init --ipc=host --ulimit=memlock=-1 --ulimit=stack=67108864 \
+                      --volume=/bin/prestow:/bin/prestow:ro --volume=HERE:HERE --workdir=HERE --device=nvidia.com/gpu=1 \
+                      -v /data:/data img:1 /bin/prestow benchmark --model 'a b'";
+        assert!(line.starts_with(wanted), "{line}");
+        assert!(contained("\"exp.gpus\" = \"1\"").contains(" --gpus=device=1 img:1 "));
+        assert!(contained("").starts_with("docker run --rm"));
         let line = dry(
             "[parameters]\n\"exp.command\" = \"echo ${exp.repeat}\"\n\"exp.container\" = \"i\"\n\"exp.launcher\" = \"apptainer\"",
         );
-        assert_eq!(line, "apptainer exec i sh -c 'echo 1'");
+        let wanted = "apptainer exec --bind=/bin/prestow --bind=HERE --pwd=HERE i sh -c 'echo 1'";
+        assert_eq!(line.replace(&folder, "HERE"), wanted);
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use prestow_bench_suite::experiment::{
-    CellOutcome, Config, Journal, Rerun, RunReport, Runner, TableSelection, comparison, exploration, memory_table,
-    scaling, timelines,
+    CellOutcome, Config, Journal, Rerun, RunReport, Runner, Scaling, TableSelection, comparison, exploration,
+    memory_table, scaling, scaling_parameter, summary, timelines,
 };
-use prestow_bench_suite::lines;
+use prestow_bench_suite::{GpuMeter, GpuSample, lines};
 use serde_json::{Value, json};
 
 use crate::Folder;
@@ -93,6 +93,16 @@ fn malformed_experiments_are_refused() {
     assert!(refused("[parameters]\n\"exp.model\" = \"${exp.data\"\n").contains("without"));
     assert!(refused("[parameters]\n").contains("must have `exp.model` or `exp.command`"));
     assert!(refused("[[extensions]]\nconditions = 1\n").contains("`conditions` is not a part of an extension"));
+    assert!(
+        refused("[parameters]\n\"exp.model\" = \"a\"\n\"exp.phase\" = \"traning\"\n")
+            .contains("takes inference, training, got `traning`")
+    );
+    let peers = "[parameters]\n\"exp.model\" = \"a\"\n[variables]\n\"exp.framework\" = [\"tract\", \"caffe2\"]\n";
+    assert!(refused(peers).contains("got `caffe2`"));
+    let labels = Config::parse(&peers.replace("exp.model", "exp.command")).unwrap().plan().unwrap();
+    assert_eq!(labels[1].text("exp.framework"), "caffe2", "another program may have any name");
+    let arguments = "[parameters]\n\"exp.model\" = \"a\"\n\"exp.args\" = \"--seed 1 --batch_size=4\"\n";
+    assert!(refused(arguments).contains("must not have --batch_size: set `exp.replica_batch`"));
     assert!(refused("x = ").contains("expected"));
     assert!(refused("{").contains("EOF"));
 }
@@ -113,12 +123,15 @@ fn results_are_kept_or_run_again_by_the_policy() {
     assert_eq!(counts(run(&folder.0, ECHO, Rerun::Never)), (0, 0, 3));
     assert_eq!(counts(run(&folder.0, ECHO, Rerun::Always)), (3, 0, 0));
     assert_eq!(outcomes(&folder.0).len(), 6);
-    let failing = ECHO.replace("echo noise;", "test ${exp.replica_batch} -ne 2 || exit 7;");
+    let failing = ECHO.replace(
+        "echo noise;",
+        "test ${exp.replica_batch} -ne 2 || { echo 'error: two'; echo 'more information'; exit 7; };",
+    );
     let other = Folder::new("onfail");
     assert_eq!(counts(run(&other.0, &failing, Rerun::Never)), (2, 1, 0));
     assert_eq!(counts(run(&other.0, &failing, Rerun::OnFail)), (0, 1, 2));
     let failed = outcomes(&other.0).into_iter().find(|outcome| !outcome.succeeded).unwrap();
-    assert_eq!(failed.values["results.status_msg"], json!("the process ended with exit status: 7"));
+    assert_eq!(failed.values["results.status_msg"], json!("the process ended with exit status: 7: error: two"));
     let progress: Value = serde_json::from_slice(&std::fs::read(other.0.join("progress.json")).unwrap()).unwrap();
     assert_eq!((&progress["done"], &progress["cells"]), (&json!(3), &json!(3)));
 }
@@ -128,12 +141,12 @@ fn log_of_a_cell_is_that_of_dlbs() {
     let folder = Folder::new("logs");
     run(
         &folder.0,
-        &ECHO.replace("[parameters]", "[parameters]\n\"monitor.frequency\" = 50").replace("echo noise", "sleep 0.2"),
+        &ECHO.replace("[parameters]", "[parameters]\n\"monitor.frequency\" = 50").replace("echo noise", "sleep 0.7"),
         Rerun::Never,
     );
     for outcome in outcomes(&folder.0) {
         let rows = lines::read_file(&folder.0.join(format!("logs/{}.log", outcome.id))).unwrap();
-        assert_eq!(rows, std::slice::from_ref(&outcome.values), "the log has all values of the result");
+        assert_eq!(rows.benchmarks, std::slice::from_ref(&outcome.values), "the log has all values of the result");
         assert!(outcome.values["results.start_time"].as_f64() < outcome.values["results.end_time"].as_f64());
         let rss = outcome.values["results.use.rss_bytes"].as_array().unwrap();
         assert!(2 <= rss.len() && rss.iter().all(|bytes| 10_000 < bytes.as_u64().unwrap()), "{rss:?}");
@@ -141,10 +154,46 @@ fn log_of_a_cell_is_that_of_dlbs() {
     assert!(2 <= timelines(&outcomes(&folder.0)).rows.len());
 }
 
+/// A GPU whose utilization grows and whose power is not readable.
+struct Meter(f64);
+
+impl GpuMeter for Meter {
+    fn names(&self) -> Vec<String> {
+        vec!["a GPU".into()]
+    }
+
+    fn sample(&mut self) -> Vec<GpuSample> {
+        self.0 += 10.0;
+        vec![GpuSample { percent: Some(self.0), bytes: Some(3 << 20), watts: None }]
+    }
+}
+
+#[test]
+fn monitor_samples_gpus_or_has_the_reason() {
+    let folder = Folder::new("gpus");
+    let text = ECHO.replace("[parameters]", "[parameters]\n\"monitor.frequency\" = 50").replace("[1, 2, 4]", "[1]");
+    let text = text.replace("echo noise", "sleep 0.7");
+    let cells = Config::parse(&text).unwrap().plan().unwrap();
+    let runner = || Runner::new(&folder.0, Path::new("/absent"), Rerun::Always);
+    runner().with_gpus(|| Ok(Box::new(Meter(0.0)))).run(&cells, |_| {}).unwrap();
+    let values = outcomes(&folder.0)[0].values.clone();
+    let rows = values["results.use.gpu_percent"].as_array().unwrap();
+    assert!(2 <= rows.len() && rows.len() == values["results.use.seconds"].as_array().unwrap().len(), "{rows:?}");
+    assert_eq!((&rows[1], &values["results.use.gpu_names"]), (&json!([20.0]), &json!(["a GPU"])));
+    let table = timelines(&outcomes(&folder.0));
+    assert_eq!(table.columns[table.columns.len() - 2..], ["GPU %", "GPU MiB"], "columns without values are left out");
+    assert_eq!(memory_table(&outcomes(&folder.0)).rows[0][3], "3.0");
+    runner().with_gpus(|| Err("no library".into())).run(&cells, |_| {}).unwrap();
+    let values = outcomes(&folder.0)[1].values.clone();
+    assert_eq!(values["results.use.gpu_status"], json!("no library"));
+    assert!(!values.contains_key("results.use.gpu_names"));
+}
+
 #[test]
 fn hanging_or_missing_program_is_a_failure_with_its_reason() {
     let folder = Folder::new("hanging");
-    let text = "[parameters]\n\"exp.timeout\" = 0.2\n[variables]\n\"exp.command\" = [\"exec sleep 60\", \"\"]\n\
+    // The shell's own process is not the one that hangs.
+    let text = "[parameters]\n\"exp.timeout\" = 0.2\n[variables]\n\"exp.command\" = [\"sleep 60; true\", \"\"]\n\
                 \"exp.model\" = [\"a\"]\n";
     let report = run(&folder.0, text, Rerun::Never);
     assert_eq!((report.succeeded, report.failed), (0, 2));
@@ -152,6 +201,16 @@ fn hanging_or_missing_program_is_a_failure_with_its_reason() {
         outcomes(&folder.0).iter().map(|own| own.values["results.status_msg"].as_str().unwrap().to_string()).collect();
     assert!(reasons.contains(&"the process was ended after 0.2 s".to_string()), "{reasons:?}");
     assert!(reasons.iter().any(|reason| reason.starts_with("cannot start `/absent/prestow`")), "{reasons:?}");
+    assert_eq!(processes_of(&folder.0), 0, "the shell's children have ended too");
+}
+
+/// The processes of the experiment in a folder.
+fn processes_of(folder: &Path) -> usize {
+    let journal = std::fs::canonicalize(Runner::journal_path(folder)).unwrap();
+    let mark = format!("PRESTOW_EXPERIMENT={}\0", journal.display()).into_bytes();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
+    environments.filter(|found| found.windows(mark.len()).any(|part| part == mark)).count()
 }
 
 #[test]
@@ -168,6 +227,38 @@ fn larger_batches_do_not_run_after_one_that_does_not_fit() {
         outcomes(&folder.0).iter().skip(1).map(|own| own.values["results.status_msg"].clone()).collect();
     let skipped = json!("skipped: batch 4 does not fit");
     assert_eq!(reasons, [json!("does not fit: needs 9 GiB of 8 GiB"), skipped.clone(), skipped]);
+}
+
+#[test]
+fn names_that_a_result_line_cannot_have_are_refused() {
+    let planned = |name: &str| {
+        let mut config = Config::parse("[parameters]\n\"exp.model\" = \"a\"\n").unwrap();
+        config.set(name, json!(1)).map_err(|error| error.to_string())
+    };
+    for name in ["user.", "user.a b", "user.a=b", "user.a\n", "user.a__b", "user.a_", "user.${x}"] {
+        assert!(planned(name).unwrap_err().contains("is not a name"), "{name:?}");
+    }
+    for name in ["user.größe", "user.a_b-c.d", "user.1"] {
+        planned(name).unwrap();
+    }
+}
+
+#[test]
+fn parameters_that_collide_are_refused() {
+    let refused = |text: &str| Config::parse(text).unwrap_err().to_string();
+    let both = "[parameters]\n\"exp.model\" = \"a\"\n[variables]\n\"exp.model\" = [\"b\"]\n";
+    assert!(refused(both).contains("`exp.model` is a parameter and a variable"));
+    let twice = "[parameters]\n\"exp.model\" = \"a\"\n[parameters.exp]\nmodel = \"b\"\n";
+    assert!(refused(twice).contains("`exp.model` is given twice"));
+}
+
+/// A later version may have more parameters; results of an earlier one still count.
+#[test]
+fn ids_of_cells_cover_only_values_that_are_no_defaults() {
+    let id = |text: &str| Config::parse(text).unwrap().plan().unwrap()[0].id.clone();
+    let plain = id("[parameters]\n\"exp.model\" = \"a\"\n");
+    assert_eq!(plain, id("[parameters]\n\"exp.model\" = \"a\"\n\"exp.threads\" = 0\n\"exp.container\" = \"\"\n"));
+    assert_ne!(plain, id("[parameters]\n\"exp.model\" = \"a\"\n\"exp.threads\" = 1\n"));
 }
 
 #[test]
@@ -202,11 +293,12 @@ fn incomplete_last_line_is_removed_and_a_malformed_one_refused() {
     assert!(Journal::open(&path).err().unwrap().contains("line 1: missing field"));
 }
 
-/// The folder of an experiment that this program runs as a child of itself.
+/// The folder of an experiment that this program runs as a child of itself, and the experiment.
 const CHILD: &str = "PRESTOW_SUITE_TEST_EXPERIMENT";
+const CHILD_TEXT: &str = "PRESTOW_SUITE_TEST_TEXT";
 
+/// 60 cells of a few milliseconds.
 fn grid() -> String {
-    // 60 cells of a few milliseconds; each leaves a line in a file when it runs to its end.
     let batches: Vec<String> = (1..=60).map(|batch| batch.to_string()).collect();
     format!(
         "[parameters]\n\"exp.command\" = \"sleep 0.02; echo __results.time__=1\"\n[variables]\n\"exp.replica_batch\" = [{}]\n",
@@ -216,32 +308,40 @@ fn grid() -> String {
 
 /// Not a test of its own: the process that [`killed_grid_resumes_without_loss_or_repetition`] kills.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the parent passes the folder")]
 fn child_of_the_killed_grid() {
-    #[expect(clippy::disallowed_methods, reason = "the parent passes the folder")]
-    let Ok(folder) = std::env::var(CHILD) else { return };
-    let cells = Config::parse(&grid()).unwrap().plan().unwrap();
+    let (Ok(folder), Ok(text)) = (std::env::var(CHILD), std::env::var(CHILD_TEXT)) else { return };
+    let cells = Config::parse(&text).unwrap().plan().unwrap();
     let runner = Runner::new(Path::new(&folder), Path::new("/absent"), Rerun::Never);
     runner.stop_on_signal().unwrap();
     let report = runner.run(&cells, |_| {}).unwrap();
     std::process::exit(if report.stopped { 9 } else { 0 });
 }
 
-fn spawn_grid(folder: &Path) -> Child {
+fn spawn(folder: &Path, text: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "experiments::child_of_the_killed_grid"]).env(CHILD, folder);
+    command.args(["--exact", "experiments::child_of_the_killed_grid"]).env(CHILD, folder).env(CHILD_TEXT, text);
     command.stdout(std::process::Stdio::null()).spawn().unwrap()
 }
 
-/// Waits until the journal has this number of lines.
-fn wait_for(folder: &Path, lines: usize) {
+fn spawn_grid(folder: &Path) -> Child {
+    spawn(folder, &grid())
+}
+
+fn wait_until(event: &str, is_so: impl Fn() -> bool) {
     for _ in 0..3000 {
-        let text = std::fs::read_to_string(Runner::journal_path(folder)).unwrap_or_default();
-        if lines <= text.lines().count() {
+        if is_so() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("the journal of {} does not grow", folder.display());
+    panic!("waited too long until {event}");
+}
+
+/// Waits until the journal has this number of lines.
+fn wait_for(folder: &Path, lines: usize) {
+    let count = || std::fs::read_to_string(Runner::journal_path(folder)).unwrap_or_default().lines().count();
+    wait_until("the journal grows", || lines <= count());
 }
 
 #[test]
@@ -268,6 +368,38 @@ fn killed_grid_resumes_without_loss_or_repetition() {
     assert_eq!(batches, (1..=60).collect::<Vec<_>>());
 }
 
+/// The process of a cell outlives its killed run; the next run ends it before it measures.
+#[test]
+fn process_of_a_killed_run_is_ended_by_the_next() {
+    let folder = Folder::new("orphan");
+    let hanging = "[parameters]\n\"exp.command\" = \"test -e ${user.flag} || { touch ${user.flag}; sleep 60; true; }; \
+                   echo __results.time__=1\"\n\"user.flag\" = \"FLAG\"\n";
+    let flag = folder.0.join("flag");
+    let text = hanging.replace("FLAG", &flag.display().to_string());
+    let mut child = spawn(&folder.0, &text);
+    wait_until("the cell starts", || flag.exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(0 < processes_of(&folder.0));
+    assert_eq!(run(&folder.0, &text, Rerun::Never).succeeded, 1);
+    assert_eq!(processes_of(&folder.0), 0);
+    assert_eq!(outcomes(&folder.0).len(), 1);
+}
+
+#[test]
+fn interrupted_cell_has_no_result_and_no_process() {
+    let folder = Folder::new("interrupted");
+    for signal in ["INT", "TERM", "HUP"] {
+        let mut child = spawn(&folder.0, "[parameters]\n\"exp.command\" = \"sleep 60; true\"\n");
+        let journal = Runner::journal_path(&folder.0);
+        wait_until("the cell starts", || journal.exists() && 0 < processes_of(&folder.0));
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{signal} {}", child.id())).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(child.wait().unwrap().code(), Some(9), "{signal}");
+        assert_eq!((outcomes(&folder.0).len(), processes_of(&folder.0)), (0, 0), "{signal}");
+    }
+}
+
 /// A limit of file sizes has the effect of a full disk: results up to it are whole, and the run continues when there is room.
 #[test]
 fn full_disk_loses_no_result() {
@@ -276,7 +408,8 @@ fn full_disk_loses_no_result() {
     // Blocks of 512 or 1024 bytes; the shell ignores the signal so that writing is an error.
     let script =
         format!("trap '' XFSZ; ulimit -f 16; exec '{}' --exact experiments::child_of_the_killed_grid", own.display());
-    let ended = Command::new("sh").arg("-c").arg(script).env(CHILD, &folder.0).output().unwrap();
+    let ended = Command::new("sh").arg("-c").arg(script).env(CHILD, &folder.0).env(CHILD_TEXT, grid()).output();
+    let ended = ended.unwrap();
     assert!(!ended.status.success());
     let text = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
     assert!(text.contains("cannot append to") && text.contains("all earlier results are in it"), "{text}");
@@ -333,18 +466,10 @@ fn experiments_that_grow_without_bound_are_refused() {
 #[test]
 fn reports_have_times_scaling_memory_and_verdicts() {
     let runs = vec![outcome("a", 1, Some(80.0)), outcome("a", 2, Some(50.0)), outcome("b", 10, None)];
-    let select = TableSelection {
-        rows: "exp.model".into(),
-        columns: "exp.threads".into(),
-        value: "results.time".into(),
-        ..TableSelection::default()
-    };
+    let select =
+        TableSelection { rows: vec!["exp.model".into()], columns: "exp.threads".into(), value: "results.time".into() };
     assert_eq!(exploration(&runs, &select).csv(), "exp.model,1,2,10\na,80.000,50.000,\nb,,,does not fit\n");
-    let only = TableSelection { filter: lines::Values::from([("exp.model".into(), json!("b"))]), ..select };
-    assert_eq!(exploration(&runs, &only).rows.len(), 1);
-    let table = scaling(&runs, "exp.threads", false);
-    assert_eq!(table.rows[1][2..], ["50.00", "160.00", "1.60", "80.00"]);
-    assert_eq!(memory_table(&runs).rows[2], ["b", "8", "3.0", "", "does not fit"]);
+    assert_eq!(memory_table(&runs).rows[2], ["b", "8", "3.0", "does not fit"]);
     let names: Vec<String> = memory_table(&runs).rows.into_iter().map(|row| row[0].clone()).collect();
     assert_eq!(names, ["a, threads 1", "a, threads 2", "b"], "cells of one model and batch have names of their own");
     let after = vec![outcome("a", 1, Some(40.0)), outcome("a", 2, Some(50.0)), outcome("b", 10, Some(1.0))];
@@ -352,4 +477,88 @@ fn reports_have_times_scaling_memory_and_verdicts() {
     assert!(verdicts[0].starts_with("faster 2.00x"), "{verdicts:?}");
     assert!(verdicts[1].starts_with("no difference shown"), "{verdicts:?}");
     assert_eq!(verdicts[2], "failed before");
+    let absent = comparison(&runs, &[outcome("c", 1, Some(1.0))]);
+    assert_eq!(absent.rows[0][4], "not in the earlier results");
+    let counts: Vec<String> = summary(&runs).rows.iter().take(3).map(|row| row[1].clone()).collect();
+    assert_eq!(counts, ["3", "2", "1"]);
+}
+
+/// Two engines on one model are two rows, not their mean.
+#[test]
+fn rows_of_an_exploration_are_told_apart_by_default() {
+    let of = |framework: &str, ms: f64| {
+        let mut own = outcome("a", 1, Some(ms));
+        own.id = framework.into();
+        own.values.insert("exp.framework".into(), json!(framework));
+        own
+    };
+    let select = TableSelection { columns: "exp.replica_batch".into(), value: "results.time".into(), rows: vec![] };
+    let table = exploration(&[of("prestow", 1.0), of("tract", 3.0)], &select);
+    assert_eq!(table.csv(), "exp.model,8\n\"a, framework prestow\",1.000\n\"a, framework tract\",3.000\n");
+}
+
+#[test]
+fn weak_scaling_keeps_the_batch_of_each_and_strong_the_whole() {
+    let of = |framework: &str, threads: u64, batch: u64, ms: f64| CellOutcome {
+        id: format!("{framework}{threads}-{batch}-{ms}"),
+        succeeded: true,
+        values: lines::Values::from([
+            ("exp.model".into(), json!("a")),
+            ("exp.framework".into(), json!(framework)),
+            ("exp.threads".into(), json!(threads)),
+            ("exp.replica_batch".into(), json!(batch)),
+            ("exp.effective_batch".into(), json!(batch)),
+            ("results.time".into(), json!(ms)),
+        ]),
+    };
+    // The two results of two threads and batch 8 are repetitions.
+    let runs =
+        [of("x", 1, 4, 40.0), of("x", 1, 8, 80.0), of("x", 2, 8, 40.0), of("x", 2, 8, 60.0), of("y", 2, 8, 10.0)];
+    assert_eq!(scaling_parameter(&runs), "exp.threads");
+    let strong = scaling(&runs, "exp.threads", Scaling::Strong);
+    let [first, second] = &strong.rows[..] else { panic!("{strong:?}") };
+    assert_eq!(first[..3], ["a, framework x, batch 8", "1", "80.00"]);
+    // The mean of 200 and 133.3 samples per second over 100.
+    assert_eq!(second[..], ["a, framework x, batch 8", "2", "50.00", "166.67", "1.67", "83.33"]);
+    let weak = scaling(&runs, "exp.threads", Scaling::Weak);
+    let [first, second] = &weak.rows[..] else { panic!("{weak:?}") };
+    assert_eq!((&first[0][..], &first[4][..]), ("a, framework x, batch 4 each", "1.00"));
+    assert_eq!(second[1..], ["2", "50.00", "166.67", "1.67", "83.33"]);
+    // Lists of devices, as DLBS has them.
+    let on = |gpus: &str, ms: f64| {
+        let mut own = of("x", 1, 16, ms);
+        own.values.extend([
+            ("exp.gpus".into(), json!(gpus)),
+            ("exp.num_gpus".into(), json!(gpus.split(',').count())),
+            ("exp.effective_batch".into(), json!(16 * gpus.split(',').count())),
+        ]);
+        own.id = gpus.into();
+        own
+    };
+    let runs = [on("0", 913.0), on("0,1", 1029.0), on("0,1,2,3", 1065.0)];
+    assert_eq!(scaling_parameter(&runs), "exp.num_gpus");
+    for over in ["exp.num_gpus", "exp.gpus"] {
+        let efficiency: Vec<String> =
+            scaling(&runs, over, Scaling::Weak).rows.into_iter().map(|row| row[5].clone()).collect();
+        assert_eq!(efficiency, ["100.00", "88.73", "85.73"], "{over}");
+    }
+}
+
+/// The keys of DLBS's own monitor.
+#[test]
+fn series_of_dlbs_are_time_lines() {
+    let mut own = outcome("a", 1, Some(1.0));
+    own.values.extend([
+        ("results.use.time".into(), json!(["2018-11-26:23:59:59:500", "2018-11-27:00:00:00:750"])),
+        ("results.use.cpu".into(), json!([101.5, 99.0])),
+        ("results.use.mem_res".into(), json!([2048.0, 4096.0])),
+        ("results.use.power".into(), json!([-1.0, -1.0])),
+        ("results.use.gpus".into(), json!([[30.5, 31.5], [40.0, 41.0]])),
+    ]);
+    let table = timelines(&[own.clone()]);
+    assert_eq!(
+        table.csv(),
+        "cell,second,cpu %,resident MiB,GPU watts\n\"a, batch 8\",0.00,101.5,2.0,62.0\n\"a, batch 8\",1.25,99.0,4.0,81.0\n"
+    );
+    assert_eq!(memory_table(&[own]).rows[0][3], "4.0");
 }

@@ -12,7 +12,7 @@ use crate::Folder;
 const VISITOR: &str = r##"<script>
 addEventListener("load", () => {
   const seen = { faults: window.faults };
-  const count = what => document.querySelectorAll(what).length;
+  const count = selector => document.querySelectorAll(selector).length;
   seen.plots = [...document.querySelectorAll("svg")].map(svg => svg.querySelectorAll(".series").length);
   seen.named = [...document.querySelectorAll("svg")].every(svg => svg.getAttribute("aria-label"));
   const name = document.querySelector("tbody button");
@@ -35,6 +35,10 @@ addEventListener("load", () => {
   filter.value = "slow";
   filter.dispatchEvent(new Event("input"));
   seen.filtered = [document.getElementById("count").textContent, count("svg .series")];
+  const log = document.getElementById("log");
+  log.click();
+  seen.levels = [...document.querySelector("svg").querySelectorAll("text[text-anchor=end]")].map(text => text.textContent);
+  log.click();
   seen.wide = document.documentElement.scrollWidth <= innerWidth;
   const out = document.createElement("pre");
   out.id = "seen";
@@ -106,6 +110,8 @@ fn page_of_results_has_plots_with_one_selection() {
         "up": ["9.5", "10.0", "100.0", ""],
         "down": ["100.0", "10.0", "9.5", ""],
         "filtered": ["3 of 8 rows", 3],
+        // Only the row of 20.5 and 160 is left.
+        "levels": ["10", "100", "1000"],
         "wide": true,
     });
     assert_eq!(seen, wanted);

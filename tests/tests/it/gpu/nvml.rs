@@ -1,10 +1,13 @@
 //! Device memory by process, from NVML's mock next to the driver's mock.
 
+use std::process::Command;
+
+use bench_suite::experiment::Journal;
 use cuda_mock::Library;
 use serde_json::Value as Json;
 use types::Bytes;
 
-use crate::executables::text;
+use crate::executables::{folder, program, text};
 use crate::gpu::{How, Mocked, NO_COMPILER, build_empty, build_mock, without_libraries};
 use crate::support::skip;
 
@@ -163,4 +166,53 @@ fn out_of_memory_names_other_processes() {
         "other processes are unknown: NVML failed at listing processes",
     );
     full(&[("PRESTOW_MOCK_FAIL", "nvmlInit_v2:1:4")], "other processes are unknown: NVML failed at initialization");
+}
+
+/// The monitor of an experiment, without a driver.
+#[test]
+fn experiments_monitor_gpus() {
+    let test = "gpu::nvml::experiments_monitor_gpus";
+    let folder = folder("gpu-monitor");
+    if !build_mock(Library::Nvml, &folder) {
+        return skip(test, NO_COMPILER);
+    }
+    let file = folder.join("grid.toml");
+    let grid = "[parameters]\n\"exp.command\" = \"sleep 0.6; echo __results.time__=1\"\n\"monitor.frequency\" = 20\n";
+    std::fs::write(&file, grid).expect("it is writable");
+    let run = |name: &str, variables: &[(&str, &str)]| {
+        let output = folder.join(name);
+        let mut command = Command::new(program("prestow"));
+        command.args(["experiment", "run"]).arg(&file).arg("-o").arg(&output);
+        let out = command.env("PRESTOW_CUDA_LIBS", &folder).envs(variables.iter().copied()).output().expect("it runs");
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let results = Journal::read(&output.join("results.jsonl")).expect("it is there");
+        (results[0].values.clone(), text(&out.stderr))
+    };
+    let (values, said) = run("mocked", &[]);
+    assert!(!said.contains("GPUs are not monitored"), "{said}");
+    let series = |key: &str| values[&format!("results.use.{key}")].as_array().cloned().unwrap_or_default();
+    let (percents, watts) = (series("gpu_percent"), series("gpu_watts"));
+    assert!(2 <= percents.len() && percents.len() == series("seconds").len(), "{percents:?}");
+    assert_eq!((&percents[1], &watts[1]), (&serde_json::json!([20.0]), &serde_json::json!([120.0])));
+    assert_eq!(series("gpu_bytes")[0], serde_json::json!([CONTEXT]));
+    assert_eq!(series("gpu_names"), ["Mock GPU"]);
+    // A figure that fails hides no other one.
+    let (values, _) = run("hidden", &[("PRESTOW_MOCK_FAIL", "nvmlDeviceGetPowerUsage:1:4")]);
+    assert_eq!(values["results.use.gpu_watts"][0], serde_json::json!([null]));
+    assert!(values["results.use.gpu_percent"][0][0].is_number());
+    for (name, variable, why) in [
+        (
+            "failing",
+            ("PRESTOW_MOCK_FAIL", "nvmlInit_v2:1:4"),
+            "NVML failed at initialization: Insufficient Permissions",
+        ),
+        ("none", ("PRESTOW_MOCK_NVML_GPUS", "0"), "NVML failed at finding a GPU: the machine has none"),
+    ] {
+        let (values, said) = run(name, &[variable]);
+        assert!(said.contains(&format!("note: GPUs are not monitored: {why}")), "{said}");
+        // Only the first initialization fails; the monitor's is the second.
+        if name == "none" {
+            assert_eq!(values["results.use.gpu_status"], why);
+        }
+    }
 }

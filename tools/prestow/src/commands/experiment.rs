@@ -1,20 +1,22 @@
 //! `prestow experiment`: grids of benchmarks.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use bench_suite::ResultTable;
 use bench_suite::experiment::{
-    CellOutcome, Config, GridCell, GridEvent, Journal, PARAMETERS, Rerun, Runner, TableSelection, comparison,
-    exploration, memory_table, scaling, search, timelines,
+    CellOutcome, Config, GridCell, GridEvent, Journal, PARAMETERS, Rerun, ResultSelection, Runner, Scaling,
+    TableSelection, comparison, exploration, memory_table, scaling, scaling_parameter, search, summary, timelines,
 };
 use bench_suite::lines::{self, Values};
+use bench_suite::{GpuMeter, GpuSample, ResultTable};
 use clap::ValueEnum;
+use cuda::LibraryPaths;
+use cuda::nvml::Meter;
 use serde_json::{Value, json};
 use types::Bytes;
 
 use super::Answer;
 use crate::progress::Progress;
+use crate::say;
 
 /// The kinds of `prestow experiment`.
 #[derive(clap::Subcommand)]
@@ -31,7 +33,7 @@ pub(crate) enum Action {
     Params(Params),
     /// Print tables of results.
     Report(Report),
-    /// Read logs of DLBS, .log and .json, also .gz, to one file of results.
+    /// Read logs of DLBS, .log and .json, also .gz, or results, to one file of results.
     Parse(Parse),
 }
 
@@ -47,6 +49,9 @@ pub(crate) struct Source {
     /// Set a variable to a list of values, as JSON.
     #[arg(short = 'V', value_name = "NAME=[..]")]
     variables: Vec<String>,
+    /// Run the cells in this image: the parameter exp.container. exp.launcher is the program: docker, podman or apptainer.
+    #[arg(long, value_name = "IMAGE")]
+    container: Option<String>,
 }
 
 /// Flags of `run`.
@@ -98,18 +103,18 @@ pub(crate) struct Report {
     /// The table.
     #[arg(long, value_name = "KIND", default_value = "exploration")]
     kind: Kind,
-    /// Parameter of the rows.
-    #[arg(long, value_name = "NAME", default_value = "exp.model")]
-    rows: String,
-    /// Parameter of the columns; of scaling, the number of devices or threads.
-    #[arg(long, value_name = "NAME", default_value = "exp.replica_batch")]
-    columns: String,
+    /// Parameters of the rows (default: the model and the parameters in which results differ).
+    #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',')]
+    rows: Vec<String>,
+    /// Parameter of the columns (default: exp.replica_batch). Of scaling, the number of devices or threads (default:
+    /// exp.num_gpus if it varies, else exp.threads).
+    #[arg(long, value_name = "NAME")]
+    columns: Option<String>,
     /// Key of the cells.
     #[arg(long, value_name = "KEY", default_value = "results.time")]
     value: String,
-    /// Only results with this value; VALUE is JSON or a text.
-    #[arg(long, value_name = "NAME=VALUE")]
-    filter: Vec<String>,
+    #[command(flatten)]
+    selected: Selected,
     /// Earlier results to compare with.
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
@@ -121,11 +126,50 @@ pub(crate) struct Report {
     output: Option<PathBuf>,
 }
 
+/// The results that are read, and changes to them.
+#[derive(clap::Args)]
+struct Selected {
+    /// Only results with this value; VALUE is JSON or a text, in which `*` is any text.
+    #[arg(long, value_name = "NAME=VALUE")]
+    filter: Vec<String>,
+    /// Only results that match: `{"NAME": VALUE, "NAME": [VALUE, ..]}`, or a list of names that must exist.
+    #[arg(long, value_name = "JSON")]
+    select: Option<String>,
+    /// Set a value in all results.
+    #[arg(long, value_name = "NAME=VALUE")]
+    update: Vec<String>,
+}
+
+impl Selected {
+    fn apply(&self, outcomes: Vec<CellOutcome>) -> Result<Vec<CellOutcome>, String> {
+        let mut selection = ResultSelection::default();
+        for given in &self.filter {
+            let (name, value) = assignment(given)?;
+            selection.wants(name, value);
+        }
+        if let Some(query) = &self.select {
+            selection.query(query).map_err(|error| format!("--select: {error}"))?;
+        }
+        for given in &self.update {
+            let (name, value) = assignment(given)?;
+            selection.update(name, value);
+        }
+        let count = outcomes.len();
+        let selected = selection.apply(outcomes);
+        match selected.is_empty() && 0 < count {
+            true => Err(format!("none of the {count} results is selected")),
+            false => Ok(selected),
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
+    /// Counts, and the values of parameters.
+    Summary,
     /// Means by two parameters.
     Exploration,
-    /// Speed-up with the batch of a device kept.
+    /// Speed-up with the batch of each device or thread kept.
     Weak,
     /// Speed-up with the whole batch kept.
     Strong,
@@ -135,7 +179,7 @@ enum Kind {
     Resources,
     /// Verdicts against --before.
     Comparison,
-    /// Every table.
+    /// Every table that has rows.
     All,
 }
 
@@ -153,7 +197,9 @@ pub(crate) struct Parse {
     /// Logs, or folders that are searched for them.
     #[arg(value_name = "FILE|DIR", required = true)]
     inputs: Vec<PathBuf>,
-    /// The file of results, one JSON object a line (default: print).
+    #[command(flatten)]
+    selected: Selected,
+    /// The file of results: .json or .json.gz in the form of DLBS's bench_data.py, else one JSON object a line (default: print).
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -189,12 +235,20 @@ impl Source {
             }
         };
         for given in &self.parameters {
-            let (name, value) = assignment(given)?;
+            let (name, mut value) = assignment(given)?;
+            // `-P exp.gpus=0` is a text.
+            let is_text = PARAMETERS.iter().any(|own| own.name == name && own.kind == "str");
+            if let (true, false, Some((_, text))) = (is_text, value.is_string(), given.split_once('=')) {
+                value = json!(text);
+            }
             config.set(name, value).map_err(|error| format!("-P {given}: {error}"))?;
         }
         for given in &self.variables {
             let (name, value) = assignment(given)?;
             config.vary(name, value).map_err(|error| format!("-V {given}: {error}"))?;
+        }
+        if let Some(image) = &self.container {
+            config.set("exp.container", json!(image)).map_err(|error| format!("--container {image}: {error}"))?;
         }
         Ok(config)
     }
@@ -212,7 +266,30 @@ fn assignment(given: &str) -> Result<(&str, Value), String> {
 
 fn runner(folder: &Path, rerun: Rerun) -> Result<Runner, String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program's file: {error}"))?;
-    Ok(Runner::new(folder, &own, rerun))
+    Ok(Runner::new(folder, &own, rerun).with_gpus(open_gpus))
+}
+
+/// NVML for the monitor of an experiment.
+struct Gpus(Meter);
+
+impl GpuMeter for Gpus {
+    fn names(&self) -> Vec<String> {
+        self.0.names().to_vec()
+    }
+
+    fn sample(&mut self) -> Vec<GpuSample> {
+        let sample = |own: cuda::nvml::Reading| GpuSample {
+            percent: own.percent.map(f64::from),
+            bytes: own.used,
+            watts: own.watts,
+        };
+        self.0.read().into_iter().map(sample).collect()
+    }
+}
+
+fn open_gpus() -> Result<Box<dyn GpuMeter>, String> {
+    let meter = Meter::start(&LibraryPaths::of(|name| std::env::var_os(name)));
+    meter.map(|meter| Box::new(Gpus(meter)) as Box<dyn GpuMeter>).map_err(|error| error.to_string())
 }
 
 /// The answer is no if a cell failed or a signal stopped the run.
@@ -228,6 +305,11 @@ fn run_cells(args: &Run) -> Result<Answer, String> {
     }
     #[cfg(unix)]
     runner.stop_on_signal()?;
+    if cells.iter().any(|cell| 0.0 < cell.number("monitor.frequency"))
+        && let Err(reason) = open_gpus()
+    {
+        say::note(&format!("GPUs are not monitored: {reason}"));
+    }
     let progress = Progress::bar(cells.len(), "experiment");
     let report = runner.run(&cells, |event| match event {
         GridEvent::Start(cell) => progress.message(name(cell)),
@@ -248,7 +330,7 @@ fn run_cells(args: &Run) -> Result<Answer, String> {
 
 fn name(cell: &GridCell) -> String {
     match cell.text("exp.model") {
-        "" => cell.text("exp.command").to_string(),
+        "" => format!("{}, batch {}", cell.text("exp.command"), cell.number("exp.replica_batch")),
         model => format!("{} {model}, batch {}", cell.text("exp.framework"), cell.number("exp.replica_batch")),
     }
 }
@@ -288,12 +370,16 @@ fn read(path: &Path) -> Result<Vec<CellOutcome>, String> {
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         return Journal::read(path);
     }
+    let found = lines::read_file(path)?;
+    if 0 < found.malformed {
+        say::note(&format!("`{}`: {} result lines have a value that is not JSON", path.display(), found.malformed));
+    }
     let outcome = |(ix, values): (usize, Values)| CellOutcome {
         id: format!("{}:{ix}", path.display()),
-        succeeded: values.get("results.time").or(values.get("results.throughput")).is_some_and(Value::is_number),
+        succeeded: lines::succeeded(&values),
         values,
     };
-    Ok(lines::read_file(path)?.into_iter().enumerate().map(outcome).collect())
+    Ok(found.benchmarks.into_iter().enumerate().map(outcome).collect())
 }
 
 fn read_all(paths: &[PathBuf]) -> Result<Vec<CellOutcome>, String> {
@@ -306,27 +392,49 @@ fn report(args: &Report) -> Result<String, String> {
     if outcomes.is_empty() {
         return Err("the files have no results".into());
     }
-    let filter = args.filter.iter().map(|given| assignment(given).map(|(name, value)| (name.to_string(), value)));
-    let filter: Values = filter.collect::<Result<_, _>>()?;
-    let select =
-        TableSelection { filter, rows: args.rows.clone(), columns: args.columns.clone(), value: args.value.clone() };
+    let outcomes = args.selected.apply(outcomes)?;
     let before = args.before.as_deref().map(read).transpose()?;
+    let columns = |default: &str| args.columns.clone().unwrap_or_else(|| default.to_string());
+    let (rows, value) = (args.rows.clone(), args.value.clone());
+    let select = TableSelection { rows, columns: columns("exp.replica_batch"), value };
+    // Of all tables, the columns are those of the exploration.
+    let over = match args.kind {
+        Kind::All => scaling_parameter(&outcomes).to_string(),
+        _ => columns(scaling_parameter(&outcomes)),
+    };
     let table = |kind| {
         Ok(match kind {
+            Kind::Summary => summary(&outcomes),
             Kind::Exploration => exploration(&outcomes, &select),
-            Kind::Weak => scaling(&outcomes, &args.columns, true),
-            Kind::Strong => scaling(&outcomes, &args.columns, false),
+            Kind::Weak => scaling(&outcomes, &over, Scaling::Weak),
+            Kind::Strong => scaling(&outcomes, &over, Scaling::Strong),
             Kind::Memory => memory_table(&outcomes),
             Kind::Resources => timelines(&outcomes),
-            _ => comparison(before.as_ref().ok_or("a comparison needs --before FILE")?, &outcomes),
+            Kind::Comparison | Kind::All => {
+                comparison(before.as_ref().ok_or("a comparison needs --before FILE")?, &outcomes)
+            }
         })
     };
-    let kinds = match args.kind {
-        Kind::All if before.is_some() => vec![Kind::Exploration, Kind::Memory, Kind::Resources, Kind::Comparison],
-        Kind::All => vec![Kind::Exploration, Kind::Memory, Kind::Resources],
-        kind => vec![kind],
+    let tables: Vec<ResultTable> = match args.kind {
+        Kind::All => {
+            let always = [Kind::Summary, Kind::Exploration, Kind::Weak, Kind::Strong, Kind::Memory, Kind::Resources];
+            let kinds = always.into_iter().chain(before.is_some().then_some(Kind::Comparison));
+            let tables: Vec<ResultTable> = kinds.map(table).collect::<Result<_, String>>()?;
+            tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
+        }
+        kind => vec![table(kind)?],
     };
-    let tables: Vec<ResultTable> = kinds.into_iter().map(table).collect::<Result<_, String>>()?;
+    if let [table] = &tables[..]
+        && table.rows.is_empty()
+    {
+        let why = match args.kind {
+            Kind::Weak => format!("no benchmarks differ in `{over}` with one batch for each; see --columns"),
+            Kind::Strong => format!("no benchmarks differ in `{over}` with one whole batch; see --columns"),
+            Kind::Resources => "no cell was monitored; see monitor.frequency".to_string(),
+            _ => "it has no rows".to_string(),
+        };
+        say::note(&format!("{}: {why}", table.title));
+    }
     let text = match args.format {
         Format::Text => tables.iter().map(ResultTable::text).collect::<Vec<_>>().join("\n"),
         Format::Csv => tables.iter().map(ResultTable::csv).collect::<Vec<_>>().join("\n"),
@@ -341,12 +449,24 @@ fn parse(args: &Parse) -> Result<String, String> {
     for input in &args.inputs {
         find_logs(input, &mut paths)?;
     }
-    let mut text = Vec::new();
-    for outcome in read_all(&paths)? {
-        let row = serde_json::to_string(&outcome).map_err(|error| error.to_string())?;
-        writeln!(text, "{row}").map_err(|error| error.to_string())?;
+    let outcomes = args.selected.apply(read_all(&paths)?)?;
+    if let Some(path) = args.output.as_deref().filter(|path| is_of_dlbs(path)) {
+        let benchmarks: Vec<Values> = outcomes.into_iter().map(|outcome| outcome.values).collect();
+        lines::write_file(path, &benchmarks)?;
+        return Ok(format!("wrote {}\n", path.display()));
     }
-    deliver(args.output.as_deref(), String::from_utf8_lossy(&text).into_owned())
+    let mut text = String::new();
+    for outcome in outcomes {
+        text.push_str(&serde_json::to_string(&outcome).map_err(|error| error.to_string())?);
+        text.push('\n');
+    }
+    deliver(args.output.as_deref(), text)
+}
+
+/// Whether a name is that of a file of `bench_data.py`.
+fn is_of_dlbs(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".json") || name.ends_with(".json.gz")
 }
 
 fn deliver(output: Option<&Path>, text: String) -> Result<String, String> {

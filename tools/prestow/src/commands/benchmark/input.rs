@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use data::{
-    BatchInput, BatchOptions, Batcher, Damaged, DataSpec, Dataset, ImageTarget, LastBatch, OpenOptions, Position,
+    BatchInput, BatchOptions, Batcher, DataError, DataSpec, Dataset, ImageTarget, LastBatch, OpenOptions, Position,
     Prefetcher, Shuffle,
 };
 use plan::Plan;
@@ -19,13 +19,14 @@ pub(super) struct Inputs {
     /// The plan's input of each input of a batch.
     ports: Vec<usize>,
     damaged: usize,
+    first: Option<DataError>,
 }
 
 impl Inputs {
     /// Opens a data set. For inference its first field is the only input; for training its fields are the samples' inputs and
     /// labels. The memory of the prefetcher is stated before it starts.
     pub(super) fn open(text: &str, plan: &Plan, args: &Args) -> Result<Inputs, String> {
-        let failed = |error: data::DataError| error.to_string();
+        let failed = |error: DataError| error.to_string();
         let spec: DataSpec = text.parse().map_err(failed)?;
         let ports = match train::is_step(plan) {
             true => train::sample_ports(plan).map_err(|error| error.to_string())?,
@@ -58,7 +59,7 @@ impl Inputs {
             batch: plan.batch as usize,
             shuffle: Shuffle::Seed(args.seed),
             last: LastBatch::Drop,
-            damaged: Damaged::Skip,
+            damaged: spec.damaged(),
             augment: spec.varies().then_some(args.seed),
             ..BatchOptions::default()
         };
@@ -67,20 +68,22 @@ impl Inputs {
         let memory = Prefetcher::memory(&batcher, threads, ahead);
         say::line(&format!("reading {text} with {threads} threads and up to {memory}"));
         let prefetcher = Prefetcher::new(&batcher, Position::default(), threads, ahead).map_err(failed)?;
-        Ok(Inputs { prefetcher, ports, damaged: 0 })
+        Ok(Inputs { prefetcher, ports, damaged: 0, first: None })
     }
 
     /// Waits for the next batch and writes it to the session.
     pub(super) fn next(&mut self, subject: &mut SessionSubject) -> Result<(), String> {
         let batch = self.prefetcher.next_batch().map_err(|error| error.to_string())?;
         self.damaged += batch.fill.damaged.len();
+        self.first = self.first.take().or_else(|| batch.fill.damaged.first().cloned());
         self.ports.iter().zip(&batch.inputs).try_for_each(|(&port, bytes)| subject.set_input(port, bytes))
     }
 
-    /// Prints the number of records that could not be read.
+    /// Prints how often records that cannot be read were replaced.
     pub(super) fn report(&self) {
-        if 0 < self.damaged {
-            say::note(&format!("{} records could not be read and were replaced", self.damaged));
+        if let Some(first) = &self.first {
+            let times = if self.damaged == 1 { "once" } else { &format!("{} times", self.damaged) };
+            say::note(&format!("a record that cannot be read was replaced {times}; the first: {first}"));
         }
     }
 }

@@ -7,7 +7,7 @@ mod input;
 mod peer;
 mod session;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -212,6 +212,8 @@ fn parse_bool(text: &str) -> Result<bool, String> {
 struct Job<'a> {
     args: &'a Args,
     phase: Phase,
+    /// The model as given.
+    given: &'a str,
     model: &'a str,
     title: String,
     target: String,
@@ -221,6 +223,8 @@ struct Job<'a> {
     folder: Scratch,
     /// The times of --raw.
     raw: RefCell<RawTimes>,
+    /// Whether the output has times.
+    has_times: Cell<bool>,
 }
 
 /// The end of a row.
@@ -233,7 +237,13 @@ enum Row {
 
 impl<'a> Job<'a> {
     fn new(args: &'a Args) -> Result<Job<'a>, String> {
-        let model = args.model.as_deref().or(args.positional.as_deref()).expect("clap requires one of them");
+        let given = args.model.as_deref().or(args.positional.as_deref()).expect("clap requires one of them");
+        let listed = source::models();
+        // A name that only DLBS's networks have.
+        let of_dlbs = format!("dlbs/{given}");
+        let is_known = listed.iter().any(|own| own.name == given) || Path::new(given).exists();
+        let of_dlbs = listed.iter().find(|own| own.name == of_dlbs).filter(|_| !is_known);
+        let model = of_dlbs.map_or(given, |own| own.name);
         let phase = args.phase.unwrap_or(match args.forward_only {
             Some(false) => Phase::Training,
             Some(true) | None => Phase::Inference,
@@ -289,7 +299,6 @@ impl<'a> Job<'a> {
                 return Err("a peer runs a plain loop on synthetic inputs; leave out the other flags".into());
             }
         }
-        let listed = source::models();
         let title = listed.iter().find(|listed| listed.name == model).map(|listed| listed.title.to_string());
         let stem = Path::new(model).file_stem().unwrap_or_default().to_string_lossy();
         let title = title.unwrap_or_else(|| stem.into_owned());
@@ -302,6 +311,7 @@ impl<'a> Job<'a> {
         Ok(Job {
             args,
             phase,
+            given,
             model,
             title,
             target,
@@ -310,7 +320,45 @@ impl<'a> Job<'a> {
             scenario,
             folder: Scratch::new()?,
             raw: RefCell::default(),
+            has_times: Cell::default(),
         })
+    }
+
+    /// The lines before all rows, which DLBS's reports read of failures too.
+    fn described(&self) -> String {
+        let version = json!(env!("CARGO_PKG_VERSION"));
+        let dtype = match self.dtype {
+            "f32" => "float32",
+            "f16" => "float16",
+            other => other,
+        };
+        let gpus = self.gpu.map_or_else(String::new, |gpu| gpu.to_string());
+        let data = self.data().ok().flatten().unwrap_or_else(|| "synthetic".into());
+        let mut rows = vec![
+            ("prestow.version", version.clone()),
+            ("exp.framework", json!(self.args.framework)),
+            ("exp.framework_title", json!(self.args.framework)),
+            ("exp.phase", json!(self.phase.name())),
+            ("exp.model", json!(self.given)),
+            ("exp.model_title", json!(self.title)),
+            ("exp.dtype", json!(dtype)),
+            ("exp.data", json!(data)),
+            ("exp.device_type", json!(if self.gpu.is_some() { "gpu" } else { "cpu" })),
+            ("exp.gpus", json!(gpus)),
+            ("exp.num_gpus", json!(usize::from(self.gpu.is_some()))),
+        ];
+        if self.args.framework == "prestow" {
+            rows.push(("exp.framework_ver", version));
+        }
+        rows.iter().map(|(key, value)| lines::line(key, value)).collect()
+    }
+
+    /// The processor or GPU as DLBS's reports name it.
+    fn device_title(&self, result: &BenchResult) -> String {
+        match self.gpu {
+            Some(_) => result.device.clone(),
+            None => result.machine.processor.clone().unwrap_or_else(|| result.device.clone()),
+        }
     }
 
     /// The batches to run; `None` is the batch of the model.
@@ -446,7 +494,7 @@ impl<'a> Job<'a> {
         if let Some(inputs) = &inputs {
             inputs.report();
         }
-        say::out(&lines::success(&self.title, &ms(&times), plan.batch))?;
+        self.print_times(&times, plan.batch)?;
         self.keep("run", &times, &result);
         if self.scenario.is_some() || args.answer_queries {
             let rest = (1..args.concurrency).map(|ix| self.open(image, plan, threads, args.seed + ix as u64));
@@ -482,9 +530,16 @@ impl<'a> Job<'a> {
 
     fn run_peer(&self, name: &str, image: &ImageFile, plan: &Arc<Plan>, threads: usize) -> Result<BenchResult, String> {
         let args = self.args;
+        if open_image(Path::new(self.model)).is_ok() {
+            let model = self.model;
+            return Err(format!("a peer needs a network of the zoo or a model file, `{model}` is an executable"));
+        }
         let mut own = self.open(image, plan, threads, args.seed)?;
         let run = peer::Run { name, python: &args.python, peers: &args.peers, folder: &self.folder.0, threads };
         let (mut peer, exported) = run.start(self.model, plan, &args.compile, args.seed)?;
+        if let Some(version) = peer.version() {
+            say::out(&lines::line("exp.framework_ver", &json!(version)))?;
+        }
         peer.runs(args.num_warmup_batches)?;
         let times = peer.runs(args.num_batches)?;
         let difference = exported.difference(&mut peer, &mut own)?;
@@ -492,7 +547,7 @@ impl<'a> Job<'a> {
             return Err(format!("the outputs of {name} differ from ours by {difference:.2e} of their largest element"));
         }
         say::out(&lines::line("results.difference", &json!(difference)))?;
-        say::out(&lines::success(&self.title, &ms(&times), plan.batch))?;
+        self.print_times(&times, plan.batch)?;
         let mut result = BenchResult::new(self.model, &times, plan.batch);
         (result.device, result.threads) = ("processor".into(), threads);
         self.keep("run", &times, &result);
@@ -580,6 +635,11 @@ impl<'a> Job<'a> {
         Ok(Some(format!("{kind}:{}", file.display())))
     }
 
+    fn print_times(&self, times_ns: &[u64], batch: u64) -> Result<(), String> {
+        self.has_times.set(true);
+        say::out(&lines::success(&self.title, &ms(times_ns), batch))
+    }
+
     /// Keeps times for --raw.
     fn keep(&self, kind: &'static str, times: &[u64], result: &BenchResult) {
         if self.args.raw.is_some() {
@@ -613,16 +673,14 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     for path in [&args.json, &args.raw].into_iter().flatten() {
         files::check_output(path).map_err(|error| error.to_string())?;
     }
-    let version = json!(env!("CARGO_PKG_VERSION"));
-    say::out(&lines::line("prestow.version", &version))?;
-    say::out(&lines::line("exp.framework_ver", &version))?;
-    say::out(&lines::line("exp.phase", &json!(job.phase.name())))?;
-    let (mut results, mut yes) = (String::new(), true);
+    say::out(&job.described())?;
+    let (mut results, mut yes, mut has_failed) = (String::new(), true, false);
     for threads in job.threads() {
         let mut too_large: Option<u64> = None;
         for batch in job.batches() {
+            say::out(&lines::line("exp.threads", &json!(threads)))?;
             if let Some(batch) = batch {
-                say::out(&lines::line("exp.replica_batch", &json!(batch)))?;
+                say::out(&batch_lines(batch))?;
             }
             let row = match too_large {
                 Some(least) if batch.is_some_and(|batch| least < batch) => {
@@ -630,13 +688,26 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
                 }
                 _ => job.row(batch, threads),
             };
+            let is_done = matches!(row, Row::Done(_));
+            // A reader of the log keeps the last value of a key: a failure must not have earlier times, nor the reverse.
+            if is_done && has_failed {
+                say::out(&lines::recovered())?;
+            }
+            if !is_done && job.has_times.replace(false) {
+                say::out(&lines::without_times())?;
+            }
+            has_failed = !is_done;
             match row {
                 Row::Done(result) => {
+                    if batch.is_none() {
+                        say::out(&batch_lines(result.batch))?;
+                    }
                     let names = format!("{}, batch {}, {} threads", job.title, result.batch, result.threads);
                     say::line(&format!("{names}: {}", result.times.text()));
                     for note in &result.notes {
                         say::note(note);
                     }
+                    say::out(&lines::line("exp.device_title", &json!(job.device_title(&result))))?;
                     say::out(&lines::line("results.planned_bytes", &json!(result.planned_bytes)))?;
                     results.push_str(&serde_json::to_string(&result).map_err(|error| error.to_string())?);
                     results.push('\n');
@@ -658,6 +729,11 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
         files::write(path, results.as_bytes()).map_err(|error| error.to_string())?;
     }
     Ok(Answer { text: String::new(), yes })
+}
+
+/// The lines of a batch on one device.
+fn batch_lines(batch: u64) -> String {
+    lines::line("exp.replica_batch", &json!(batch)) + &lines::line("exp.effective_batch", &json!(batch))
 }
 
 /// The largest description of a GPU that is read.

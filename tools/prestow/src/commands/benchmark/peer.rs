@@ -73,7 +73,7 @@ impl Run<'_> {
         let path = folder.join("request.json");
         files::write(&path, request.to_string().as_bytes()).map_err(|error| error.to_string())?;
         let mut command = match NATIVE.contains(&self.name) {
-            true => Command::new(peers.join("native/target/release").join(self.name)),
+            true => Command::new(native(&peers, self.name)?),
             false => {
                 let mut command = Command::new(self.python);
                 command.arg(peers.join("speed.py")).arg(self.name);
@@ -83,6 +83,19 @@ impl Run<'_> {
         command.arg(path).current_dir(&folder);
         Ok((PeerProcess::start(command)?, Exported { folder, outputs: plan.outputs.len() }))
     }
+}
+
+/// The program of a peer that is a Rust crate, as cargo or `cargo xtask bench cpu` builds it.
+fn native(peers: &Path, name: &str) -> Result<PathBuf, String> {
+    let manifest = peers.join("native/Cargo.toml");
+    let places =
+        ["native/target/release", "../../target/peers-native/release"].map(|place| peers.join(place).join(name));
+    places.into_iter().find(|program| program.is_file()).ok_or_else(|| {
+        format!(
+            "the peer `{name}` is not built: cargo build --release --bin {name} --manifest-path {}",
+            manifest.display()
+        )
+    })
 }
 
 impl Exported {
