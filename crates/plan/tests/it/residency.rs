@@ -90,7 +90,7 @@ fn arena_and_block_above_the_limit_are_refused() {
 
 #[test]
 fn missing_checksum_is_refused() {
-    refused("there must be a checksum for each of the 4 constants, got 3", |_, own| drop(own.checksums.pop()));
+    refused("there must be a checksum for each of the 4 constants, got 3", |_, own| _ = own.checksums.pop());
 }
 
 #[test]
