@@ -184,7 +184,7 @@ impl Exact {
     }
 }
 
-/// Whether an item starts at its offset in all of its sections, and is never absent: what a rectangle with steps can say.
+/// Whether an item starts at its offset in all of its sections, and is never absent: a rectangle with steps describes it.
 fn is_flat(instance: &Instance, item: &Item) -> bool {
     let pieces = instance.pieces(item);
     pieces.iter().all(|piece| piece.low == 0)

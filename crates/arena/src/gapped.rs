@@ -1,6 +1,6 @@
 //! [`pack_gapped`]: packings of problems in which some items have gaps.
 //!
-//! Most passes and the exact search know rectangles. So the items with gaps are placed first and fixed: what is left are
+//! Most passes and the exact search place rectangles. So the items with gaps are placed first and fixed: the others are
 //! rectangles around obstacles, a problem that everything applies to, and the gaps of fixed buffers are used.
 //!
 //! ```text
@@ -29,7 +29,7 @@ use crate::skyline::skyline;
 /// Placing the items as a whole may cost one part in this many of the budget, all the rest another.
 const WHOLE_SHARE: u64 = 8;
 const GAPS_SHARE: u64 = 2;
-/// Placing the other items around those with gaps may cost one part in this many of what remains.
+/// Placing the other items around those with gaps may cost one part in this many of the rest.
 const AROUND_SHARE: u64 = 16;
 /// The lowest packings whose items with gaps are fixed.
 const STARTS: usize = 4;

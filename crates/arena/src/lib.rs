@@ -64,4 +64,4 @@ pub use bound::{Bound, lower_bound};
 pub use check::{Violation, check};
 pub use place::{Aim, Limits, PlaceError, Placement, place};
 pub use problem::{Buffer, BufferIx, ByteWindow, Gap, Lifetime, Piece, Problem, ProblemError};
-pub use residency::{Overlap, Residency, ResidencyProblem, Resident, StepTooLarge, keep_and_stream};
+pub use residency::{ItemStay, Overlap, ResidencyProblem, StepTooLarge, Streaming, keep_and_stream};

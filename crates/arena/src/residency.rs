@@ -13,7 +13,7 @@
 //! ```
 //!
 //! - *Fewest bytes.* Whatever the policy, at most `capacity` bytes are in memory at a step, and every other item must be
-//!   read before the same step of the next run: [`Residency::least_read`] is a lower bound of all policies. Kept items
+//!   read before the same step of the next run: [`Streaming::least_read`] is a lower bound of all policies. Kept items
 //!   meet it up to the window, so the window is as small as it can be: the largest sum of two consecutive steps with
 //!   streamed items, so that the items of one are read while the other computes ([`Overlap::Full`]). If the memory is
 //!   too small for that, it is the largest step ([`Overlap::Partial`]).
@@ -44,7 +44,7 @@ pub struct ResidencyProblem {
 
 /// An item in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resident {
+pub struct ItemStay {
     /// The item.
     pub item: usize,
     /// The first step at which it has its bytes. Its read must start after the steps before, and end before its first use.
@@ -64,13 +64,13 @@ pub enum Overlap {
     Partial,
 }
 
-/// What stays in memory and what is read in each run.
+/// The items that stay in memory and the reads of each run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Residency {
+pub struct Streaming {
     /// Items in memory at all steps.
-    pub kept: Vec<Resident>,
+    pub kept: Vec<ItemStay>,
     /// The reads of a run, in order: neither first steps nor first uses decrease.
-    pub reads: Vec<Resident>,
+    pub reads: Vec<ItemStay>,
     /// The bytes that hold all of them.
     pub size: Bytes,
     /// No policy reads fewer bytes per run with this capacity.
@@ -100,11 +100,11 @@ const LIMITS: Limits = Limits { work: 1_000_000, aim: Aim::Capacity };
 /// Attempts to place the window, each with reads that start later.
 const ATTEMPTS: u64 = 8;
 
-/// Decides what stays and what is read when.
+/// Decides which items stay, and when the others are read.
 ///
 /// # Errors
 /// A step uses more bytes than the capacity.
-pub fn keep_and_stream(problem: &ResidencyProblem) -> Result<Residency, StepTooLarge> {
+pub fn keep_and_stream(problem: &ResidencyProblem) -> Result<Streaming, StepTooLarge> {
     let capacity = problem.capacity;
     let need = |step: usize| problem.uses[step].iter().map(|&item| problem.sizes[item]).sum::<Bytes>();
     let largest = (0..problem.uses.len()).max_by_key(|&step| (need(step), usize::MAX - step));
@@ -130,17 +130,17 @@ pub fn keep_and_stream(problem: &ResidencyProblem) -> Result<Residency, StepTooL
     let last_step = (problem.uses.len() as u32).saturating_sub(1);
     let mut end = Bytes::ZERO;
     for item in (0..problem.sizes.len()).filter(|&item| !streamed[item] && 0 < used.counts[item]) {
-        kept.push(Resident { item, first_step: 0, last_step, offset: end });
-        end = end + problem.sizes[item];
+        kept.push(ItemStay { item, first_step: 0, last_step, offset: end });
+        end += problem.sizes[item];
     }
-    let in_window = |read: &Read| Resident {
+    let in_window = |read: &Read| ItemStay {
         item: read.item,
         first_step: read.first_step,
         last_step: read.last_step,
         offset: kept_size + read.offset,
     };
     let reads = reads.iter().map(in_window).collect();
-    Ok(Residency { kept, reads, size: kept_size + height, least_read, overlap })
+    Ok(Streaming { kept, reads, size: kept_size + height, least_read, overlap })
 }
 
 /// A read whose place is in the window.
@@ -252,7 +252,7 @@ impl Used<'_> {
             }
             streamed[item] = false;
             match kept + self.problem.sizes[item] + self.window(&streamed, overlap) <= self.problem.capacity {
-                true => kept = kept + self.problem.sizes[item],
+                true => kept += self.problem.sizes[item],
                 false => streamed[item] = true,
             }
         }
@@ -367,7 +367,7 @@ impl Used<'_> {
             let mut offset = Bytes::ZERO;
             for item in items {
                 reads.push(Read { item, first_step: step, first_use: step, last_step: step, offset });
-                offset = offset + self.problem.sizes[item];
+                offset += self.problem.sizes[item];
             }
         }
         (reads, self.window(streamed, Overlap::Partial))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use arena::{ResidencyProblem, Resident, StepTooLarge, keep_and_stream};
+use arena::{ItemStay, ResidencyProblem, StepTooLarge, keep_and_stream};
 use plan::image::{PAGE, checksum};
 use plan::{ConstantIx, Plan, Residency, ResidentConstant};
 use types::Bytes;
@@ -39,7 +39,7 @@ fn batch_text(batch: Option<u64>) -> String {
 /// The constants of a program, compared with a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Within {
-    /// All of them fit beside the arena: the program is unchanged.
+    /// All of them fit together with the arena: the program is unchanged.
     Whole,
     /// Some are read in every run.
     Reads,
@@ -49,7 +49,7 @@ pub enum Within {
 /// memory take at most `limit` bytes.
 ///
 /// # Errors
-/// A step whose own constants do not fit beside the arena.
+/// A step whose own constants do not fit together with the arena.
 pub fn within(program: &mut Program, limit: Bytes) -> Result<Within, ResidencyError> {
     let arena = program.plans.iter().map(|plan| plan.arena.size()).max().unwrap_or_default();
     let capacity = Bytes(limit.0.saturating_sub(arena.0));
@@ -71,11 +71,11 @@ pub fn within(program: &mut Program, limit: Bytes) -> Result<Within, ResidencyEr
             limit,
         });
     }
-    let found: Result<Vec<arena::Residency>, StepTooLarge> = problems.iter().map(keep_and_stream).collect();
+    let found: Result<Vec<arena::Streaming>, StepTooLarge> = problems.iter().map(keep_and_stream).collect();
     let found = found.expect("the largest step fits");
     align_constants(program);
     for (plan, found) in program.plans.iter_mut().zip(found) {
-        let place = |resident: &Resident| ResidentConstant {
+        let place = |resident: &ItemStay| ResidentConstant {
             constant: ConstantIx(resident.item as u32),
             offset: resident.offset,
             first_step: resident.first_step,

@@ -4,7 +4,7 @@
 //! layout to the other costs time. What is cheapest as a whole is a minimum cut: a node on the source's side of the cut
 //! works on row-major values, one on the sink's side on blocked ones. A channel from a node to the sink has the time that
 //! the node takes row-major, one from the source to it the time that it takes blocked, and a value that is read on the
-//! other side of the cut costs its relayout, once for all readers. The flow's network is built as this says, so that the
+//! other side of the cut costs its relayout, once for all readers. The flow's network is built this way, so that the
 //! cheapest assignment is found and not only a good one.
 
 use ir::ops::Relayout;

@@ -384,7 +384,7 @@ pub struct Constant {
 
 /// The constants in memory at each step of a plan whose constants are read from its file in every run.
 ///
-/// They are in a block of memory beside the arena. A constant occupies whole pages of file and block.
+/// They are in a block of memory behind the arena. A constant occupies whole pages of file and block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Residency {
     /// The limit of arena and block together.

@@ -56,7 +56,7 @@ pub fn open(plan: Arc<Plan>, weights: impl Into<WeightSource>, device: &dyn Devi
     open_all(vec![plan], weights, device)
 }
 
-/// Opens several plans, of which one runs at a time. They share the constants and one arena, as large as the largest needs.
+/// Opens several plans; one runs at a time. They share the constants and one arena, as large as the largest needs.
 /// The first is selected.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
-//! What stays in memory and what is read in each run: against a judge that follows the definition step by step, and
+//! The items that stay in memory and the reads of each run: against a judge that follows the definition step by step, and
 //! against the least bytes of all policies of small problems.
 
-use prestow_arena::{Overlap, Residency, ResidencyProblem, Resident, StepTooLarge, keep_and_stream};
+use prestow_arena::{ItemStay, Overlap, ResidencyProblem, StepTooLarge, Streaming, keep_and_stream};
 use types::{Bytes, Random};
 
 use crate::effort;
@@ -17,18 +17,18 @@ fn problem(sizes: &[u64], uses: &[&[usize]], capacity: u64) -> ResidencyProblem 
 
 /// Plans, and checks all properties step by step.
 #[track_caller]
-fn planned(problem: &ResidencyProblem) -> Residency {
+fn planned(problem: &ResidencyProblem) -> Streaming {
     let found = keep_and_stream(problem).unwrap_or_else(|error| panic!("{error}: {problem:?}"));
-    let all: Vec<&Resident> = found.kept.iter().chain(&found.reads).collect();
-    let range = |own: &Resident| own.offset.0..own.offset.0 + problem.sizes[own.item].0;
+    let all: Vec<&ItemStay> = found.kept.iter().chain(&found.reads).collect();
+    let range = |own: &ItemStay| own.offset.0..own.offset.0 + problem.sizes[own.item].0;
     assert!(found.size <= problem.capacity, "{problem:?}");
     for own in &all {
         assert!(range(own).end <= found.size.0, "{own:?} of {found:?}");
         assert_eq!(own.offset.0 % problem.alignment.0, 0);
     }
     for (step, items) in problem.uses.iter().enumerate() {
-        let is_alive = |own: &&&Resident| own.first_step as usize <= step && step <= own.last_step as usize;
-        let alive: Vec<&&Resident> = all.iter().filter(is_alive).collect();
+        let is_alive = |own: &&&ItemStay| own.first_step as usize <= step && step <= own.last_step as usize;
+        let alive: Vec<&&ItemStay> = all.iter().filter(is_alive).collect();
         for (at, a) in alive.iter().enumerate() {
             for b in &alive[..at] {
                 assert!(range(a).end <= range(b).start || range(b).end <= range(a).start, "{a:?} {b:?} at {step}");
@@ -47,7 +47,7 @@ fn planned(problem: &ResidencyProblem) -> Residency {
     found
 }
 
-fn read_bytes(problem: &ResidencyProblem, found: &Residency) -> u64 {
+fn read_bytes(problem: &ResidencyProblem, found: &Streaming) -> u64 {
     found.reads.iter().map(|read| problem.sizes[read.item].0).sum()
 }
 
@@ -145,7 +145,7 @@ fn equal_items_are_read_one_above_the_least_to_overlap() {
             assert_eq!(found.overlap, Overlap::Full);
             assert_eq!(brute_force(&problem), Some(10 * (count as u64 - capacity + 1)));
             assert_eq!(read_bytes(&problem, &found), 10 * (count as u64 - capacity + 2));
-            let is_ahead = |read: &Resident| problem.uses[read.first_step as usize] != [read.item];
+            let is_ahead = |read: &ItemStay| problem.uses[read.first_step as usize] != [read.item];
             // Behind the first step, each is read while an earlier step computes.
             assert!(found.reads.iter().filter(|read| read.item != 0).all(is_ahead), "{found:?}");
         }

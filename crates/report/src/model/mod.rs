@@ -205,7 +205,7 @@ impl From<&ArenaLimit> for LimitRow {
 pub struct ResidentRow {
     /// The limit of the arena and these constants.
     pub limit_bytes: u64,
-    /// The memory for constants, beside the arena.
+    /// The memory for constants, without the arena.
     pub block_bytes: u64,
     /// Constants that stay.
     pub kept_bytes: u64,

@@ -105,7 +105,7 @@ function residentWeights() {
   if (!resident) return;
   byId("resident").hidden = false;
   byId("residenthint").textContent =
-    bytes(resident.block_bytes) + " beside the arena, within " + bytes(resident.limit_bytes) + " together: " +
+    bytes(resident.block_bytes) + " and the arena within " + bytes(resident.limit_bytes) + " together: " +
     bytes(resident.kept_bytes) + " stay, a run reads " + bytes(resident.read_bytes) +
     " (no order of reads needs less than " + bytes(resident.least_read_bytes) + ").";
   const columns = [

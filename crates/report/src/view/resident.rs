@@ -12,7 +12,7 @@ use crate::model::ResidentConstantRow;
 
 const ROWS: u64 = 8;
 
-/// What stays and what is read, the weights in memory over the steps, and the largest of each.
+/// The weights that stay, those that are read, the weights in memory over the steps, and the largest of each.
 pub(crate) fn text(report: &Report, options: &ViewOptions) -> String {
     let Some(resident) = report.planned.resident.as_ref().filter(|resident| !resident.bytes.is_empty()) else {
         return "resident     all weights are in memory at every step\n".into();
@@ -20,7 +20,7 @@ pub(crate) fn text(report: &Report, options: &ViewOptions) -> String {
     let (block, limit) = (resident.block_bytes, Bytes(resident.limit_bytes));
     let mut text = String::new();
     let line = format!(
-        "resident     {} of weights beside the arena, within {limit} together: {} stay, a run reads {} in {} reads; no \
+        "resident     {} of weights and the arena within {limit} together: {} stay, a run reads {} in {} reads; no \
          order of reads needs less than {}",
         Bytes(block),
         Bytes(resident.kept_bytes),

@@ -26,7 +26,7 @@ fn every_step_adds_up_to_the_arena() {
         for step in 0..report.step_count() as usize {
             let sum: u64 = planned.timeline.values().map(|live| live[step]).sum();
             assert_eq!(sum, plan.arena.size().0, "{} at {step}", plan.model);
-            // The slow way: sum what each buffer occupies at the step.
+            // The slow way: sum the bytes that each buffer occupies at the step.
             let live = problem.buffers.iter().filter_map(|buffer| buffer.occupied(step as u32));
             let live: u64 = live.map(|window| (window.high - window.low).0).sum();
             assert_eq!(plan.arena.size().0 - planned.timeline["free"][step], live);

@@ -18,7 +18,7 @@ pub struct StreamSession {
 }
 
 impl StreamSession {
-    /// Opens plans, of which one runs at a time. The first is selected.
+    /// Opens plans; one runs at a time. The first is selected.
     ///
     /// # Errors
     /// Those of [`open_all`](crate::open_all).

@@ -176,7 +176,7 @@ impl Job<'_> {
     }
 }
 
-/// Refuses what reads no constants in a run.
+/// Refuses options whose executables read no constants in a run.
 fn check_resident(args: &Args, target: &TargetSelection, is_trained: bool) -> Result<(), String> {
     if is_trained {
         return Err(
