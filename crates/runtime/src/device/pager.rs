@@ -39,7 +39,7 @@ pub(super) struct Lent<'a> {
     step: u32,
 }
 
-/// The use of memory and file by a [`Pager`].
+/// The use of memory and file by a session within a limit of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PagerUsage {
     /// The addresses of the block.
