@@ -150,7 +150,7 @@ mod tests {
     use types::{DType, Scope, Shape};
 
     use super::*;
-    use crate::ops::{Binary, Unary};
+    use crate::ops::{Binary, Concat, Unary};
 
     #[test]
     fn slack_is_zero_at_the_peak() {
@@ -170,5 +170,24 @@ mod tests {
         let liveness = Liveness::of(&graph);
         assert_eq!(liveness.range(x), LiveRange { first: 0, last: 1 });
         assert_eq!(liveness.range(c), LiveRange { first: 2, last: 3 });
+    }
+
+    #[test]
+    fn slice_of_a_concatenation_counts_from_its_write_on() {
+        let mut graph = Graph::new("two slices");
+        let x = graph.add_input("x", DType::F32, Shape::from([64]));
+        let unary = |graph: &mut Graph, function, of, name: &str| {
+            graph.add1(Unary(function).into(), &[of], Scope::new(name)).unwrap()
+        };
+        let first = unary(&mut graph, Function::Relu, x, "first");
+        let between = unary(&mut graph, Function::Exp, first, "between");
+        let second = unary(&mut graph, Function::Sigmoid, between, "second");
+        let both = graph.add1(Concat { axis: 0 }.into(), &[first, second], Scope::new("both")).unwrap();
+        graph.set_outputs(vec![("y".into(), both)]);
+        let sets = AliasSets::optimistic(&graph);
+        assert!(sets.is_at(second, both, 256), "both slices are in the result");
+        // Of the 512 bytes of the result, `second` writes the last half.
+        let live = live_bytes(&graph, &Liveness::of(&graph), &sets, Bytes(1));
+        assert_eq!(live, [256 + 256, 256 + 256, 512 + 256, 512, 512]);
     }
 }
