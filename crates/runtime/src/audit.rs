@@ -168,7 +168,7 @@ fn count(state: &[Byte]) -> i64 {
 
 /// By step, the ranges of the arena that no buffer needs after it.
 fn deaths(plan: &Plan) -> Vec<Vec<std::ops::Range<usize>>> {
-    let mut deaths = vec![Vec::new(); plan.steps.len()];
+    let mut deaths = vec![Vec::new(); plan.step_count() as usize];
     for (buffer, placed) in plan.buffers.iter().zip(plan.problem().buffers) {
         let (start, size) = (buffer.offset.0 as usize, buffer.size.0 as usize);
         let pieces = placed.pieces();

@@ -34,6 +34,20 @@ fn arenas_for_memory_are_never_above_the_naive_plan() {
     assert!(above.is_empty(), "{}", above.join("\n"));
 }
 
+/// With buffers that are live as a whole, no placement of these steps would be as small.
+#[test]
+fn buffers_of_u_nets_lie_in_slices_that_are_not_written_yet() {
+    for seed in 1..=3 {
+        let plan = compiled(&Family::UNet.network(seed, Scale::Small), Optimize::Memory).plan;
+        let whole = |step: u32| -> Bytes {
+            let alive = plan.buffers.iter().filter(|buffer| (buffer.first_step..=buffer.last_step).contains(&step));
+            alive.map(|buffer| buffer.size.align_up(plan.arena.alignment)).sum()
+        };
+        let peak = (0..plan.step_count()).map(whole).max().expect("it has steps");
+        assert!(plan.arena.size() < peak, "{}: arena {}, whole buffers {peak}", plan.model, plan.arena.size());
+    }
+}
+
 #[test]
 fn bound_over_kernels_holds_for_every_choice_of_kernels() {
     let mut reached = 0;

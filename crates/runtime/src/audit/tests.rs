@@ -411,6 +411,21 @@ fn what_another_buffer_left_in_a_window_is_not_a_value() {
     assert!(!reads.is_equal(), "{reads:?}");
 }
 
+/// The result is the input.
+#[test]
+fn plan_without_steps_is_written_by_the_caller() {
+    let buffers = vec![buffer(0, 4, (0, 0))];
+    let port = |name: &str| port(name, whole(&buffers, 0));
+    let size = Certificate { value: Bytes(4), lower_bound: Bytes(4), least: Bytes(4) };
+    let arena = Arena { alignment: Bytes(1), peak_step: 0, certificate: size };
+    let plan =
+        Plan { inputs: vec![port("x")], outputs: vec![port("y")], arena, buffers: buffers.clone(), ..Plan::default() };
+    let mut session = session(plan, Vec::new());
+    let audit = audit(&mut session, &[vec![1, 2, 3, 4]]).expect("it does not fail");
+    assert!(audit.is_equal(), "{audit:?}");
+    assert_eq!((written(&audit), audit.live_written), (vec![4], Vec::new()));
+}
+
 /// Two steps; the second replaces a state of 4 bytes.
 fn with_state() -> Plan {
     let mut plan = two_steps();
