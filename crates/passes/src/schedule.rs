@@ -310,7 +310,9 @@ fn cuts(graph: &Graph, sets: &AliasSets) -> Map<ValueId, Vec<u64>> {
 
 /// A range, cut.
 fn pieces(cuts: &[u64], range: Range<u64>) -> Vec<Range<u64>> {
-    let inside = &cuts[cuts.partition_point(|cut| *cut <= range.start)..cuts.partition_point(|cut| *cut < range.end)];
+    let first = cuts.partition_point(|cut| *cut <= range.start);
+    // A value of no bytes may be at a cut.
+    let inside = &cuts[first..cuts.partition_point(|cut| *cut < range.end).max(first)];
     let starts = [range.start].into_iter().chain(inside.iter().copied());
     let ends = inside.iter().copied().chain([range.end]);
     starts.zip(ends).map(|(start, end)| start..end).collect()
@@ -388,4 +390,19 @@ fn writers(graph: &Graph, sets: &AliasSets) -> Map<ValueId, usize> {
         }
     }
     writers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_between_their_ends() {
+        let cuts = [0, 4, 8];
+        assert_eq!(pieces(&cuts, 0..8), [0..4, 4..8]);
+        assert_eq!(pieces(&cuts, 2..12), [2..4, 4..8, 8..12]);
+        assert_eq!(pieces(&cuts, 4..8), [4..8]);
+        assert_eq!(pieces(&cuts, 4..4), [4..4]);
+        assert_eq!(pieces(&[], 1..3), [1..3]);
+    }
 }
