@@ -398,11 +398,14 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_between_their_ends() {
+        let ends = |cuts: &[u64], range| -> Vec<(u64, u64)> {
+            pieces(cuts, range).into_iter().map(|piece| (piece.start, piece.end)).collect()
+        };
         let cuts = [0, 4, 8];
-        assert_eq!(pieces(&cuts, 0..8), [0..4, 4..8]);
-        assert_eq!(pieces(&cuts, 2..12), [2..4, 4..8, 8..12]);
-        assert_eq!(pieces(&cuts, 4..8), [4..8]);
-        assert_eq!(pieces(&cuts, 4..4), [4..4]);
-        assert_eq!(pieces(&[], 1..3), [1..3]);
+        assert_eq!(ends(&cuts, 0..8), [(0, 4), (4, 8)]);
+        assert_eq!(ends(&cuts, 2..12), [(2, 4), (4, 8), (8, 12)]);
+        assert_eq!(ends(&cuts, 4..8), [(4, 8)]);
+        assert_eq!(ends(&cuts, 4..4), [(4, 4)]);
+        assert_eq!(ends(&[], 1..3), [(1, 3)]);
     }
 }
