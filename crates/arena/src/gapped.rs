@@ -11,9 +11,12 @@
 //!      +---------------+
 //! ```
 //!
-//! **First** the items count as whole: gaps never make an arena larger. **Then** come greedy passes over the pieces, and
-//! the other items are placed anew around the offsets that each pass gave to items with gaps. **Last**, one item with gaps
-//! at a time is moved: to the bottom, to the top, or onto or below another one; a move is kept if the height falls.
+//! 1. The items are placed as if they had no gaps, so that gaps never make an arena larger.
+//! 2. Greedy passes place the pieces. For the lowest of these packings, the items with gaps are fixed at their offsets, and
+//!    the others are placed anew around them.
+//! 3. Hill climbing changes the order of the items for first fit ([`Gapped::climb`]).
+//!
+//! The exact search that follows (`exact.rs`) takes items whose pieces all start at the offset as they are.
 
 use std::collections::BTreeSet;
 
@@ -26,12 +29,13 @@ use crate::place::{Goals, Packing, Portfolio, pack_part};
 use crate::problem::Problem;
 use crate::skyline::skyline;
 
-/// Placing the items as a whole may cost one part in this many of the budget, all the rest another.
+/// Placing the items without gaps may cost one part in this many of the budget.
 const WHOLE_SHARE: u64 = 8;
+/// All that follows may cost one part in this many of the rest.
 const GAPS_SHARE: u64 = 2;
-/// Placing the other items around those with gaps may cost one part in this many of the rest.
+/// Of that, placing the other items around those with gaps may cost one part in this many.
 const AROUND_SHARE: u64 = 16;
-/// The lowest packings whose items with gaps are fixed.
+/// The number of packings in which the items with gaps are fixed.
 const STARTS: usize = 4;
 /// First fit and best fit are too slow for more items.
 const FIT_MAX: usize = 3000;
@@ -49,7 +53,7 @@ pub(crate) fn pack_gapped(problem: &Problem, instance: &Instance, goals: Goals, 
     let mut part = work.part(work.left() / GAPS_SHARE);
     let mut search = Gapped::new(problem, instance, goals);
     if let Some((offsets, _)) = packed {
-        search.take(offsets);
+        search.take(&offsets);
     }
     search.run(&mut part.work);
     work.spend_part(part);
@@ -75,17 +79,15 @@ impl<'a> Gapped<'a> {
     }
 
     /// Keeps a packing, given by buffer, if it is the lowest.
-    fn take(&mut self, offsets: Vec<u64>) -> bool {
+    fn take(&mut self, offsets: &[u64]) {
         let by_item = self.instance.items.iter().map(|item| offsets[item.buffer.index()]).collect();
-        self.take_packing(Packing::new(self.instance, by_item))
+        self.take_packing(Packing::new(self.instance, by_item));
     }
 
-    fn take_packing(&mut self, packing: Packing) -> bool {
-        let is_lower = self.best.as_ref().is_none_or(|best| packing.height < best.height);
-        if is_lower {
+    fn take_packing(&mut self, packing: Packing) {
+        if self.best.as_ref().is_none_or(|best| packing.height < best.height) {
             self.best = Some(packing);
         }
-        is_lower
     }
 
     fn is_settled(&self) -> bool {
@@ -130,10 +132,10 @@ impl<'a> Gapped<'a> {
         self.items.iter().map(|ix| packing.offsets[*ix as usize]).collect()
     }
 
-    /// Places the other items around those with gaps, for at most `units`; whether the height fell.
-    fn around(&mut self, offsets: Vec<u64>, units: u64, work: &mut Work) -> bool {
+    /// Places the other items around those with gaps, for at most `units`.
+    fn around(&mut self, offsets: Vec<u64>, units: u64, work: &mut Work) {
         if !self.tried.insert(offsets.clone()) {
-            return false;
+            return;
         }
         let mut rest = self.problem.clone();
         for (ix, offset) in self.items.iter().zip(offsets) {
@@ -142,13 +144,15 @@ impl<'a> Gapped<'a> {
         let height = self.best.as_ref().map_or(u64::MAX, |best| best.height);
         let bound = exact_bound(&rest).0;
         if u128::from(height) <= bound || rest.verify().is_err() {
-            return false;
+            return;
         }
         let enough = self.goals.good_enough.max(bound as u64);
         let mut part = work.part(units);
         let packed = pack_part(&rest, enough, Portfolio::Full, 1, &mut part.work);
         work.spend_part(part);
-        packed.is_some_and(|(offsets, _)| self.take(offsets))
+        if let Some((offsets, _)) = packed {
+            self.take(&offsets);
+        }
     }
 
     /// Reorders items for first fit, from the order that the best packing has by offset: an item that reaches the height goes

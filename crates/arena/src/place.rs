@@ -32,8 +32,8 @@
 //!
 //! **Hole fit** (`hole_fit.rs`). The items in order of priority, each into a hole between the items placed before:
 //! first fit takes the lowest hole that is large enough, best fit the smallest. If no hole is large enough, the item
-//! goes on top. An item with gaps counts as whole from its first step to its last; gaps of fixed buffers are used. A
-//! pass is O(n^2) with a small constant and is skipped if it would take too large a share of the budget.
+//! goes on top. An item with gaps goes to the lowest offset at which none of its pieces overlaps. A pass is O(n^2) with a
+//! small constant and is skipped if it would take too large a share of the budget.
 //!
 //! **By demand.** A skyline that chooses by section: the *demand* of a section is the sum of the bytes that live in it
 //! and of those wasted in it so far, which is the height it reaches without further waste. In a gap of the skyline,
@@ -46,6 +46,9 @@
 //!
 //! **Windows** (`large/windows.rs`). For too many items for a search: the items that are too high in the best packing
 //! are placed anew, together with their neighbours in time, by skylines and a search over some hundred items.
+//!
+//! **Gaps** (`gapped.rs`). If some items have gaps, they are placed and fixed first, in several ways, and everything else
+//! applies to the other items around them.
 //!
 //! **Exact search** (`exact.rs`, `search.rs`). For up to 3000 items: heights between the bound and the best pass are
 //! tried until the least is found and proved, or the budget is spent.

@@ -404,7 +404,7 @@ fn bytes_of_a_window_belong_to_one_buffer_at_a_time() {
 }
 
 #[test]
-fn what_another_buffer_left_in_a_window_is_not_a_value() {
+fn bytes_of_another_buffer_in_a_window_are_not_a_value() {
     let audit = windowed(|arena| arena[8] = arena[8].wrapping_add(1));
     assert!(!audit.is_equal(), "{audit:?}");
     let reads = windowed(|arena| (0..4).for_each(|at| arena[8 + at] = arena[8 + at].wrapping_add(arena[at])));
