@@ -431,10 +431,6 @@ pub struct ConstantRecipe {
 
 /// The steps at which not all bytes of a buffer are in use, in its lifetime, with windows of multiples of the alignment.
 fn gaps(uses: &[ByteSpan], size: Bytes, alignment: Bytes, lifetime: arena::Lifetime) -> Vec<arena::Gap> {
-    // Most buffers hold one value.
-    if uses.windows(2).all(|two| two[0].bytes == two[1].bytes) {
-        return Vec::new();
-    }
     let mut gaps = Vec::new();
     let mut push = |first: u32, end: u32, window: Option<arena::ByteWindow>| {
         let lifetime = arena::Lifetime { first: first.max(lifetime.first), end: end.min(lifetime.end) };
@@ -443,14 +439,11 @@ fn gaps(uses: &[ByteSpan], size: Bytes, alignment: Bytes, lifetime: arena::Lifet
         }
     };
     let mut used_until = None;
-    for ByteSpan { bytes, steps } in types::hulls(uses) {
+    for ByteSpan { bytes, steps } in types::hulls(uses, alignment) {
         if let Some(end) = used_until {
             push(end, steps.start, None);
         }
-        let window = arena::ByteWindow {
-            low: Bytes(bytes.start / alignment.0 * alignment.0).min(size),
-            high: Bytes(bytes.end).min(size).align_up(alignment),
-        };
+        let window = arena::ByteWindow { low: Bytes(bytes.start).min(size), high: Bytes(bytes.end).min(size) };
         if window.low != Bytes::ZERO || window.high != size {
             push(steps.start, steps.end, Some(window));
         }

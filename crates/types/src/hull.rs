@@ -18,6 +18,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use crate::Bytes;
+
 /// Bytes of a buffer at some steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByteSpan {
@@ -27,11 +29,11 @@ pub struct ByteSpan {
     pub steps: Range<u32>,
 }
 
-/// By rising steps, the hull of the bytes in use, without steps at which none is. Neighbors differ in their bytes or do
-/// not touch.
+/// By rising steps, the hull of the bytes in use, extended to multiples of `alignment`, without steps at which none is.
+/// Neighbors differ in their bytes or do not touch.
 ///
 /// Each use is a value with the steps from its first use to its last. O(n log n) in the number of uses.
-pub fn hulls(uses: &[ByteSpan]) -> Vec<ByteSpan> {
+pub fn hulls(uses: &[ByteSpan], alignment: Bytes) -> Vec<ByteSpan> {
     let uses: Vec<&ByteSpan> = uses.iter().filter(|used| !used.bytes.is_empty() && !used.steps.is_empty()).collect();
     let mut cuts: Vec<u64> = uses.iter().flat_map(|used| [used.bytes.start, used.bytes.end]).collect();
     cuts.sort_unstable();
@@ -66,7 +68,8 @@ pub fn hulls(uses: &[ByteSpan]) -> Vec<ByteSpan> {
         }
         let Some(&(next, ..)) = changes.get(at + 1).filter(|(next, ..)| step < *next) else { continue };
         let (Some(low), Some(high)) = (live.first(), live.last()) else { continue };
-        let bytes = cuts[*low]..cuts[*high + 1];
+        let low = cuts[*low] / alignment.0 * alignment.0;
+        let bytes = low..Bytes(cuts[*high + 1]).align_up(alignment).0;
         match hulls.last_mut() {
             Some(last) if last.steps.end == step && last.bytes == bytes => last.steps.end = next,
             _ => hulls.push(ByteSpan { bytes, steps: step..next }),
@@ -132,10 +135,12 @@ mod tests {
     #[test]
     fn hulls_of_a_concatenation_grow_and_of_a_split_shrink() {
         let concat = [span(0..8, 1..3), span(8..12, 2..3), span(0..12, 3..6)];
-        assert_eq!(hulls(&concat), [span(0..8, 1..2), span(0..12, 2..6)]);
+        assert_eq!(hulls(&concat, Bytes(1)), [span(0..8, 1..2), span(0..12, 2..6)]);
+        assert_eq!(hulls(&concat, Bytes(16)), [span(0..16, 1..6)], "both end in the same unit");
         let split = [span(0..12, 0..1), span(0..4, 1..3), span(4..12, 1..5)];
-        assert_eq!(hulls(&split), [span(0..12, 0..3), span(4..12, 3..5)]);
-        assert_eq!(hulls(&[]), []);
+        assert_eq!(hulls(&split, Bytes(1)), [span(0..12, 0..3), span(4..12, 3..5)]);
+        assert_eq!(hulls(&split, Bytes(3)), [span(0..12, 0..3), span(3..12, 3..5)]);
+        assert_eq!(hulls(&[], Bytes(1)), []);
     }
 
     #[test]
@@ -152,7 +157,7 @@ mod tests {
                 span(bytes, steps.start as u32..steps.end as u32)
             };
             let uses: Vec<ByteSpan> = (0..8).map(|_| one()).collect();
-            let found = hulls(&uses);
+            let found = hulls(&uses, Bytes(1));
             let at = |step: u32| found.iter().find(|hull| hull.steps.contains(&step)).map(|hull| hull.bytes.clone());
             assert_eq!((0..steps).map(at).collect::<Vec<_>>(), by_byte(&uses, size, steps), "{uses:?}");
             let merged =

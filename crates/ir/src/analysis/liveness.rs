@@ -82,14 +82,12 @@ pub(super) fn hulls(
         Some(ByteSpan { bytes: offset..offset + value_size(graph, member), steps: first as u32..last as u32 + 1 })
     });
     let uses: Vec<ByteSpan> = uses.collect();
-    let is_whole = uses.windows(2).all(|two| two[0].bytes == two[1].bytes);
-    if is_whole || members.iter().any(|member| liveness.states.contains(member)) {
+    if members.iter().any(|member| liveness.states.contains(member)) {
         return vec![(range, Bytes(sets.size(root)).align_up(alignment))];
     }
-    let hulls = types::hulls(&uses).into_iter().map(|hull| {
-        let low = hull.bytes.start / alignment.0 * alignment.0;
+    let hulls = types::hulls(&uses, alignment).into_iter().map(|hull| {
         let range = LiveRange { first: hull.steps.start as usize, last: hull.steps.end as usize - 1 };
-        (range, Bytes(Bytes(hull.bytes.end).align_up(alignment).0 - low))
+        (range, Bytes(hull.bytes.end - hull.bytes.start))
     });
     hulls.collect()
 }
