@@ -72,6 +72,14 @@ const WRITTEN = R.actual && R.actual.live_written_bytes.length === P.steps.lengt
 const liveAt = step => TIMED.reduce((sum, role) => sum + P.timeline[role][step], 0);
 const LIVE = Array.from({ length: STEPS }, (_, step) => liveAt(step));
 
+// Labels of five levels of bytes, from none to the most, at the left edge of a chart.
+function drawLevels(context, most, left, y) {
+  context.fillStyle = css("--soft");
+  context.textAlign = "right";
+  for (let part = 0; part <= 4; part++)
+    context.fillText(mark((most * part) / 4, most), left - 6, y((most * part) / 4) + 4);
+}
+
 // Weights that stay, and above them those that have a place for a part of the run.
 function drawResident() {
   const resident = P.resident;
@@ -83,10 +91,7 @@ function drawResident() {
     high = height - top - 24;
   const most = Math.max(1, resident.block_bytes);
   const y = n => top + high * (1 - n / most);
-  context.fillStyle = css("--soft");
-  context.textAlign = "right";
-  for (let part = 0; part <= 4; part++)
-    context.fillText(mark((most * part) / 4, most), left - 6, y((most * part) / 4) + 4);
+  drawLevels(context, most, left, y);
   const columns = Math.min(STEPS, Math.max(1, Math.floor(wide)));
   for (let column = 0; column < columns; column++) {
     const first = Math.ceil((column * STEPS) / columns),
@@ -116,10 +121,7 @@ function drawTimeline() {
   const most = Math.max(1, P.arena_bytes);
   canvas.area = { left, wide };
   const y = n => top + high * (1 - n / most);
-  context.fillStyle = css("--soft");
-  context.textAlign = "right";
-  for (let part = 0; part <= 4; part++)
-    context.fillText(mark((most * part) / 4, most), left - 6, y((most * part) / 4) + 4);
+  drawLevels(context, most, left, y);
   // One column a pixel at most, of the step with the most bytes among those it stands for.
   const columns = Math.min(STEPS, Math.max(1, Math.floor(wide)));
   const line = [];
