@@ -384,13 +384,58 @@ fn accepted(plans: &[Plan], constants: &[u8]) -> bool {
     true
 }
 
-/// The rules again, by marking bytes and steps one by one.
+/// An operand in a buffer: its step, its first byte and its end.
+type Use = (u32, u64, u64);
+
+/// The operands in a buffer that have bytes.
+fn uses_of(plan: &Plan, buffer: BufferIx) -> Vec<Use> {
+    let at_steps = plan.steps.iter().enumerate().flat_map(|(ix, step)| {
+        let operands = step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
+        operands.map(move |operand| (ix as u32, operand))
+    });
+    let inputs = plan.inputs.iter().map(|port| (0, &port.operand));
+    let outputs = plan.outputs.iter().map(|port| (plan.step_count() - 1, &port.operand));
+    at_steps
+        .chain(inputs)
+        .chain(outputs)
+        .filter(|(_, operand)| operand.place == Place::Buffer(buffer) && operand.size != Bytes::ZERO)
+        .map(|(step, operand)| (step, operand.offset.0, operand.offset.0 + operand.size.0))
+        .collect()
+}
+
+/// The lowest byte of a buffer that is used at or before a step and at or after it, and the end of the highest.
+fn live_bytes(uses: &[Use], step: u32) -> Option<(u64, u64)> {
+    let mut cuts: Vec<u64> = uses.iter().flat_map(|&(_, low, high)| [low, high]).collect();
+    cuts.sort_unstable();
+    cuts.dedup();
+    let is_live = |byte: u64| {
+        let over = || uses.iter().filter(|(_, low, high)| (*low..*high).contains(&byte)).map(|(step, ..)| *step);
+        over().any(|used| used <= step) && over().any(|used| step <= used)
+    };
+    let mut live = cuts.windows(2).filter(|pair| is_live(pair[0]));
+    let first = live.next()?;
+    Some((first[0], live.last().unwrap_or(first)[1]))
+}
+
+/// The rules again, by looking at bytes and steps one by one.
 fn judge(plan: &Plan) {
     let steps = plan.step_count();
+    let uses: Vec<Vec<Use>> = (0..plan.buffers.len()).map(|ix| uses_of(plan, BufferIx(ix as u32))).collect();
     for step in 0..steps.min(64) {
-        let alive = plan.buffers.iter().filter(|buffer| (buffer.first_step..=buffer.last_step).contains(&step));
-        let mut ranges: Vec<(u64, u64)> =
-            alive.map(|buffer| (buffer.offset.0, buffer.offset.0 + buffer.size.0)).filter(|(a, b)| a < b).collect();
+        let mut ranges: Vec<(u64, u64)> = plan
+            .buffers
+            .iter()
+            .zip(&uses)
+            .filter(|(buffer, _)| (buffer.first_step..=buffer.last_step).contains(&step))
+            .filter_map(|(buffer, uses)| {
+                let (low, high) = match buffer.persistence {
+                    Persistence::Session => (0, buffer.size.0),
+                    Persistence::Run => live_bytes(uses, step)?,
+                };
+                Some((buffer.offset.0 + low, buffer.offset.0 + high))
+            })
+            .filter(|(low, high)| low < high)
+            .collect();
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "buffers share bytes at step {step}");
         assert!(ranges.last().is_none_or(|last| last.1 <= plan.arena.size().0), "a buffer is outside the arena");
