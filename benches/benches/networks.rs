@@ -25,7 +25,7 @@ fn networks(criterion: &mut Criterion) {
         let plan = Arc::new(compiled.plan);
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
         let mut session =
-            runtime::open(plan.clone(), Arc::new(compiled.constants), &Host { threads }).expect("it opens");
+            runtime::open(plan.clone(), Arc::new(compiled.constants.to_vec()), &Host { threads }).expect("it opens");
         let mut random = Random::new(1);
         let input = Tensor::from_fn(plan.inputs[0].shape.clone(), |_| random.uniform(-1.0, 1.0)).to_le_bytes();
         criterion.bench_function(&format!("run/{name}"), |bencher| {

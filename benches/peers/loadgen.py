@@ -1,10 +1,12 @@
 """MLPerf's LoadGen and the scenarios of `prestow benchmark`, in turns on one executable.
 
 usage: loadgen.py PRESTOW EXECUTABLE [--rounds N] [--queries N] [--seconds S] [--rate QPS] [--bound MS] [--batch8 EXECUTABLE]
+                  [--threads N]
 
 EXECUTABLE has batch 1. LoadGen drives it through `prestow benchmark --answer-queries`: a line for each query, which comes back
 when the query is complete. --batch8 names an executable of the same model with batch 8 for the multi-stream and offline
-scenarios, which are left out without it. The rate of the server scenario is by default half of that of runs without pause.
+scenarios, which are left out without it. --threads is for the executable: with as many as there are processors, those of
+LoadGen, which do not sleep while they wait, take one from it. The rate of the server scenario is by default half of that of runs without pause.
 
 Prints a row for each scenario: the result of LoadGen, ours, the median over the rounds of ours / LoadGen's, its extremes. LoadGen's
 latencies contain the way through Python and two pipes, and cores that slept in between; the row `run p90` has the times of the
@@ -26,11 +28,16 @@ import mlperf_loadgen as lg
 SEED = 7
 
 
+def benchmark(prestow, path, options):
+    words = [prestow, "benchmark", path, "--num_batches", "1", "--num_warmup_batches", "5"]
+    return words + (["--threads", str(options.threads)] if options.threads else [])
+
+
 class Executable:
     """A session that runs a query for each line."""
 
-    def __init__(self, prestow, path):
-        words = [prestow, "benchmark", path, "--num_batches", "1", "--num_warmup_batches", "5", "--answer-queries"]
+    def __init__(self, prestow, path, options):
+        words = [*benchmark(prestow, path, options), "--answer-queries"]
         self.child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                       text=True, bufsize=1)
         self.groups, self.lock, self.number, self.runs_ns = {}, threading.Lock(), 0, []
@@ -66,7 +73,7 @@ class Executable:
 
 def loadgen(prestow, path, scenario, batch, options):
     """The summary of a run of LoadGen as numbers by name."""
-    executable = Executable(prestow, path)
+    executable = Executable(prestow, path, options)
     sut = lg.ConstructSUT(lambda samples: executable.issue(samples, batch), lambda: None)
     library = lg.ConstructQSL(64, 64, lambda samples: None, lambda samples: None)
     settings = lg.TestSettings()
@@ -97,8 +104,8 @@ def loadgen(prestow, path, scenario, batch, options):
 
 def ours(prestow, path, scenario, options):
     """The result lines of our scenario as texts by name."""
-    words = [prestow, "benchmark", path, "--num_batches", "1", "--num_warmup_batches", "5", "--scenario", scenario,
-             "--min-queries", str(options.queries), "--min-duration", str(options.seconds), "--seed", str(SEED)]
+    words = [*benchmark(prestow, path, options), "--scenario", scenario, "--min-queries", str(options.queries),
+             "--min-duration", str(options.seconds), "--seed", str(SEED)]
     if scenario == "server":
         words += ["--rate", str(options.rate), "--latency-bound", str(options.bound)]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -139,9 +146,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rate", type=float)
     parser.add_argument("--bound", type=float, default=1000)
+    parser.add_argument("--threads", type=int)
     options = parser.parse_args()
     options.expected = 1
-    first = ours(options.prestow, options.executable, "single-stream", argparse.Namespace(queries=100, seconds=0.5))
+    short = argparse.Namespace(queries=100, seconds=0.5, threads=options.threads)
+    first = ours(options.prestow, options.executable, "single-stream", short)
     options.rate = options.rate or rate(first) / 2
     # LoadGen's offline scenario has one query with the expected samples of 1.1 times the duration.
     options.expected = max(rate(first), options.queries / (1.1 * options.seconds))

@@ -46,7 +46,7 @@ fn pool() -> &'static [Set] {
                 unlimited: arena + Bytes(128),
                 time_permille: 1100,
             });
-            sets.push(Set { plans: vec![plan], constants: compiled.constants });
+            sets.push(Set { plans: vec![plan], constants: compiled.constants.to_vec() });
         }
         sets
     })
@@ -71,7 +71,7 @@ fn trained(loss: &str, optimizer: &str) -> Set {
     let goal = compiler::Goal::default();
     let compiled = compiler::compile_training(model, &recipe, &CpuTarget::new(), goal, |_, _| {});
     let [step, evaluation] = compiled.expect("it can be trained");
-    Set { plans: vec![step.plan, evaluation.plan], constants: step.constants }
+    Set { plans: vec![step.plan, evaluation.plan], constants: step.constants.to_vec() }
 }
 
 /// Forges the plans of an input. Returns whether they are accepted.

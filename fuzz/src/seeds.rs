@@ -200,7 +200,7 @@ pub(crate) fn images() -> Vec<Vec<u8>> {
     let case = cases::all().into_iter().find(|case| case.graph.parameters() != 0).expect("there are convolutions");
     let Some(compiled) = crate::models::compile(case.graph) else { return Vec::new() };
     let mut file = Vec::new();
-    let _ = plan::image::write(&mut file, b"runner", &[compiled.plan], &compiled.constants);
+    let _ = plan::image::write(&mut file, b"runner", &[compiled.plan], compiled.constants);
     vec![file]
 }
 
@@ -219,9 +219,9 @@ pub(crate) fn executables() -> Vec<Vec<u8>> {
         let Some(compiled) = crate::models::compile(graph) else { continue };
         let plans = [plan::Plan { weights_name: WEIGHTS.into(), ..compiled.plan }];
         let mut together = Vec::new();
-        let _ = plan::image::write(&mut together, b"runner", &plans, &compiled.constants);
+        let _ = plan::image::write(&mut together, b"runner", &plans, compiled.constants.clone());
         let mut separate = Vec::new();
-        let _ = plan::image::write_separate(&mut separate, b"runner", &plans, &compiled.constants);
+        let _ = plan::image::write_separate(&mut separate, b"runner", &plans, compiled.constants);
         for image in [together, separate] {
             let mut seed = (image.len() as u32).to_le_bytes().to_vec();
             seed.extend(image);

@@ -115,7 +115,7 @@ fn measure(
     let compiled = compiled.map_err(|error| format!("{name}: {error}"))?;
     let plan = Arc::new(compiled.plan);
     let host = Host { threads: options.threads };
-    let session = runtime::open(plan.clone(), Arc::new(compiled.constants), &host);
+    let session = runtime::open(plan.clone(), Arc::new(compiled.constants.to_vec()), &host);
     let mut session = session.map_err(|error| format!("{name}: {error}"))?;
     let probe = FlopsProbe::new(&plan, options.threads).ok_or("no probe for this processor")?;
     let mut seconds = vec![f64::INFINITY; plan.steps.len()];

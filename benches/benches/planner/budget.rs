@@ -89,7 +89,7 @@ fn row(model: &Model, percents: &[u64], rounds: u64) {
 fn ratio(model: &Model, free: &Compiled, within: &Compiled, rounds: u64) -> Option<f64> {
     let inputs = inputs(&model.graph, 3);
     let mut sessions = [free, within].map(|compiled| {
-        let (plan, weights) = (Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.clone()));
+        let (plan, weights) = (Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.to_vec()));
         runtime::open(plan, weights, &Host { threads: 1 }).expect("a compiled plan opens")
     });
     let results = sessions.each_mut().map(|session| session.run_tensors(&inputs).expect("processors do not fail"));

@@ -1,22 +1,22 @@
 //! [`Program`]: the contents of an executable. [`write_executable`] appends it to a runner, as one file that runs.
 
-use std::collections::BTreeMap;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use files::{FileError, Kind};
 use plan::Plan;
+use plan::image::ConstantBytes;
 use types::Bytes;
 
-use crate::Compiled;
+use crate::{Compiled, Constants};
 
 /// One model compiled for one batch or for several, which share an arena and their constants.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The plans; the first runs if no batch is given.
     pub plans: Vec<Plan>,
-    /// The constants' section, shared by all plans.
-    pub constants: Vec<u8>,
+    /// The constants' section, shared by all plans. Empty when the executable is written.
+    pub constants: Constants,
     /// Where an executable has them.
     pub weights: ProgramWeights,
 }
@@ -32,6 +32,11 @@ pub enum ProgramWeights {
 }
 
 impl Program {
+    /// The size of the constants' section.
+    pub fn constants_size(&self) -> Bytes {
+        self.plans.first().map_or(Bytes::ZERO, |plan| plan.constants_size)
+    }
+
     /// Joins compiled plans: constants with the same bytes are stored once. The executable has all of them.
     pub fn join(mut parts: Vec<Compiled>) -> Program {
         for constant in parts.iter_mut().flat_map(|part| &mut part.plan.constants) {
@@ -47,43 +52,57 @@ impl Program {
     }
 
     fn joined(parts: Vec<Compiled>, weights: ProgramWeights) -> Program {
-        let mut at: BTreeMap<Vec<u8>, Bytes> = BTreeMap::new();
-        let mut program = Program { plans: Vec::new(), constants: Vec::new(), weights };
+        let mut program = Program { plans: Vec::new(), constants: Constants::default(), weights };
         for Compiled { mut plan, constants, .. } in parts {
             for constant in &mut plan.constants {
-                let start = constant.offset.0 as usize;
-                let bytes = &constants[start..start + constant.size.0 as usize];
-                constant.offset = match at.get(bytes) {
-                    Some(&offset) => offset,
-                    None => {
-                        let offset = Bytes(program.constants.len() as u64).align_up(plan.arena.alignment);
-                        program.constants.resize(offset.0 as usize, 0);
-                        program.constants.extend_from_slice(bytes);
-                        at.insert(bytes.to_vec(), offset);
-                        offset
-                    }
-                };
+                let place = (constant.offset, constant.size);
+                (constant.offset, _) = program.constants.add_from(&constants, place, plan.arena.alignment);
             }
             program.plans.push(plan);
         }
-        let size = Bytes(program.constants.len() as u64);
+        let size = program.constants.size();
         program.plans.iter_mut().for_each(|plan| plan.constants_size = size);
         program
     }
 }
 
-/// Writes an executable atomically. An existing file is replaced, even while it runs.
+/// Writes an executable atomically. An existing file is replaced, even while it runs. The program's constants are packed as
+/// they are written, and released behind it: it has none afterwards. `progress` receives the bytes of them that are written.
 ///
 /// # Errors
 /// The file system's errors.
-pub fn write_executable(path: &Path, runner: &[u8], program: &Program) -> Result<(), FileError> {
+pub fn write_executable(
+    path: &Path,
+    runner: &[u8],
+    program: &mut Program,
+    progress: impl FnMut(Bytes),
+) -> Result<(), FileError> {
+    let Program { plans, constants, weights } = program;
+    let constants = Watched { constants: std::mem::take(constants), progress };
     files::write_with(path, Kind::Program, |file| {
         let mut buffered = BufWriter::new(file);
-        let Program { plans, constants, weights } = program;
         match weights {
             ProgramWeights::Included => plan::image::write(&mut buffered, runner, plans, constants)?,
             ProgramWeights::Separate => plan::image::write_separate(&mut buffered, runner, plans, constants)?,
         }
         buffered.flush()
     })
+}
+
+/// Constants, with a function that receives how many bytes are written.
+struct Watched<F> {
+    constants: Constants,
+    progress: F,
+}
+
+impl<F: FnMut(Bytes)> ConstantBytes for Watched<F> {
+    fn write_to(mut self, out: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut written = Bytes::ZERO;
+        self.constants.write_to(&mut |bytes| {
+            out(bytes)?;
+            written += Bytes(bytes.len() as u64);
+            (self.progress)(written);
+            Ok(())
+        })
+    }
 }

@@ -22,6 +22,7 @@ mod tune_cache;
 
 use arena::{Aim, Limits, Placement};
 use ir::{Graph, Node, Op, Target, UNLIMITED};
+pub use lower::Constants;
 use lower::cpu::{CpuTarget, Layer};
 use lower::{Lowered, Selection};
 use passes::{MemoryModel, Ordered, Prices, Stage};
@@ -51,7 +52,7 @@ pub struct Compiled {
     /// The plan.
     pub plan: Plan,
     /// The constants' section.
-    pub constants: Vec<u8>,
+    pub constants: Constants,
     /// The changes that made the arena fit a budget, if any.
     pub fit: Option<BudgetChanges>,
 }

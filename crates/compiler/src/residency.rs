@@ -1,7 +1,5 @@
 //! [`within`]: a program that reads its constants in every run, so that arena and constants stay within a limit.
 
-use std::collections::BTreeMap;
-
 use arena::{ItemStay, ResidencyProblem, StepTooLarge, keep_and_stream};
 use plan::image::{PAGE, checksum};
 use plan::{ConstantIx, Plan, Residency, ResidentConstant};
@@ -73,7 +71,14 @@ pub fn within(program: &mut Program, limit: Bytes) -> Result<Within, ResidencyEr
     }
     let found: Result<Vec<arena::Streaming>, StepTooLarge> = problems.iter().map(keep_and_stream).collect();
     let found = found.expect("the largest step fits");
-    align_constants(program);
+    // The file is read in whole pages.
+    let moved = program.constants.realign(Bytes(PAGE));
+    for plan in &mut program.plans {
+        plan.constants_size = program.constants.size();
+        for constant in &mut plan.constants {
+            constant.offset = moved[&(constant.offset, constant.size)];
+        }
+    }
     for (plan, found) in program.plans.iter_mut().zip(found) {
         let place = |resident: &ItemStay| ResidentConstant {
             constant: ConstantIx(resident.item as u32),
@@ -81,10 +86,7 @@ pub fn within(program: &mut Program, limit: Bytes) -> Result<Within, ResidencyEr
             first_step: resident.first_step,
             last_step: resident.last_step,
         };
-        let bytes = |constant: &plan::Constant| {
-            let start = constant.offset.0 as usize;
-            checksum(&program.constants[start..start + constant.size.0 as usize])
-        };
+        let bytes = |constant: &plan::Constant| checksum(&program.constants.bytes((constant.offset, constant.size)));
         plan.residency = Some(Residency {
             limit,
             size: found.size,
@@ -110,26 +112,4 @@ fn problem(plan: &Plan, capacity: Bytes) -> ResidencyProblem {
     let uses = plan.steps.iter().map(items).collect();
     let sizes = plan.constants.iter().map(|constant| constant.size.align_up(Bytes(PAGE))).collect();
     ResidencyProblem { sizes, uses, capacity, alignment: Bytes(PAGE) }
-}
-
-/// Moves each constant to a page boundary: the file is read in whole pages.
-fn align_constants(program: &mut Program) {
-    let mut places: BTreeMap<(Bytes, Bytes), Bytes> = BTreeMap::new();
-    for constant in program.plans.iter().flat_map(|plan| &plan.constants) {
-        places.insert((constant.offset, constant.size), Bytes::ZERO);
-    }
-    let mut section = Vec::with_capacity(program.constants.len() + places.len() * PAGE as usize);
-    for (&(offset, size), place) in &mut places {
-        section.resize(section.len().next_multiple_of(PAGE as usize), 0);
-        *place = Bytes(section.len() as u64);
-        section.extend_from_slice(&program.constants[offset.0 as usize..(offset + size).0 as usize]);
-    }
-    let size = Bytes(section.len() as u64);
-    for plan in &mut program.plans {
-        plan.constants_size = size;
-        for constant in &mut plan.constants {
-            constant.offset = places[&(constant.offset, constant.size)];
-        }
-    }
-    program.constants = section;
 }

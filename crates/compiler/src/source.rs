@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use files::FileError;
 use ir::{Graph, TensorType, Trainable};
-use load::onnx::{Directory, ExternalData};
+use load::onnx::{ExternalData, ModelFile};
 use load::{mxnet, onnx};
 use types::{Bytes, LoadBudget, LoadLimit, Preprocess, Shape, Tensor};
 use zoo::{InitialWeights, Named, Names, Seeded, ZooError};
@@ -426,7 +426,8 @@ fn from_onnx(request: &Request, files: &Files, purpose: Purpose) -> Result<Train
         "an ONNX file has its own weights under its own names",
     )?;
     let path = Path::new(&request.model);
-    let bytes = files.read(path)?;
+    let file = ModelFile::open(path, files.budget.memory_left())?;
+    files.budget.take(Bytes(file.outline().len() as u64)).expect("no more was read than is left");
     let (shapes, fixed) = (request.shapes.clone(), request.fixed.clone());
     let weights = match &request.weights {
         WeightSpec::File(weights) => files.tensors(weights, &files.read(weights)?)?,
@@ -440,11 +441,14 @@ fn from_onnx(request: &Request, files: &Files, purpose: Purpose) -> Result<Train
         }
     };
     let options = onnx::Options { batch: request.batch, shapes, fixed, weights, limit: files.limit() };
-    let directory = path.parent().map(Directory);
-    let external = directory.as_ref().map(|directory| directory as &dyn ExternalData);
-    let loaded = match purpose {
-        Purpose::Inference => onnx::load(&bytes, external, &options).map(Trainable::from),
-        Purpose::Training => onnx::load_trainable(&bytes, external, &options),
+    let load = |bytes: &[u8]| match purpose {
+        Purpose::Inference => onnx::load(bytes, Some(&file), &options).map(Trainable::from),
+        Purpose::Training => onnx::load_trainable(bytes, Some(&file), &options),
+    };
+    let loaded = match load(file.outline()) {
+        // Errors tell of the file as it is, and not of its outline.
+        Err(_) if !file.is_whole() => load(&files.read(path)?),
+        loaded => loaded,
     };
     let failed = |error| SourceError::Onnx { path: request.model.clone(), error: Box::new(error) };
     loaded.map(TrainableModel::from).map_err(failed)

@@ -1,11 +1,14 @@
 //! [`Packing`]: a tensor to the bytes that a kernel reads, as data. A compiler applies it when it writes a plan; a program
 //! without a compiler applies the same one to another copy of the tensor.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use types::{DType, Shape, Tensor, WeightFormat};
 
 use crate::gemm::{Epilogue, weights};
 use crate::kernel::product;
+use crate::ops::matmul::MatrixView;
 use crate::simd::StorageType;
 use crate::{
     CompactConv, Conv, ConvBlocked, ConvDataGradient, ConvTranspose, DepthwiseBlocked, InvalidKernel, Kernel, MatMul,
@@ -97,6 +100,53 @@ impl Packing {
         match tensor.as_slice() {
             Some(items) => self.pack(items),
             None => self.pack(tensor.cast(DType::F32).as_slice().expect("a half has a number")),
+        }
+    }
+
+    /// The number of parts of the packed bytes that can be made alone; at least one. Large weights of `f32` have several.
+    pub fn parts(&self, tensor: &Tensor) -> usize {
+        self.pieces().map_or(1, |pieces| pieces.count.div_ceil(pieces.of_part(tensor)).max(1))
+    }
+
+    /// The bytes of a part: all parts, one after the other, are [`Packing::apply`]'s.
+    ///
+    /// # Panics
+    /// As [`Packing::apply`].
+    pub fn pack_part(&self, tensor: &Tensor, part: usize) -> Vec<u8> {
+        let (Some(pieces), Some(items)) = (self.pieces(), tensor.as_slice()) else { return self.apply(tensor) };
+        let of_part = pieces.of_part(tensor);
+        floats(&(pieces.pack)(items, part * of_part..pieces.count.min((part + 1) * of_part)))
+    }
+
+    /// The pieces of weights that stay `f32`.
+    fn pieces(&self) -> Option<Pieces<'_>> {
+        let is_f32 =
+            |operands: StorageType, weights: Option<WeightFormat>| operands == StorageType::F32 && weights.is_none();
+        match self {
+            Packing::RightFactor(kernel) if is_f32(kernel.operands, kernel.weights) => {
+                Some(Pieces::new(kernel.strip_count(), |items, strips| {
+                    kernel.pack_strips(MatrixView::new(items, kernel.n), strips)
+                }))
+            }
+            Packing::TransposedFactor { k, n, weights: None } => {
+                let kernel = right_factor(*k, *n, None);
+                Some(Pieces::new(kernel.strip_count(), move |items, strips| {
+                    kernel.pack_strips(MatrixView::transposed(items, *k), strips)
+                }))
+            }
+            Packing::Convolution { kernel: PackedConv::Direct(kernel), together: 0 | 1, .. }
+                if is_f32(kernel.operands, kernel.weights) =>
+            {
+                let panels = kernel.packed_panels();
+                Some(Pieces::new(panels.len(), move |items, range| kernel.pack_panels(items, &panels[range])))
+            }
+            Packing::Convolution { kernel: PackedConv::Winograd(kernel), together: 0 | 1, .. } => {
+                Some(Pieces::new(kernel.panel_count(), |items, panels| kernel.pack_panels(items, panels)))
+            }
+            Packing::RowMajorConvolution(kernel) => {
+                Some(Pieces::new(kernel.out_channels, |items, outs| kernel.pack_channels(items, outs)))
+            }
+            _ => None,
         }
     }
 
@@ -192,6 +242,9 @@ impl Packing {
     }
 
     fn pack(&self, items: &[f32]) -> Vec<u8> {
+        if let Some(pieces) = self.pieces() {
+            return floats(&(pieces.pack)(items, 0..pieces.count));
+        }
         match self {
             Packing::Convolution { kernel, groups, together, out_channels } => {
                 let joined = match together {
@@ -230,6 +283,31 @@ impl Packing {
                 let (levels, scales) = weights::levels(Some(*weights), items, *rows, |at| at / row);
                 weights::stored(Some(*weights), &levels, scales, *rows)
             }
+        }
+    }
+}
+
+/// Bytes of the weights of a part, about.
+const PART_BYTES: usize = 4 << 20;
+
+/// Packed `f32` weights whose pieces follow each other: strips of columns, panels of output channels, or these channels.
+struct Pieces<'a> {
+    count: usize,
+    pack: Box<dyn Fn(&[f32], Range<usize>) -> Vec<f32> + 'a>,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(count: usize, pack: impl Fn(&[f32], Range<usize>) -> Vec<f32> + 'a) -> Pieces<'a> {
+        Pieces { count, pack: Box::new(pack) }
+    }
+
+    /// Pieces of a part; one part of a tensor that is no `f32`.
+    fn of_part(&self, tensor: &Tensor) -> usize {
+        match tensor.dtype() {
+            DType::F32 => {
+                (PART_BYTES * self.count / size_of_val(tensor.as_slice::<f32>().unwrap_or_default()).max(1)).max(1)
+            }
+            _ => self.count.max(1),
         }
     }
 }
@@ -312,6 +390,79 @@ fn blocked(items: &[f32], from: &Shape, to: &Shape) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ConvAlgorithm, ImageLayout, Weights, Window};
+
+    #[test]
+    fn parts_are_the_packed_bytes() {
+        let [ins, outs] = [515, 700];
+        let epilogue = Epilogue::default();
+        let window =
+            Window { input: [9; 2], output: [5; 2], kernel: [3; 2], stride: [2; 2], dilation: [1; 2], pad: [1; 2] };
+        let row_major = Conv {
+            batch: 1,
+            in_channels: ins,
+            out_channels: outs,
+            groups: 1,
+            window: window.clone(),
+            weights: Weights::Packed,
+            epilogue: epilogue.clone(),
+            workspace_max: 0,
+        };
+        let direct = ConvBlocked {
+            batch: 1,
+            in_channels: ins,
+            out_channels: outs,
+            groups: 1,
+            joined: 1,
+            window,
+            layout: ImageLayout::Blocked,
+            algorithm: ConvAlgorithm::InPlace,
+            operands: StorageType::F32,
+            weights: None,
+            zero_point: 0,
+            result: StorageType::F32,
+            epilogue: epilogue.clone(),
+        };
+        let winograd = Winograd {
+            batch: 1,
+            in_channels: ins,
+            out_channels: outs,
+            window: Window { output: [9; 2], stride: [1; 2], ..direct.window.clone() },
+            tile: 4,
+            epilogue,
+            workspace_max: Winograd::WORKSPACE_MAX,
+        };
+        let of_conv = |kernel| Packing::Convolution { kernel, groups: 1, together: 0, out_channels: outs };
+        let packings = [
+            of_conv(PackedConv::Direct(direct.clone())),
+            of_conv(PackedConv::Winograd(winograd)),
+            Packing::RowMajorConvolution(row_major),
+            Packing::RightFactor(right_factor(outs, ins * 9, None)),
+            Packing::TransposedFactor { k: ins * 9, n: outs, weights: None },
+        ];
+        let tensor = Tensor::from_fn(Shape::from([outs, ins * 9]), |at| at as f32);
+        for packing in packings {
+            let parts = packing.parts(&tensor);
+            assert!((3..=5).contains(&parts), "{packing:?}: {parts} parts of 12 MiB");
+            let packed: Vec<u8> = (0..parts).flat_map(|part| packing.pack_part(&tensor, part)).collect();
+            assert!(packed == packing.apply(&tensor), "{packing:?}");
+        }
+        let in_bf16 = of_conv(PackedConv::Direct(ConvBlocked { weights: Some(WeightFormat::Bf16), ..direct }));
+        assert_eq!(in_bf16.parts(&tensor), 1);
+        assert!(in_bf16.pack_part(&tensor, 0) == in_bf16.apply(&tensor));
+    }
+
+    #[test]
+    fn transposed_factor_is_packed_as_its_transpose() {
+        // Rows in several parts of the inner dimension, and columns that fill no strip.
+        let (k, n) = (2100, 45);
+        let matrix = Tensor::from_fn(Shape::from([k, n]), |at| at as f32);
+        let transpose = Tensor::from_fn(Shape::from([n, k]), |at| (at % k * n + at / k) as f32);
+        for weights in [None, Some(WeightFormat::Bf16), Some(WeightFormat::Int8)] {
+            let want = Packing::RightFactor(right_factor(k, n, weights)).apply(&matrix);
+            assert!(Packing::TransposedFactor { k, n, weights }.apply(&transpose) == want, "{weights:?}");
+        }
+    }
 
     #[test]
     fn size_is_that_of_the_packed_bytes() {

@@ -51,7 +51,9 @@ pub use graph::{Destination, Graph, Node, NodeId, Output, Value, ValueDef, Value
 pub use op::{Op, Operator, Refusal, Reuse, TensorType};
 pub use physical::Physical;
 pub use rewrite::{Rewrite, reorder, rewrite};
-pub use target::{Call, CallInput, CallSizes, Candidate, Format, Formats, NoKernel, Pack, Query, Target, UNLIMITED};
+pub use target::{
+    Call, CallInput, CallSizes, Candidate, Format, Formats, NoKernel, Pack, Packer, Query, Target, UNLIMITED,
+};
 pub use trainable::{LossForm, LossMean, LossTerm, Moving, Multipliers, Trainable};
 pub use verify::{VerifyError, verify};
 pub use weight_operand::weight_operand;

@@ -7,7 +7,7 @@
 //! and a new kernel is visible to each of them when its candidate is.
 
 use std::fmt;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, Tensor, WeightFormat};
@@ -233,23 +233,36 @@ pub enum CallInput {
     Result,
 }
 
-/// How a constant becomes the bytes that a kernel reads. Applied when a plan is written, not when kernels are compared.
+/// A rule that turns a constant into the bytes that a kernel reads. The bytes are the same each time.
+pub trait Packer: Send + Sync {
+    /// The size of the packed bytes.
+    fn size(&self, tensor: &Tensor) -> Bytes;
+
+    /// The number of parts of the packed bytes, each of which can be made alone; at least one.
+    fn parts(&self, _tensor: &Tensor) -> usize {
+        1
+    }
+
+    /// The bytes of a part. Those of all parts, one after the other, are the packed constant.
+    fn pack(&self, tensor: &Tensor, part: usize) -> Vec<u8>;
+}
+
+/// How a constant becomes the bytes that a kernel reads. Applied when an executable is written, not when kernels are
+/// compared.
 #[derive(Clone)]
 pub struct Pack {
-    function: Rc<PackFn>,
-    code: Option<Rc<[u8]>>,
+    packer: Arc<dyn Packer>,
+    code: Option<Arc<[u8]>>,
     dtype: Option<DType>,
 }
 
-type PackFn = dyn Fn(&Tensor) -> Vec<u8>;
-
 impl Pack {
-    /// By a function, which must give the same bytes each time.
-    pub fn new(pack: impl Fn(&Tensor) -> Vec<u8> + 'static) -> Pack {
-        Pack { function: Rc::new(pack), code: None, dtype: None }
+    /// By a rule.
+    pub fn new(packer: impl Packer + 'static) -> Pack {
+        Pack { packer: Arc::new(packer), code: None, dtype: None }
     }
 
-    /// The same, with the target's encoding of the function: with it the constant can be packed elsewhere.
+    /// The same, with the target's encoding of the rule: with it the constant can be packed elsewhere.
     #[must_use]
     pub fn with_code(self, code: &[u8]) -> Pack {
         Pack { code: Some(code.into()), ..self }
@@ -266,14 +279,14 @@ impl Pack {
         self.dtype
     }
 
-    /// The target's encoding of the function, if it has one.
+    /// The target's encoding of the rule, if it has one.
     pub fn code(&self) -> Option<&[u8]> {
         self.code.as_deref()
     }
 
-    /// The packed bytes of a constant.
-    pub fn apply(&self, tensor: &Tensor) -> Vec<u8> {
-        (self.function)(tensor)
+    /// The rule.
+    pub fn packer(&self) -> &dyn Packer {
+        &*self.packer
     }
 }
 

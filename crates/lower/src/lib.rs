@@ -49,6 +49,7 @@
 // The module `cuda` has the name of that crate.
 extern crate cuda as cuda_driver;
 
+mod constants;
 pub mod cpu;
 pub mod cuda;
 mod half_precision;
@@ -60,6 +61,7 @@ mod state;
 use ir::Graph;
 pub use ir::Target;
 
+pub use constants::Constants;
 pub(crate) use node_view::NodeView;
 pub use plan_writer::{Lowered, draft_plan, write_plan};
 pub use selection::{LowerError, Selection};

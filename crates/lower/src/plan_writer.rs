@@ -1,6 +1,7 @@
 //! [`write_plan`]: steps, buffers and constants of a graph whose kernels are chosen.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ir::analysis::alias::{AliasKind, AliasObstacle, AliasSets, Location, concat_starts};
 use ir::analysis::value_size;
@@ -9,9 +10,9 @@ use plan::{
     Arena, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, Initial, Operand, Persistence, Place, Plan, Port,
     RefusedReason, RefusedSharing, Sharing, StatePort, Step, ValueSpan,
 };
-use types::{Bytes, DType, Role, Scope, Tag};
+use types::{Bytes, Role, Scope, Tag, Tensor};
 
-use crate::{LowerError, Selection, state};
+use crate::{Constants, LowerError, Selection, state};
 
 /// A plan without offsets, and the bytes of its constants.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub struct Lowered {
     /// The plan; the offsets of its buffers and its arena are still undecided.
     pub plan: Plan,
     /// The constants' section.
-    pub constants: Vec<u8>,
+    pub constants: Constants,
 }
 
 /// The plan of a graph with the chosen kernels, in the order of its nodes.
@@ -71,7 +72,7 @@ struct PlanWriter<'a> {
     alignment: Bytes,
     sets: AliasSets,
     plan: Plan,
-    constants: Vec<u8>,
+    constants: Constants,
     /// Whether constants are left out.
     is_draft: bool,
     /// The buffer of a class, by its root.
@@ -101,7 +102,7 @@ impl<'a> PlanWriter<'a> {
             alignment: target.alignment(),
             sets,
             plan,
-            constants: Vec::new(),
+            constants: Constants::default(),
             is_draft,
             buffer_of: BTreeMap::new(),
             held_at: BTreeMap::new(),
@@ -191,7 +192,7 @@ impl<'a> PlanWriter<'a> {
             self.plan.outputs.push(port);
         }
         self.note_refusals();
-        self.plan.constants_size = Bytes(self.constants.len() as u64);
+        self.plan.constants_size = self.constants.size();
         Lowered { plan: self.plan, constants: self.constants }
     }
 
@@ -206,11 +207,11 @@ impl<'a> PlanWriter<'a> {
         let ValueDef::State { initial, .. } = &self.graph.value(value).source else {
             unreachable!("a verified graph lists its states")
         };
-        let bytes = if self.is_draft { Vec::new() } else { initial.to_le_bytes() };
-        let initial = match bytes.iter().all(|&byte| byte == 0) {
-            true => Initial::Zeros,
-            false => Initial::Constant(self.constant(value, None, None, || bytes).0),
-        };
+        let initial =
+            match self.is_draft || initial.bit_sum() == 0 && initial.to_le_bytes().iter().all(|byte| *byte == 0) {
+                true => Initial::Zeros,
+                false => Initial::Constant(self.constant(value, initial, None).0),
+            };
         let port = self.port(&self.graph.value(value).name, value, 0);
         if let Place::Buffer(ix) = port.operand.place {
             self.plan.buffers[ix.0 as usize].persistence = Persistence::Session;
@@ -224,7 +225,7 @@ impl<'a> PlanWriter<'a> {
         match self.sets.location(value) {
             Location::Constant { value: known, offset } => {
                 let tensor = self.graph.value(known).tensor().expect("a known value holds a tensor");
-                let (ix, _) = self.constant(known, Some(&[]), None, || tensor.to_le_bytes());
+                let (ix, _) = self.constant(known, tensor, None);
                 Operand { place: Place::Constant(ix), offset: Bytes(offset), size: length }
             }
             Location::Buffer { root, offset } => {
@@ -320,43 +321,33 @@ impl<'a> PlanWriter<'a> {
 
     fn packed(&mut self, value: ValueId, pack: &Pack) -> Operand {
         let tensor = self.graph.value(value).tensor().expect("only known operands are packed");
-        let (ix, size) = self.constant(value, pack.code(), pack.dtype(), || pack.apply(tensor));
+        let (ix, size) = self.constant(value, tensor, Some(pack));
         Operand { place: Place::Constant(ix), offset: Bytes::ZERO, size }
     }
 
-    /// A constant that holds a packing of `value`, and its size. Equal packings of one value are stored once. `code` is the
-    /// target's encoding of the packing, if it has one, and `dtype` that of the packed elements, if it is not the value's.
-    fn constant(
-        &mut self,
-        value: ValueId,
-        code: Option<&[u8]>,
-        dtype: Option<DType>,
-        pack: impl FnOnce() -> Vec<u8>,
-    ) -> (ConstantIx, Bytes) {
+    /// A constant with the tensor of `value`, packed or as it is, and its size. Equal packings of one value are one constant.
+    fn constant(&mut self, value: ValueId, tensor: &Arc<Tensor>, pack: Option<&Pack>) -> (ConstantIx, Bytes) {
         if self.is_draft {
             return (ConstantIx(0), Bytes::ZERO);
         }
-        let bytes = &pack()[..];
-        let size = Bytes(bytes.len() as u64);
+        let (offset, size) = self.constants.add(tensor, pack, self.alignment);
         let known = self.constants_of.entry(value).or_default();
         let is_equal = |ix: &&ConstantIx| {
             let constant = &self.plan.constants[ix.0 as usize];
-            self.constants[constant.offset.0 as usize..][..constant.size.0 as usize] == *bytes
+            (constant.offset, constant.size) == (offset, size)
         };
         if let Some(&ix) = known.iter().find(is_equal) {
             return (ix, size);
         }
-        let start = Bytes(self.constants.len() as u64).align_up(self.alignment);
-        self.constants.resize(start.0 as usize, 0);
-        self.constants.extend_from_slice(bytes);
         let data = self.graph.value(value);
         // The role of a state is that of its buffer; its initial bytes are a constant.
         let role = if data.role() == Role::Weight { Role::Weight } else { Role::Constant };
         let tag = Tag { scope: Scope::new(&data.name), role };
-        let (dtype, shape) = (dtype.unwrap_or(data.ty.dtype), data.ty.shape.clone());
+        let dtype = pack.and_then(Pack::dtype).unwrap_or(data.ty.dtype);
         let derivation = data.tensor().and_then(|tensor| tensor.derivation().cloned());
+        let code = pack.map_or(Some(&[][..]), Pack::code);
         let recipe = derivation.zip(code).map(|(tensor, code)| ConstantRecipe { tensor, packing: code.to_vec() });
-        self.plan.constants.push(Constant { tag, dtype, shape, offset: start, size, recipe });
+        self.plan.constants.push(Constant { tag, dtype, shape: data.ty.shape.clone(), offset, size, recipe });
         let ix = ConstantIx(self.plan.constants.len() as u32 - 1);
         known.push(ix);
         (ix, size)
@@ -367,7 +358,7 @@ impl<'a> PlanWriter<'a> {
 mod tests {
     use ir::ops::{Binary, Unary};
     use ir::{Candidate, NoKernel, Op, Query};
-    use types::{Layout, Shape, pointwise};
+    use types::{DType, Layout, Shape, pointwise};
 
     use super::*;
     use crate::cpu::CpuTarget;

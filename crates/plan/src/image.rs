@@ -19,7 +19,7 @@ use std::ops::Range;
 use types::Bytes;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-use crate::{ConstantSource, Phase, Plan, PlanError, StatePort, check, elf, separate_constants};
+use crate::{Constant, ConstantSource, Phase, Plan, PlanError, StatePort, check, elf, separate_constants};
 
 /// Version of the image and of everything in it. It grows by one with every change; other versions are refused.
 pub const FORMAT_VERSION: u32 = 17;
@@ -33,6 +33,26 @@ const TRAILER: usize = 128;
 /// The checksum of sections and of constants: XXH3-64.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
+}
+
+/// The digest of constants: BLAKE3.
+pub fn digest(bytes: &[u8]) -> [u8; 32] {
+    blake3::hash(bytes).into()
+}
+
+/// The bytes of the constants that plans share.
+pub trait ConstantBytes {
+    /// Passes all bytes to `out`, from the first to the last, in pieces.
+    ///
+    /// # Errors
+    /// Those of `out`, and none of its own.
+    fn write_to(self, out: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
+}
+
+impl<T: AsRef<[u8]> + ?Sized> ConstantBytes for &T {
+    fn write_to(self, out: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        out(self.as_ref())
+    }
 }
 
 /// Reason why bytes are not an image that can be run.
@@ -125,59 +145,81 @@ fn check_states(step: &Plan, evaluation: &Plan) -> Result<(), String> {
 /// Writes a runner, plans (one for each batch, or a step of training and its evaluation), and the constants that they share.
 ///
 /// # Errors
-/// Those of `out`; `InvalidData` for a plan that [`check`] refuses, and for plans that are not of one model.
-pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u8]) -> io::Result<()> {
-    write_parts(out, runner, plans, constants, constants)
+/// Those of `out`; `InvalidData` for a plan that [`check`] refuses, for plans that are not of one model, and for another
+/// number of constants' bytes than the plans need.
+pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: impl ConstantBytes) -> io::Result<()> {
+    let size = plans.first().map_or(0, |plan| plan.constants_size.0);
+    let whole = Stored { pieces: vec![(0..size, 0)], size };
+    write_parts(out, runner, plans, constants, &whole)
 }
 
 /// The same with separate weights: of the constants, the file has those without recipe.
 ///
 /// # Errors
 /// As [`write()`]; `InvalidData` if no constant has a recipe.
-pub fn write_separate(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u8]) -> io::Result<()> {
-    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+pub fn write_separate(
+    out: &mut impl Write,
+    runner: &[u8],
+    plans: &[Plan],
+    constants: impl ConstantBytes,
+) -> io::Result<()> {
     let separate = separate_constants(plans).map_err(invalid)?;
-    let mut stored = vec![0; separate.stored.0 as usize];
-    for (constant, source) in &separate.rows {
-        if let ConstantSource::Stored(at) = source {
-            let range = constant.offset.0 as usize..(constant.offset + constant.size).0 as usize;
-            let bytes = constants.get(range).ok_or_else(|| invalid("a constant is outside its section".into()))?;
-            stored[at.0 as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
-    }
-    if constants.len() <= stored.len() {
+    let piece = |(constant, source): &(&Constant, ConstantSource)| match source {
+        ConstantSource::Stored(at) => Some((constant.offset.0..(constant.offset + constant.size).0, at.0)),
+        ConstantSource::Recipe(_) => None,
+    };
+    let stored = Stored { pieces: separate.rows.iter().filter_map(piece).collect(), size: separate.stored.0 };
+    if plans.iter().any(|plan| plan.constants_size.0 <= stored.size) {
         return Err(invalid("no constant has a recipe".into()));
     }
     write_parts(out, runner, plans, constants, &stored)
 }
 
-/// Writes an image whose file has the bytes `stored` of its constants.
-fn write_parts(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u8], stored: &[u8]) -> io::Result<()> {
-    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+fn invalid(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// The constants that a file has.
+struct Stored {
+    /// By rising offset, ranges of all constants, and where each starts among those of the file.
+    pieces: Vec<(Range<u64>, u64)>,
+    /// Bytes in the file.
+    size: u64,
+}
+
+/// Writes an image whose file has some of the constants.
+fn write_parts(
+    out: &mut impl Write,
+    runner: &[u8],
+    plans: &[Plan],
+    constants: impl ConstantBytes,
+    stored: &Stored,
+) -> io::Result<()> {
     check_together(plans).map_err(invalid)?;
     for plan in plans {
         if let Err(errors) = check(plan) {
             let texts: Vec<String> = errors.iter().map(PlanError::to_string).collect();
             return Err(invalid(format!("the plan is not valid: {}", texts.join("; "))));
         }
-        if constants.len() as u64 != plan.constants_size.0 {
-            return Err(invalid(format!(
-                "the plan needs {} bytes of constants, got {}",
-                plan.constants_size.0,
-                constants.len()
-            )));
-        }
     }
     let runner = &*elf::with_headers_last(runner);
     let plan = postcard::to_stdvec(plans).map_err(|error| invalid(error.to_string()))?;
     let plan_at = (runner.len() as u64).next_multiple_of(PAGE);
     let constants_at = (plan_at + plan.len() as u64).next_multiple_of(PAGE);
-    let constants_end = constants_at + stored.len() as u64;
+    let constants_end = constants_at + stored.size;
     let zeros = [0; PAGE as usize];
     let before_plan = &zeros[..(plan_at - runner.len() as u64) as usize];
     let before_constants = &zeros[..(constants_at - plan_at - plan.len() as u64) as usize];
     let mut rest = Xxh3Default::new();
     [runner, before_plan, before_constants].iter().for_each(|part| rest.update(part));
+    for part in [runner, before_plan, &plan, before_constants] {
+        out.write_all(part)?;
+    }
+    let written = write_constants(out, constants, stored)?;
+    if let Some(plan) = plans.iter().find(|plan| plan.constants_size.0 != written.all) {
+        let need = plan.constants_size.0;
+        return Err(invalid(format!("the plan needs {need} bytes of constants, got {}", written.all)));
+    }
 
     let mut trailer = Vec::with_capacity(TRAILER);
     trailer.extend_from_slice(MAGIC);
@@ -188,20 +230,54 @@ fn write_parts(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &
         plan.len() as u64,
         xxh3_64(&plan),
         constants_at,
-        stored.len() as u64,
-        xxh3_64(stored),
+        stored.size,
+        written.checksum,
         rest.digest(),
         constants_end + TRAILER as u64,
     ];
     numbers.iter().for_each(|number| trailer.extend_from_slice(&number.to_le_bytes()));
-    trailer.extend_from_slice(blake3::hash(constants).as_bytes());
-    trailer.extend_from_slice(&(constants.len() as u64).to_le_bytes());
+    trailer.extend_from_slice(&written.digest);
+    trailer.extend_from_slice(&written.all.to_le_bytes());
     trailer.extend_from_slice(&xxh3_64(&trailer).to_le_bytes());
+    out.write_all(&trailer)
+}
 
-    for part in [runner, before_plan, &plan, before_constants, stored, &trailer] {
-        out.write_all(part)?;
-    }
-    Ok(())
+/// What is known of constants when they are written.
+struct Written {
+    /// The bytes of all constants.
+    all: u64,
+    /// The digest of all constants.
+    digest: [u8; 32],
+    /// The checksum of those in the file.
+    checksum: u64,
+}
+
+fn write_constants(out: &mut impl Write, constants: impl ConstantBytes, stored: &Stored) -> io::Result<Written> {
+    let (mut all, mut digest, mut checksum) = (0, blake3::Hasher::new(), Xxh3Default::new());
+    let (mut pieces, mut in_file) = (stored.pieces.iter().peekable(), 0);
+    constants.write_to(&mut |bytes| {
+        let (start, end) = (all, all + bytes.len() as u64);
+        digest.update(bytes);
+        all = end;
+        while let Some((range, at)) = pieces.peek().filter(|(range, _)| range.start < end) {
+            let (from, to) = (range.start.max(start), range.end.min(end));
+            if from == range.start {
+                let zeros = vec![0; (at - in_file) as usize];
+                checksum.update(&zeros);
+                out.write_all(&zeros)?;
+            }
+            let part = &bytes[(from - start) as usize..(to - start) as usize];
+            checksum.update(part);
+            out.write_all(part)?;
+            in_file = at + (to - range.start);
+            if end < range.end {
+                break;
+            }
+            pieces.next();
+        }
+        Ok(())
+    })?;
+    Ok(Written { all, digest: digest.finalize().into(), checksum: checksum.digest() })
 }
 
 /// The end of an image: where its sections are, and the checksums of them and of the rest.

@@ -37,13 +37,13 @@
 //! or the same for `prestow-cpu` (kernels) and `prestow-arena`, `prestow-passes` and `prestow-ir` (compile time). A
 //! release profile with `opt-level = "s"` or less needs these overrides too, as `[profile.release.package.prestow-cpu]`.
 
-mod constants;
+mod aligned_bytes;
 
 use std::path::Path;
 use std::sync::Arc;
 
 pub use compiler::source::{Request, SourceError, WeightSpec, load, load_mxnet, load_onnx};
-pub use compiler::{CompileError, Compiled, Goal, Model, Optimize, Program, write_executable};
+pub use compiler::{CompileError, Compiled, Constants, Goal, Model, Optimize, Program, write_executable};
 pub use load::{mxnet, onnx};
 pub use lower::Target;
 pub use lower::cpu::CpuTarget;
@@ -53,7 +53,7 @@ pub use report::{Report, View};
 pub use runtime::{Host, ImageFile, OpenError, RunError, Session, WeightSource, audit};
 pub use types::{Bytes, DType, Shape, Tensor};
 
-use constants::Constants;
+use aligned_bytes::AlignedBytes;
 
 /// Reason why the model of an executable does not open.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub fn compile(model: Model, target: &dyn Target, goal: Goal) -> Result<Compiled
 /// A plan for another target; not enough memory for the arena.
 pub fn open(compiled: Compiled, threads: usize) -> Result<Session, RunError> {
     let Compiled { plan, constants, .. } = compiled;
-    let constants = Constants::new(constants, plan.arena.alignment);
+    let constants = AlignedBytes::new(constants.to_vec(), plan.arena.alignment);
     runtime::open(Arc::new(plan), Arc::new(constants), &Host { threads })
 }
 

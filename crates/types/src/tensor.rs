@@ -1,5 +1,6 @@
 //! [`Tensor`]: a dtype, a shape and the elements, in host memory, row-major.
 
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use half::{bf16, f16};
@@ -63,6 +64,8 @@ pub trait Element: Copy + PartialEq + Default + std::fmt::Debug + Send + Sync + 
     fn push_le(self, out: &mut Vec<u8>);
     /// Writes the element's little-endian bytes; `bytes` has the dtype's size.
     fn write_le(self, bytes: &mut [u8]);
+    /// The element's bits as a number.
+    fn bits(self) -> u64;
     /// The value as `f64`; integers above 2^53 lose digits.
     fn to_f64(self) -> f64;
     /// The value as `i64`: truncated towards zero, saturating.
@@ -98,6 +101,12 @@ macro_rules! element {
             #[inline]
             fn write_le(self, bytes: &mut [u8]) {
                 bytes.copy_from_slice(&self.to_le_bytes());
+            }
+            #[inline]
+            fn bits(self) -> u64 {
+                let mut bits = [0; 8];
+                bits[..size_of::<Self>()].copy_from_slice(&self.to_le_bytes());
+                u64::from_le_bytes(bits)
             }
             #[inline]
             fn to_f64(self) -> f64 {
@@ -170,6 +179,10 @@ impl Element for bool {
         bytes[0] = u8::from(self);
     }
     #[inline]
+    fn bits(self) -> u64 {
+        u64::from(self)
+    }
+    #[inline]
     fn to_f64(self) -> f64 {
         f64::from(u8::from(self))
     }
@@ -190,6 +203,9 @@ impl Element for bool {
         value != 0
     }
 }
+
+/// Elements that are read at once.
+const READ_ELEMENTS: usize = 1 << 16;
 
 /// The reason for which a tensor is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -269,36 +285,65 @@ impl Tensor {
 
     /// A tensor from the little-endian bytes of its elements.
     pub fn from_le_bytes(dtype: DType, shape: Shape, bytes: &[u8]) -> Result<Tensor, TensorError> {
-        fn read<T: Element>(bytes: &[u8]) -> Data {
-            T::wrap(bytes.chunks_exact(T::DTYPE.size().0 as usize).map(T::from_le).collect())
-        }
         let want = dtype.size().0.saturating_mul(shape.elements() as u64);
         if want != bytes.len() as u64 {
             return Err(TensorError::ByteLength { dtype, shape, want, got: bytes.len() });
         }
+        Ok(Tensor::read_le(dtype, shape, &mut &bytes[..]).expect("it is as long as the elements"))
+    }
+
+    /// Reads the little-endian bytes of a tensor's elements, without a copy of all of them.
+    ///
+    /// # Errors
+    /// Those of the source; `UnexpectedEof` if it ends before the last element; elements that memory does not hold.
+    pub fn read_le(dtype: DType, shape: Shape, source: &mut dyn Read) -> io::Result<Tensor> {
+        fn read<T: Element>(elements: usize, source: &mut dyn Read) -> io::Result<Data> {
+            let mut items: Vec<T> = Vec::new();
+            items.try_reserve_exact(elements).map_err(io::Error::other)?;
+            let mut buffer = vec![0; size_of::<T>() * elements.min(READ_ELEMENTS)];
+            while items.len() < elements {
+                let bytes = &mut buffer[..size_of::<T>() * (elements - items.len()).min(READ_ELEMENTS)];
+                source.read_exact(bytes)?;
+                items.extend(bytes.chunks_exact(size_of::<T>()).map(T::from_le));
+            }
+            Ok(T::wrap(items))
+        }
+        let elements = shape.elements();
         let data = match dtype {
-            DType::F32 => read::<f32>(bytes),
-            DType::F64 => read::<f64>(bytes),
-            DType::F16 => read::<f16>(bytes),
-            DType::Bf16 => read::<bf16>(bytes),
-            DType::I8 => read::<i8>(bytes),
-            DType::I16 => read::<i16>(bytes),
-            DType::I32 => read::<i32>(bytes),
-            DType::I64 => read::<i64>(bytes),
-            DType::U8 => read::<u8>(bytes),
-            DType::U16 => read::<u16>(bytes),
-            DType::U32 => read::<u32>(bytes),
-            DType::U64 => read::<u64>(bytes),
-            DType::Bool => read::<bool>(bytes),
+            DType::F32 => read::<f32>(elements, source),
+            DType::F64 => read::<f64>(elements, source),
+            DType::F16 => read::<f16>(elements, source),
+            DType::Bf16 => read::<bf16>(elements, source),
+            DType::I8 => read::<i8>(elements, source),
+            DType::I16 => read::<i16>(elements, source),
+            DType::I32 => read::<i32>(elements, source),
+            DType::I64 => read::<i64>(elements, source),
+            DType::U8 => read::<u8>(elements, source),
+            DType::U16 => read::<u16>(elements, source),
+            DType::U32 => read::<u32>(elements, source),
+            DType::U64 => read::<u64>(elements, source),
+            DType::Bool => read::<bool>(elements, source),
         };
-        Ok(Tensor { shape, data, derivation: None })
+        Ok(Tensor { shape, data: data?, derivation: None })
     }
 
     /// The elements' little-endian bytes.
     pub fn to_le_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.size().0 as usize);
-        each_data!(&self.data, items => items.iter().for_each(|item| item.push_le(&mut bytes)));
-        bytes
+        fn bytes<T: Element>(items: &[T]) -> Vec<u8> {
+            let mut bytes = vec![0; size_of_val(items)];
+            bytes.chunks_exact_mut(size_of::<T>()).zip(items).for_each(|(to, item)| item.write_le(to));
+            bytes
+        }
+        each_data!(&self.data, items => bytes(items))
+    }
+
+    /// The sum of the bits of all elements as numbers, modulo 2^64. The same elements in another order, and among more zeros,
+    /// have the same sum.
+    pub fn bit_sum(&self) -> u64 {
+        fn sum<T: Element>(items: &[T]) -> u64 {
+            items.iter().fold(0, |sum, item| sum.wrapping_add(item.bits()))
+        }
+        each_data!(&self.data, items => sum(items))
     }
 
     /// The extents.
@@ -433,6 +478,25 @@ mod tests {
             let again = Tensor::from_le_bytes(dtype, Shape::from([3]), &tensor.to_le_bytes()).unwrap();
             assert_eq!(tensor, again);
         }
+    }
+
+    #[test]
+    fn sum_of_bits_is_that_of_any_order_and_of_more_zeros() {
+        for dtype in DType::ALL {
+            let sum = |items: &[f32]| Tensor::vector(items.to_vec()).cast(dtype).bit_sum();
+            assert_eq!(sum(&[1.0, 0.0, 3.0]), sum(&[3.0, 1.0, 0.0, 0.0]), "{dtype}");
+            assert_ne!(sum(&[1.0, 1.0]), sum(&[1.0]), "{dtype}");
+        }
+        assert_eq!(Tensor::vector(vec![1.0f32, -1.0]).bit_sum(), 0x3f80_0000 + 0xbf80_0000);
+    }
+
+    #[test]
+    fn elements_are_read_in_pieces() {
+        let tensor = Tensor::from_fn(Shape::from([2, READ_ELEMENTS]), |at| at as u16);
+        let bytes = tensor.to_le_bytes();
+        let read = |bytes: &[u8]| Tensor::read_le(DType::U16, tensor.shape().clone(), &mut &bytes[..]);
+        assert_eq!(read(&bytes).ok().as_ref(), Some(&tensor));
+        assert_eq!(read(&bytes[1..]).map_err(|error| error.kind()), Err(io::ErrorKind::UnexpectedEof));
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn small() -> (Plan, Vec<u8>) {
     let y = graph.add1(Op::Conv(Conv::square(1, 1)), &[x, w], Scope::new("conv")).expect("it fits");
     graph.set_outputs(vec![("y".into(), y)]);
     let compiled = compiled(graph).expect("it compiles");
-    (compiled.plan, compiled.constants)
+    (compiled.plan, compiled.constants.to_vec())
 }
 
 fn file(plan: &Plan, constants: &[u8]) -> Vec<u8> {
@@ -118,7 +118,7 @@ fn product() -> (Plan, Vec<u8>) {
     let y = graph.add1(MatMul::default().into(), &[x, w], Scope::new("product")).expect("it fits");
     graph.set_outputs(vec![("y".into(), y)]);
     let compiled = compiled(graph).expect("it compiles");
-    (Plan { weights_name: "weights".into(), ..compiled.plan }, compiled.constants)
+    (Plan { weights_name: "weights".into(), ..compiled.plan }, compiled.constants.to_vec())
 }
 
 /// The device has rules of its own, also for plans that were not checked.

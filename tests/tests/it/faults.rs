@@ -431,8 +431,7 @@ fn child_with_failing_allocations() {
             let compiled =
                 compiler::compile(model, &target, compiler::Goal::default(), |_, _| {}).expect("it compiles");
             let mut file = Vec::new();
-            plan::image::write(&mut file, b"runner", &[compiled.plan], &compiled.constants)
-                .expect("memory is writable");
+            plan::image::write(&mut file, b"runner", &[compiled.plan], compiled.constants).expect("memory is writable");
             file
         }
     };

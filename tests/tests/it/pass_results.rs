@@ -128,7 +128,7 @@ fn compilation_is_reproducible() {
     let image = || {
         let compiled = compiled(random_graph(4)).expect("it compiles");
         let mut file = Vec::new();
-        plan::image::write(&mut file, b"runner", std::slice::from_ref(&compiled.plan), &compiled.constants)
+        plan::image::write(&mut file, b"runner", std::slice::from_ref(&compiled.plan), compiled.constants)
             .expect("memory is writable");
         file
     };

@@ -41,14 +41,14 @@ impl Paged {
             plan::check(plan).unwrap_or_else(|errors| panic!("{name}: {errors:?}"));
         }
         let path = folder(&format!("resident-{name}")).join("weights");
-        std::fs::write(&path, [vec![0xff; START as usize], program.constants.clone()].concat()).expect("writable");
+        std::fs::write(&path, [vec![0xff; START as usize], program.constants.to_vec()].concat()).expect("writable");
         let file = File::options().read(true).write(true).open(&path).expect("readable");
         Some(Paged { program, file: Arc::new(file), path })
     }
 
     fn open(&self, threads: usize) -> Result<Session, RunError> {
         let plans = self.program.plans.iter().cloned().map(Arc::new).collect();
-        let size = self.program.constants.len() as u64;
+        let size = self.program.constants.size().0;
         let source = WeightSource::File { file: self.file.clone(), offset: START, size };
         runtime::open_all(plans, source, &Host { threads })
     }

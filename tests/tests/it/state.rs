@@ -167,6 +167,6 @@ update v2 v3
 fn plans_with_state_are_not_opened_together() {
     let compiled = compiled(graph(ACCUMULATE)).expect("the host has kernels");
     let plan = Arc::new(compiled.plan);
-    let error = runtime::open_all(vec![plan.clone(), plan], compiled.constants, &Host { threads: 1 }).err();
+    let error = runtime::open_all(vec![plan.clone(), plan], compiled.constants.to_vec(), &Host { threads: 1 }).err();
     assert_eq!(error, Some(RunError::SeveralPlansWithState(2)));
 }

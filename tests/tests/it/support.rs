@@ -62,7 +62,7 @@ pub(crate) fn open(compiled: &Compiled, threads: usize) -> Session {
 }
 
 pub(crate) fn try_open(compiled: &Compiled, threads: usize) -> Result<Session, runtime::RunError> {
-    let weights = Arc::new(compiled.constants.clone());
+    let weights = Arc::new(compiled.constants.to_vec());
     runtime::open(Arc::new(compiled.plan.clone()), weights, &Host { threads })
 }
 

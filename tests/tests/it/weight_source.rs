@@ -30,7 +30,7 @@ fn run(compiled: &Compiled, weights: impl Into<WeightSource>) -> Result<Vec<Tens
 /// A file with the constants behind a page of other bytes; it has no name any more.
 fn file_of(compiled: &Compiled) -> Arc<File> {
     let path = folder("weight-source").join("weights");
-    let bytes = [vec![0xff; 4096], compiled.constants.clone()].concat();
+    let bytes = [vec![0xff; 4096], compiled.constants.to_vec()].concat();
     std::fs::write(&path, bytes).expect("writable");
     let file = File::open(&path).expect("readable");
     std::fs::remove_file(&path).expect("the folder is ours");
@@ -41,9 +41,9 @@ fn file_of(compiled: &Compiled) -> Arc<File> {
 fn host_bytes_and_a_descriptor_give_the_same_results() {
     let compiled = model();
     let want = vec![Tensor::vector(vec![11.0f32, 22.0, 33.0, 44.0])];
-    assert_eq!(run(&compiled, compiled.constants.clone()), Ok(want.clone()));
-    assert_eq!(run(&compiled, Arc::new(compiled.constants.clone())), Ok(want.clone()));
-    let size = compiled.constants.len() as u64;
+    assert_eq!(run(&compiled, compiled.constants.to_vec()), Ok(want.clone()));
+    assert_eq!(run(&compiled, Arc::new(compiled.constants.to_vec())), Ok(want.clone()));
+    let size = compiled.constants.size().0;
     assert_eq!(run(&compiled, WeightSource::File { file: file_of(&compiled), offset: 4096, size }), Ok(want));
 }
 
@@ -57,10 +57,10 @@ fn weights_of_a_sealed_memfd_are_mapped() {
     let compiled = model();
     let descriptor = memfd_create("weights", MemfdFlags::ALLOW_SEALING).expect("Linux has memfds");
     let mut file = File::from(descriptor);
-    file.write_all(&compiled.constants).expect("memory is left");
+    file.write_all(&compiled.constants.to_vec()).expect("memory is left");
     fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("unsealed");
     let file = Arc::new(file);
-    let size = compiled.constants.len() as u64;
+    let size = compiled.constants.size().0;
     let want = vec![Tensor::vector(vec![11.0f32, 22.0, 33.0, 44.0])];
     assert_eq!(run(&compiled, WeightSource::File { file: file.clone(), offset: 0, size }), Ok(want));
     assert!((&*file).write_all(&[0]).is_err() && file.set_len(0).is_err(), "the seals hold");
@@ -69,7 +69,7 @@ fn weights_of_a_sealed_memfd_are_mapped() {
 #[test]
 fn sections_outside_a_file_and_unaligned_ones_are_refused() {
     let compiled = model();
-    let size = compiled.constants.len() as u64;
+    let size = compiled.constants.size().0;
     let error = |offset: u64| {
         let weights = WeightSource::File { file: file_of(&compiled), offset, size };
         run(&compiled, weights).expect_err("the section is invalid").to_string()
@@ -82,7 +82,7 @@ fn sections_outside_a_file_and_unaligned_ones_are_refused() {
 #[test]
 fn another_size_and_device_memory_are_refused() {
     let compiled = model();
-    let want = compiled.constants.len() as u64;
+    let want = compiled.constants.size().0;
     for got in [1, want - 1, want + 1] {
         assert_eq!(run(&compiled, vec![0; got as usize]), Err(RunError::Constants { want, got }));
     }

@@ -189,7 +189,7 @@ impl Reference {
 /// # Errors
 /// The device refuses the plan.
 pub(crate) fn open(compiled: &Compiled, device: &dyn runtime::Device) -> Result<Session, String> {
-    let (plan, constants) = (Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.clone()));
+    let (plan, constants) = (Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.to_vec()));
     runtime::open(plan, constants, device).map_err(|error| error.to_string())
 }
 

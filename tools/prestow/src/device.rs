@@ -15,7 +15,7 @@ pub(crate) fn shared_arena(program: &Program) -> Bytes {
 /// The one block of device memory of a program: arena and constants.
 fn block(program: &Program) -> Bytes {
     let alignment = program.plans.iter().map(|plan| plan.arena.alignment).max().unwrap_or(Bytes(1));
-    shared_arena(program).align_up(alignment) + Bytes(program.constants.len() as u64)
+    shared_arena(program).align_up(alignment) + program.constants_size()
 }
 
 /// Refuses a program that does not fit into the GPU's memory.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use report::printable;
+use types::Bytes;
 
 use crate::say;
 
@@ -26,6 +27,19 @@ impl Progress {
     /// A bar for a number of items.
     pub(crate) fn bar(items: usize, message: &str) -> Progress {
         Progress::start(ProgressBar::new(items as u64), "{elapsed} [{bar:30}] {pos}/{len} {msg}", message)
+    }
+
+    /// The same as a bar of some bytes, none of which is done.
+    pub(crate) fn bytes(&self, size: Bytes, message: &str) {
+        let template = "{elapsed} [{bar:30}] {bytes}/{total_bytes} {msg}";
+        self.bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
+        self.bar.set_length(size.0);
+        self.message(message);
+    }
+
+    /// Shows that so many bytes are done.
+    pub(crate) fn done(&self, bytes: Bytes) {
+        self.bar.set_position(bytes.0);
     }
 
     fn start(bar: ProgressBar, template: &str, message: &str) -> Progress {

@@ -193,8 +193,14 @@ impl Conv {
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
-        let mut packed = vec![0.0; weights.len()];
         assert_eq!(weights.len(), self.out_channels * self.group().2, "the weights must have the kernel's shape");
+        self.pack_channels(weights, 0..self.out_channels)
+    }
+
+    /// The packed weights of some output channels.
+    pub(crate) fn pack_channels(&self, weights: &[f32], outs: Range<usize>) -> Vec<f32> {
+        let weights = &weights[outs.start * self.group().2..outs.end * self.group().2];
+        let mut packed = vec![0.0; weights.len()];
         let terms = self.group().2.max(1);
         for (from, to) in weights.chunks_exact(terms).zip(packed.chunks_exact_mut(terms)) {
             self.pack_channel(from, to);

@@ -93,16 +93,30 @@ impl Winograd {
     /// Another number of weights, or parameters that `sizes` refuses.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
         assert_eq!(weights.len(), self.out_channels * self.in_channels * 9, "the weights must have the kernel's shape");
+        self.pack_panels(weights, 0..self.panel_count())
+    }
+
+    /// The number of panels of packed weights.
+    pub(crate) fn panel_count(&self) -> usize {
+        self.out_lanes().div_ceil(PANEL)
+    }
+
+    /// The packed weights of some panels.
+    pub(crate) fn pack_panels(&self, weights: &[f32], panels: Range<usize>) -> Vec<f32> {
         let (side, lanes) = (self.side(), self.out_lanes());
+        let outs = panels.start * PANEL..self.out_channels.min(panels.end * PANEL);
+        let start = panels.start * PANEL * side * side * self.in_channels;
         let matrix = match self.tile {
             2 => &Points::<4>::weights()[..],
             4 => &Points::<6>::weights()[..],
             6 => &Points::<8>::weights()[..],
             _ => panic!("`tile` must be 2, 4 or 6"),
         };
-        let mut packed = vec![0.0; self.packed_elements()];
-        for (number, cells) in weights.chunks_exact(9).enumerate() {
-            let (out, channel) = (number / self.in_channels, number % self.in_channels);
+        let width = lanes.min(panels.end * PANEL) - panels.start * PANEL;
+        let mut packed = vec![0.0; side * side * self.in_channels * width];
+        let of_panels = &weights[outs.start * self.in_channels * 9..outs.end * self.in_channels * 9];
+        for (number, cells) in of_panels.chunks_exact(9).enumerate() {
+            let (out, channel) = (outs.start + number / self.in_channels, number % self.in_channels);
             let first = out / PANEL * PANEL;
             let width = PANEL.min(lanes - first);
             for place in 0..side * side {
@@ -112,7 +126,7 @@ impl Winograd {
                     sum += left[tap / 3] * right[tap % 3] * f64::from(cell);
                 }
                 let block = first * side * side + place * width + (out - first) / LANES * LANES;
-                packed[block * self.in_channels + channel * LANES + out % LANES] = sum as f32;
+                packed[block * self.in_channels + channel * LANES + out % LANES - start] = sum as f32;
             }
         }
         packed
@@ -141,7 +155,7 @@ impl Winograd {
     /// Packed weights of another number than [`Winograd::packed_at_once`].
     pub(crate) fn run_packing(&self, args: &mut Args, weights: WeightView<'_>, packed: &mut [f32], pool: &Pool) {
         assert_eq!(packed.len(), self.packed_at_once(), "the packed weights must have their size");
-        let panels = self.out_lanes().div_ceil(PANEL);
+        let panels = self.panel_count();
         let at_once = self.panels_at_once();
         for start in (0..panels).step_by(at_once.max(1)) {
             let part = start..panels.min(start + at_once);

@@ -103,6 +103,42 @@ pub struct MatMul {
     pub epilogue: Epilogue,
 }
 
+/// A matrix of `f32` by the distances of its rows and of its columns.
+#[derive(Clone, Copy)]
+pub(crate) struct MatrixView<'a> {
+    items: &'a [f32],
+    row_step: usize,
+    column_step: usize,
+}
+
+impl<'a> MatrixView<'a> {
+    /// A row-major matrix of `n` columns.
+    pub(crate) fn new(items: &'a [f32], n: usize) -> MatrixView<'a> {
+        MatrixView { items, row_step: n, column_step: 1 }
+    }
+
+    /// The transpose of a row-major matrix of `k` columns.
+    pub(crate) fn transposed(items: &'a [f32], k: usize) -> MatrixView<'a> {
+        MatrixView { items, row_step: 1, column_step: k }
+    }
+
+    /// Some rows of up to 16 columns, each row in a vector of `block`.
+    fn copy_block(self, rows: Range<usize>, columns: Range<usize>, block: &mut [f32]) {
+        if self.column_step == 1 {
+            for (row, vector) in rows.zip(block.chunks_exact_mut(LANES)) {
+                vector[..columns.len()].copy_from_slice(&self.items[row * self.row_step..][columns.clone()]);
+            }
+            return;
+        }
+        // Column by column: their elements are neighbors.
+        for (lane, column) in columns.enumerate() {
+            let from = &self.items[column * self.column_step + rows.start * self.row_step..];
+            let to = block[lane..].iter_mut().step_by(LANES);
+            to.zip(from.iter().step_by(self.row_step)).for_each(|(to, item)| *to = *item);
+        }
+    }
+}
+
 impl MatMul {
     /// Packs `b: [k, n]` into strips of 32 columns, the last one of 16 or 32, padded with zeros. In `f32` a strip has,
     /// for each part of the inner dimension, its rows of the first 16 columns and then those of the others. Otherwise it
@@ -115,7 +151,12 @@ impl MatMul {
         assert_eq!(b.len(), self.k * self.n, "the matrix has the kernel's shape");
         if self.operands == StorageType::F32 {
             let (items, scales) = weights::levels(self.weights, b, self.n, |at| at % self.n);
-            return weights::stored(self.weights, &self.pack_vectors(&items), scales, self.n.next_multiple_of(LANES));
+            return weights::stored(
+                self.weights,
+                &self.pack_strips(MatrixView::new(&items, self.n), 0..self.strip_count()),
+                scales,
+                self.n.next_multiple_of(LANES),
+            );
         }
         let per_word = self.operands.per_word();
         let mut packed = vec![0.0; self.k * self.n.next_multiple_of(LANES)];
@@ -146,20 +187,27 @@ impl MatMul {
         }
     }
 
-    /// [`MatMul::pack`] for `f32`.
-    fn pack_vectors(&self, b: &[f32]) -> Vec<f32> {
-        let mut packed = Vec::with_capacity(self.k * self.n.next_multiple_of(LANES));
-        for first in (0..self.n).step_by(STRIP) {
+    /// [`MatMul::pack`] for some strips of `f32`.
+    pub(crate) fn pack_strips(&self, b: MatrixView<'_>, strips: Range<usize>) -> Vec<f32> {
+        let columns = strips.start * STRIP..self.n.min(strips.end * STRIP);
+        let mut packed = vec![0.0; self.k * columns.len().next_multiple_of(LANES)];
+        let mut vectors = &mut packed[..];
+        for first in columns.step_by(STRIP) {
             for part in 0..self.packed_parts() {
+                let terms = self.packed_terms(part);
                 for column in (first..self.n.min(first + STRIP)).step_by(LANES) {
-                    for row in self.packed_terms(part) {
-                        packed.extend_from_slice(&b[row * self.n + column..][..LANES.min(self.n - column)]);
-                        packed.resize(packed.len().next_multiple_of(LANES), 0.0);
-                    }
+                    let (block, rest) = vectors.split_at_mut(terms.len() * LANES);
+                    b.copy_block(terms.clone(), column..self.n.min(column + LANES), block);
+                    vectors = rest;
                 }
             }
         }
         packed
+    }
+
+    /// The number of strips of a packed matrix.
+    pub(crate) fn strip_count(&self) -> usize {
+        self.n.div_ceil(STRIP)
     }
 
     /// Parts of the inner dimension. Rounded results take all terms at once.

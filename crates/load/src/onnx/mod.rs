@@ -15,6 +15,7 @@ mod bind;
 mod external;
 mod learned;
 mod model;
+mod model_file;
 mod node;
 mod ops;
 mod proto;
@@ -29,6 +30,7 @@ use ir::{Graph, Trainable};
 use types::{LoadBudget, LoadLimit, LoadLimitError, Shape, Tensor};
 
 pub use external::{Directory, ExternalData};
+pub use model_file::ModelFile;
 
 use crate::{UnsupportedNode, lines, quoted};
 

@@ -1,5 +1,7 @@
 //! `TensorProto` to [`Tensor`], with elements in the file or in external data.
 
+use std::io::ErrorKind;
+
 use ir::TensorType;
 use types::{Bytes, DType, LoadBudget, LoadLimitError, Shape, Tensor};
 
@@ -74,9 +76,7 @@ pub(super) fn read(
     budget.take(need).map_err(Problem::Limit)?;
     let content = |error: types::TensorError| Problem::Content(error.to_string());
     if proto.is_external {
-        let bytes =
-            read_external(proto, dtype.size().0 * shape.elements() as u64, external).map_err(Problem::External)?;
-        return Tensor::from_le_bytes(dtype, shape, &bytes).map_err(content);
+        return read_external(proto, dtype, shape, external).map_err(Problem::External);
     }
     if let Some(raw) = proto.raw {
         return Tensor::from_le_bytes(dtype, shape, raw).map_err(content);
@@ -107,12 +107,14 @@ fn size_in_file(proto: &model::Tensor, dtype: DType) -> Bytes {
     }
 }
 
-/// The bytes of a tensor whose elements are in external data.
+/// A tensor whose elements are in external data.
 fn read_external(
     proto: &model::Tensor,
-    size_bytes: u64,
+    dtype: DType,
+    shape: Shape,
     external: Option<&dyn ExternalData>,
-) -> Result<Vec<u8>, String> {
+) -> Result<Tensor, String> {
+    let size_bytes = dtype.size().0 * shape.elements() as u64;
     let entry = |key: &str| proto.external.iter().find(|entry| entry.0 == key).map(|entry| entry.1);
     let number = |key: &str, default: u64| match entry(key) {
         None => Ok(default),
@@ -126,9 +128,10 @@ fn read_external(
     if length != size_bytes {
         return Err(format!("`length` must be the size of the tensor, {size_bytes} bytes, got {length}"));
     }
-    let bytes = external.read(location, offset, length).map_err(|error| format!("`{location}`: {error}"))?;
-    match bytes.len() as u64 == length {
-        true => Ok(bytes),
-        false => Err(format!("`{location}`: {} bytes were read instead of {length}", bytes.len())),
-    }
+    let failed = |error: std::io::Error| format!("`{location}`: {error}");
+    let mut bytes = external.open(location, offset, length).map_err(failed)?;
+    Tensor::read_le(dtype, shape, &mut bytes).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => format!("`{location}`: the file became shorter while it was read"),
+        _ => failed(error),
+    })
 }

@@ -1,7 +1,7 @@
 //! Small files that ask for much memory, work or arithmetic beyond any tensor are refused, with the node and the need.
 
 use std::collections::BTreeMap;
-use std::io::{Error, Result as IoResult};
+use std::io::{Error, Read, Result as IoResult};
 
 use prestow_load::mxnet;
 use prestow_load::onnx::{self, ExternalData, Options};
@@ -115,7 +115,7 @@ fn message_of_many_empty_parts_is_refused() {
 struct Endless;
 
 impl ExternalData for Endless {
-    fn read(&self, _: &str, _: u64, _: u64) -> IoResult<Vec<u8>> {
+    fn open(&self, _: &str, _: u64, _: u64) -> IoResult<Box<dyn Read + '_>> {
         Err(Error::other("nothing must be read"))
     }
 }
@@ -135,8 +135,11 @@ fn external_data_beyond_the_limit_is_not_read() {
 #[test]
 fn external_data_in_the_current_directory_is_found() {
     // The parent of a bare file name is the empty path.
-    let read = onnx::Directory(std::path::Path::new("")).read("Cargo.toml", 0, 9);
-    assert_eq!(read.expect("tests run in the folder of their crate"), b"[package]");
+    let folder = onnx::Directory(std::path::Path::new(""));
+    let mut bytes = Vec::new();
+    let opened = folder.open("Cargo.toml", 0, 9).expect("tests run in the folder of their crate");
+    opened.take(10).read_to_end(&mut bytes).expect("it is readable");
+    assert_eq!(bytes, b"[package]");
 }
 
 #[cfg(unix)]
@@ -147,7 +150,7 @@ fn external_data_that_is_no_regular_file_is_refused() {
     let path = folder.join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
     assert!(made.success());
-    let error = onnx::Directory(&folder).read("fifo", 0, 4).expect_err("a FIFO has no writer");
+    let error = onnx::Directory(&folder).open("fifo", 0, 4).err().expect("a FIFO has no writer");
     assert!(error.to_string().contains("not a regular file"), "{error}");
     std::fs::remove_dir_all(folder).expect("the folder is ours");
 }

@@ -5,6 +5,7 @@ mod damaged;
 mod functions;
 mod gradients;
 mod limits;
+mod model_file;
 mod models;
 mod mxnet;
 mod operators;

@@ -2,7 +2,7 @@
 
 use cpu::{Kernel, Packing, StorageType, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
-use ir::{Call, CallInput, Op, Pack, Reuse, TensorType};
+use ir::{Call, CallInput, Op, Pack, Packer, Reuse, TensorType};
 use types::recurrent::Direction;
 use types::{Bytes, DType, Element, Shape, Tensor, WeightFormat, each_data};
 
@@ -256,8 +256,25 @@ pub(super) fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInp
 pub(super) fn packed(input: usize, packing: Packing) -> CallInput {
     let code = postcard::to_stdvec(&packing).expect("packings are plain data");
     let dtype = packing.dtype();
-    let pack = Pack::new(move |tensor| packing.apply(tensor)).with_code(&code).to_dtype(dtype);
-    CallInput::Packed { input, pack }
+    CallInput::Packed { input, pack: Pack::new(ForProcessor(packing)).with_code(&code).to_dtype(dtype) }
+}
+
+/// A packing as the rule of a constant.
+struct ForProcessor(Packing);
+
+impl Packer for ForProcessor {
+    fn size(&self, tensor: &Tensor) -> Bytes {
+        let size = self.0.size(tensor.elements()).expect("kernels that were chosen are valid");
+        Bytes(size.expect("a tensor in memory has fewer than 2^64 packed bytes"))
+    }
+
+    fn parts(&self, tensor: &Tensor) -> usize {
+        self.0.parts(tensor)
+    }
+
+    fn pack(&self, tensor: &Tensor, part: usize) -> Vec<u8> {
+        self.0.pack_part(tensor, part)
+    }
 }
 
 /// The storage type of a float or int8 value.

@@ -11,6 +11,7 @@ use types::pointwise::Unary;
 use types::{Bytes, DType, Layout};
 
 use super::emit::Chosen;
+use super::layout::Rearranged;
 use super::pointwise::go_on;
 use super::reduction::Factors;
 use super::{CUBLAS_PRODUCT, Cublas};
@@ -66,7 +67,7 @@ pub(super) fn calls(node: &NodeView, product: &MatMul, how: &Cublas) -> Result<V
     if bias && node.input(2).dtype != node.output().dtype {
         // It takes a bias as it gives results.
         let stored = node.output().dtype;
-        inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(move |bias| bias.cast(stored).to_le_bytes()) };
+        inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(Rearranged::Cast(stored)) };
     }
     let own = Call {
         kernel: CUBLAS_PRODUCT,

@@ -13,7 +13,7 @@ use types::{Bytes, Layout, Shape};
 use super::CUDNN_CONV;
 use super::cublas_matmul::number as stored;
 use super::emit::Chosen;
-use super::layout::channels_innermost;
+use super::layout::Rearranged;
 use super::pointwise::go_on;
 use super::windows::{label, two};
 use crate::NodeView;
@@ -56,18 +56,17 @@ pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Lay
         if !node.is_constant(1) {
             return Err("its weights, which come with the run, lie otherwise".into());
         }
-        inputs[1] =
-            CallInput::Packed { input: 1, pack: Pack::new(|weight| channels_innermost(weight, weight.shape())) };
+        inputs[1] = rearranged(node, 1);
     }
     let last = node.operand_count() - 1;
     if layout == Layout::ChannelsLast && residual && node.is_constant(last) {
         // Relayouts do not convert constants.
-        inputs[last] = CallInput::Packed { input: last, pack: Pack::new(|all| channels_innermost(all, all.shape())) };
+        inputs[last] = rearranged(node, last);
     }
     if bias && number != FloatType::F32 && node.is_constant(2) {
         // Engines require the dtype of the other operands for a bias. A dynamic one has it already.
         let stored = node.output().dtype;
-        inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(move |bias| bias.cast(stored).to_le_bytes()) };
+        inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(Rearranged::Cast(stored)) };
     }
     let fastest = planner.convolution(&problem, EngineChoice::Fastest, node.workspace.min(WORKSPACE_MAX).0);
     let planned = match layout {
@@ -91,6 +90,12 @@ pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Lay
         [] => vec![own],
         behind => vec![own, go_on(node, behind)],
     })
+}
+
+/// A constant operand with its channels innermost.
+fn rearranged(node: &NodeView, input: usize) -> CallInput {
+    let shape = node.input(input).shape.clone();
+    CallInput::Packed { input, pack: Pack::new(Rearranged::ChannelsInnermost(shape)) }
 }
 
 /// The dtype of all operands, except for a constant bias.

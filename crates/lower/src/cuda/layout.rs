@@ -4,8 +4,8 @@
 //! Elementwise nodes and copies work in their physical form; pools support both layouts. Convolutions that cuDNN does
 //! not support are emitted for row-major values only.
 
-use ir::{Graph, Node, Op, Reuse, TensorType, ValueId, Work};
-use types::{Layout, Shape, Tensor};
+use ir::{Graph, Node, Op, Packer, Reuse, TensorType, ValueId, Work};
+use types::{Bytes, DType, Layout, Shape, Tensor};
 
 use super::emit::around;
 
@@ -106,9 +106,31 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
     }
 }
 
-/// The bytes of a constant with its second axis innermost. `shape` has its extents, aligned with those of a result on
-/// the right.
-pub(super) fn channels_innermost(tensor: &Tensor, shape: &Shape) -> Vec<u8> {
+/// A constant in the form that a kernel of a GPU reads.
+pub(super) enum Rearranged {
+    /// With its second axis innermost. The shape has its extents, aligned with those of a result on the right.
+    ChannelsInnermost(Shape),
+    /// Converted.
+    Cast(DType),
+}
+
+impl Packer for Rearranged {
+    fn size(&self, tensor: &Tensor) -> Bytes {
+        match self {
+            Rearranged::ChannelsInnermost(_) => tensor.size(),
+            Rearranged::Cast(dtype) => dtype.size() * tensor.elements() as u64,
+        }
+    }
+
+    fn pack(&self, tensor: &Tensor, _part: usize) -> Vec<u8> {
+        match self {
+            Rearranged::ChannelsInnermost(shape) => channels_innermost(tensor, shape),
+            Rearranged::Cast(dtype) => tensor.cast(*dtype).to_le_bytes(),
+        }
+    }
+}
+
+fn channels_innermost(tensor: &Tensor, shape: &Shape) -> Vec<u8> {
     let size = tensor.dtype().size().0 as usize;
     let (bytes, [outer, channels, inner]) = (tensor.to_le_bytes(), around(shape, 1));
     let mut channels_innermost = Vec::with_capacity(bytes.len());

@@ -4,7 +4,8 @@ use ir::{Call, CallInput, Op, Pack};
 use types::{DType, Layout};
 
 use super::c_source::ctype;
-use super::{CudaTarget, cublas_matmul, cudnn_conv, layout, movement, pointwise, recurrent, recurrent_gradient};
+use super::layout::Rearranged;
+use super::{CudaTarget, cublas_matmul, cudnn_conv, movement, pointwise, recurrent, recurrent_gradient};
 use super::{reduction, training, update, window_gradients, windows};
 use crate::NodeView;
 
@@ -21,10 +22,7 @@ impl NodeView<'_> {
                 let mut listed = shape.clone();
                 let channels = listed.remove(rank - 1);
                 listed.insert(1, channels);
-                CallInput::Packed {
-                    input: ix,
-                    pack: Pack::new(move |tensor| layout::channels_innermost(tensor, &listed)),
-                }
+                CallInput::Packed { input: ix, pack: Pack::new(Rearranged::ChannelsInnermost(listed)) }
             }
         }
     }

@@ -18,8 +18,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ir::{
-    Call, CallInput, Candidate, Formats, Graph, NoKernel, NodeId, Op, Pack, Query, Target, ValueId, evaluate, text,
-    verify,
+    Call, CallInput, Candidate, Formats, Graph, NoKernel, NodeId, Op, Pack, Packer, Query, Target, ValueId, evaluate,
+    text, verify,
 };
 use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, Random, Tensor, WeightFormat};
@@ -68,6 +68,19 @@ fn read(path: PathBuf) -> Case {
     }
 }
 
+/// Packs no bytes.
+struct Nothing;
+
+impl Packer for Nothing {
+    fn size(&self, _tensor: &Tensor) -> Bytes {
+        Bytes::ZERO
+    }
+
+    fn pack(&self, _tensor: &Tensor, _part: usize) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
 /// A target with kernels for every format: `f16` between kernels, convolutions that are faster with channels in blocks of
 /// four, pairs of convolutions as one step, and weights of `bf16`.
 struct AnyKernel;
@@ -113,7 +126,7 @@ impl Target for AnyKernel {
             }
             // Tables are read in the form of a product's right factor.
             Formats::Given if matches!(graph.node(id).op, Op::Gather(_)) => {
-                let table = CallInput::Packed { input: 0, pack: Pack::new(|_| Vec::new()) };
+                let table = CallInput::Packed { input: 0, pack: Pack::new(Nothing) };
                 let call = Call {
                     kernel: "gather",
                     label: String::new(),

@@ -690,6 +690,30 @@ mod image_file {
         assert_eq!(nothing.map_err(|error| error.to_string()), Err("no constant has a recipe".into()));
     }
 
+    /// Constants that are written some bytes at a time.
+    struct InPieces<'a>(&'a [u8], usize);
+
+    impl image::ConstantBytes for InPieces<'_> {
+        fn write_to(self, out: &mut dyn FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+            self.0.chunks(self.1).try_for_each(out)
+        }
+    }
+
+    #[test]
+    fn pieces_of_constants_make_no_difference() {
+        let constants: Vec<u8> = (0..32).collect();
+        let (mut whole, mut separate) = (Vec::new(), Vec::new());
+        image::write(&mut whole, b"runner", &[with_recipe()], &constants).expect("memory is writable");
+        image::write_separate(&mut separate, b"runner", &[with_recipe()], &constants).expect("memory is writable");
+        for size in [1, 5, 16, 17, 31] {
+            let (mut got, plans) = ([Vec::new(), Vec::new()], [with_recipe()]);
+            let pieces = || InPieces(&constants, size);
+            image::write(&mut got[0], b"runner", &plans, pieces()).expect("memory is writable");
+            image::write_separate(&mut got[1], b"runner", &plans, pieces()).expect("memory is writable");
+            assert!(got == [whole.clone(), separate.clone()], "pieces of {size} bytes");
+        }
+    }
+
     /// One constant of two plans: a recipe in one of them is enough.
     #[test]
     fn recipe_of_a_shared_constant_is_kept() {

@@ -237,7 +237,7 @@ pub(crate) fn run_given(
     let program = shim(test, &folder(name), &source, flags)?;
     let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
     for (compiled, given) in plans.iter().zip(&given) {
-        job.add(&compiled.plan, &compiled.constants, given);
+        job.add(&compiled.plan, &compiled.constants.to_vec(), given);
     }
     let bytes = job.run(&program);
     let mut rest = &bytes[..];
@@ -328,7 +328,7 @@ fn shim_detects_missing_synchronization() {
         let source = Source { text: source.text.replacen(from, to, 1), ..source.clone() };
         let program = shim(test, &folder(name), &source, &["-O1"])?;
         let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
-        job.add(&compiled.plan, &compiled.constants, &given);
+        job.add(&compiled.plan, &compiled.constants.to_vec(), &given);
         Some(match job.try_run(&program) {
             Ok(bytes) => {
                 let got = results(&compiled.plan.outputs, &mut &bytes[..]);

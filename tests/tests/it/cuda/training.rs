@@ -25,7 +25,7 @@ fn training_steps_match_the_definition_under_sanitizers() {
     let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
     let inputs: Vec<Vec<Tensor>> = graphs.iter().map(|graph| inputs_of(graph, 1, &mut Random::new(5))).collect();
     for (compiled, inputs) in compiled.iter().zip(&inputs) {
-        job.add_runs(&compiled.plan, &compiled.constants, inputs, STEPS);
+        job.add_runs(&compiled.plan, &compiled.constants.to_vec(), inputs, STEPS);
     }
     let bytes = job.run(&program);
     let mut rest = &bytes[..];

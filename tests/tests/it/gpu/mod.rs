@@ -117,7 +117,7 @@ impl Mocked {
         }
         let (exe, plan) = (folder.join("model"), compiled.plan.clone());
         let runner = std::fs::read(program("prestow-runner")).expect("it is built");
-        write_executable(&exe, &runner, &Program::join(vec![compiled])).expect("the folder is ours");
+        write_executable(&exe, &runner, &mut Program::join(vec![compiled]), |_| {}).expect("the folder is ours");
         closed(&exe);
         let inputs = inputs(&graph, 3);
         for (port, tensor) in plan.inputs.iter().zip(&inputs) {

@@ -43,7 +43,7 @@ fn two_executables_share_a_gpu() {
     (one.steps, other.steps) = (a.plan.steps.clone(), b.plan.steps.clone());
     for (mocked, mut compiled) in [&first, &second].into_iter().zip(programs) {
         compiled.plan.modules = mocked.plan.modules.clone();
-        write_executable(&mocked.exe, &runner, &Program::join(vec![compiled])).expect("the folder is ours");
+        write_executable(&mocked.exe, &runner, &mut Program::join(vec![compiled]), |_| {}).expect("the folder is ours");
         closed(&mocked.exe);
     }
     let (kernels, library) = (first.folder.join("kernels.inc"), first.folder.join("libcuda.so.1"));

@@ -300,8 +300,8 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     if let Some((file, facts)) = facts {
         device::check_capacity(file, facts, &program)?;
     }
-    progress.message(format!("writing {}", output.display()));
-    compiler::write_executable(&output, &runner, &program).map_err(message)?;
+    progress.bytes(program.constants.size(), &format!("packing weights for {}", output.display()));
+    compiler::write_executable(&output, &runner, &mut program, |bytes| progress.done(bytes)).map_err(message)?;
     drop(progress);
     let seconds = start.elapsed().as_secs_f64();
     Ok(match args.json {

@@ -43,9 +43,9 @@ pub(super) fn program(compiled: Vec<Compiled>, request: &Request) -> Result<Prog
     let separate = separate_constants(&program.plans)?;
     for (constant, source) in &separate.rows {
         let ConstantSource::Recipe(recipe) = source else { continue };
-        let compiled = &program.constants[constant.offset.0 as usize..][..constant.size.0 as usize];
+        let compiled = program.constants.bytes((constant.offset, constant.size));
         let packed = share::recipe::apply(recipe, constant.size.0, &tensors);
-        if packed.as_deref() != Ok(compiled) {
+        if packed.as_ref() != Ok(&compiled) {
             let reason = packed.map_or_else(|reason| reason, |_| "its bytes differ".to_string());
             return Err(format!("internal error: the recipe of `{}` does not give it: {reason}", constant.tag.scope));
         }
@@ -63,7 +63,7 @@ pub(super) fn program(compiled: Vec<Compiled>, request: &Request) -> Result<Prog
 fn counts(program: &Program) -> [u64; 4] {
     let Ok(separate) = separate_constants(&program.plans) else { return [0; 4] };
     let kept = separate.rows.iter().filter(|(_, source)| matches!(source, ConstantSource::Stored(_))).count();
-    [separate.rows.len() as u64, program.constants.len() as u64, kept as u64, separate.stored.0]
+    [separate.rows.len() as u64, program.constants_size().0, kept as u64, separate.stored.0]
 }
 
 pub(super) fn as_json(program: &Program) -> Value {

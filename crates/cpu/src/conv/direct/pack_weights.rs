@@ -1,5 +1,7 @@
 //! The order in which the kernel reads weights.
 
+use std::ops::Range;
+
 use super::ConvBlocked;
 use crate::conv::dynamic::WeightView;
 use crate::gemm::{saturation, weights};
@@ -7,6 +9,13 @@ use crate::simd::StorageType;
 use crate::simd::vector::LANES;
 use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
+
+/// Packed weights of some output channels that joined groups have, and of the input channels that they read.
+pub(crate) struct PackedPanel {
+    unit: usize,
+    channels: Range<usize>,
+    lanes: Range<usize>,
+}
 
 impl ConvBlocked {
     /// Weights `[out_channels, channels of a group, ..kernel]` in the order in which the kernel reads them. Joined groups
@@ -21,39 +30,11 @@ impl ConvBlocked {
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<u8> {
-        let ([_, outs], [ins, part_outs]) = (self.unit_channels(), self.part_channels());
-        let (taps, per_word) = (self.window.taps(), self.operands.per_word());
-        let in_block = if self.is_packed() { self.depth().max(1) * per_word } else { self.in_block() * per_word };
+        let ([ins, _], taps) = (self.part_channels(), self.window.taps());
         assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights must have the kernel's shape");
         let (levels, scales) = weights::levels(self.weights, weights, self.out_channels, |at| at / (ins * taps));
         let weights = &*levels;
-        let words = self.weight_words().expect("the weights must have a size");
-        let mut packed = Vec::with_capacity(words * per_word);
-        for (unit, span) in (0..self.units()).flat_map(|unit| self.spans(unit).map(move |span| (unit, span))) {
-            let weights = &weights[unit * outs * ins * taps..];
-            let outs = outs.min(self.out_channels - unit * outs);
-            let lanes = span.first * LANES..(span.first + span.blocks) * LANES;
-            let channels = span.words.start * per_word..span.words.end * per_word;
-            for first in lanes.clone().step_by(self.packed_lanes()) {
-                let of_panel = first..lanes.end.min(first + self.packed_lanes());
-                for block in channels.clone().step_by(in_block) {
-                    for tap in 0..taps {
-                        for word in (block..channels.end.min(block + in_block)).step_by(per_word) {
-                            for out in of_panel.clone() {
-                                // Joined groups have no weights in common.
-                                let part = out / part_outs.max(1) * ins;
-                                packed.extend((word..word + per_word).map(|channel| {
-                                    match out < outs && (part..part + ins).contains(&channel) {
-                                        true => weights[(out * ins + channel - part) * taps + tap],
-                                        false => 0.0,
-                                    }
-                                }));
-                            }
-                        }
-                    }
-                }
-            }
-        }
+        let packed = self.pack_panels(weights, &self.packed_panels());
         match self.operands {
             StorageType::U8 => {
                 let mut bytes = StorageType::I8.bytes(&packed);
@@ -64,6 +45,52 @@ impl ConvBlocked {
             StorageType::F32 => weights::stored(self.weights, &packed, scales, self.lanes()),
             operands => operands.bytes(&packed),
         }
+    }
+
+    /// The panels of packed weights, in their order.
+    pub(crate) fn packed_panels(&self) -> Vec<PackedPanel> {
+        let per_word = self.operands.per_word();
+        let mut panels = Vec::new();
+        for (unit, span) in (0..self.units()).flat_map(|unit| self.spans(unit).map(move |span| (unit, span))) {
+            let lanes = span.first * LANES..(span.first + span.blocks) * LANES;
+            let channels = span.words.start * per_word..span.words.end * per_word;
+            panels.extend(lanes.clone().step_by(self.packed_lanes()).map(|first| PackedPanel {
+                unit,
+                channels: channels.clone(),
+                lanes: first..lanes.end.min(first + self.packed_lanes()),
+            }));
+        }
+        panels
+    }
+
+    /// The elements of some panels, before they are rounded.
+    pub(crate) fn pack_panels(&self, weights: &[f32], panels: &[PackedPanel]) -> Vec<f32> {
+        let ([_, outs], [ins, part_outs]) = (self.unit_channels(), self.part_channels());
+        let (taps, per_word) = (self.window.taps(), self.operands.per_word());
+        let in_block = if self.is_packed() { self.depth().max(1) * per_word } else { self.in_block() * per_word };
+        let size = |panel: &PackedPanel| panel.lanes.len() * panel.channels.len() * taps;
+        let mut packed = Vec::with_capacity(panels.iter().map(size).sum());
+        for PackedPanel { unit, channels, lanes } in panels {
+            let weights = &weights[unit * outs * ins * taps..];
+            let outs = outs.min(self.out_channels - unit * outs);
+            for block in channels.clone().step_by(in_block) {
+                for tap in 0..taps {
+                    for word in (block..channels.end.min(block + in_block)).step_by(per_word) {
+                        for out in lanes.clone() {
+                            // Joined groups have no weights in common.
+                            let part = out / part_outs.max(1) * ins;
+                            packed.extend((word..word + per_word).map(|channel| {
+                                match out < outs && (part..part + ins).contains(&channel) {
+                                    true => weights[(out * ins + channel - part) * taps + tap],
+                                    false => 0.0,
+                                }
+                            }));
+                        }
+                    }
+                }
+            }
+        }
+        packed
     }
 
     /// The same for `f32` weights in any order, on the threads of a run.
