@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZero;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
@@ -178,23 +178,24 @@ impl ConstantBytes for Constants {
         let places: Vec<(Bytes, Bytes)> = self.entries.iter().map(|entry| (entry.offset, entry.size)).collect();
         let sources: Vec<Mutex<Option<Source>>> =
             self.entries.into_iter().map(|entry| Mutex::new(Some(entry.source))).collect();
-        let source = |ix: usize| sources[ix].lock().expect("no thread panics while it holds the lock");
+        let lock = |ix: usize| sources[ix].lock().expect("no thread panics while it holds the lock");
+        let source = |ix: usize| lock(ix).clone().expect("it is released behind its last part");
         thread::scope(|scope| {
             let start = |first: usize| {
                 let (send, receive) = sync_channel(1);
                 let (parts, source) = (&parts, &source);
-                scope.spawn(move || {
+                let work = move || {
                     for &(ix, part) in parts.iter().skip(first).step_by(threads) {
-                        let source = source(ix).clone().expect("it is released behind its last part");
                         // Nobody receives if a part could not be written.
-                        if send.send(source.part(part)).is_err() {
+                        if send.send(source(ix).part(part)).is_err() {
                             return;
                         }
                     }
-                });
-                receive
+                };
+                // The parts of a thread that the system does not start are packed by this one.
+                thread::Builder::new().spawn_scoped(scope, work).ok().map(|_| receive)
             };
-            let packed: Vec<_> = (0..threads).map(start).collect();
+            let packed: Vec<Option<Receiver<Vec<u8>>>> = (0..threads).map(start).collect();
             let (mut end, mut written) = (Bytes::ZERO, Bytes::ZERO);
             for (number, &(ix, part)) in parts.iter().enumerate() {
                 let (offset, size) = places[ix];
@@ -202,12 +203,15 @@ impl ConstantBytes for Constants {
                     out(&vec![0; (offset - end).0 as usize])?;
                     (end, written) = (offset + size, offset);
                 }
-                let bytes = packed[number % threads].recv().expect("the thread sends all of its parts");
+                let bytes = match &packed[number % threads] {
+                    Some(packed) => packed.recv().expect("the thread sends all of its parts"),
+                    None => source(ix).part(part),
+                };
                 written += Bytes(bytes.len() as u64);
                 out(&bytes)?;
                 if parts.get(number + 1).is_none_or(|(next, _)| *next != ix) {
                     assert_eq!(written, end, "a packed constant has the size that its rule states");
-                    *source(ix) = None;
+                    *lock(ix) = None;
                 }
             }
             Ok(())

@@ -31,8 +31,8 @@ pub(crate) enum Operand {
 pub(crate) struct Constant {
     /// The name in the file.
     pub(crate) name: String,
-    /// Its elements.
-    pub(crate) tensor: Arc<Tensor>,
+    /// Its elements, until they are released.
+    tensor: Option<Arc<Tensor>>,
     /// Whether it becomes a weight instead of a constant of the graph.
     pub(crate) is_learned: bool,
     /// Whether it is the transpose of the file's matrix of its name.
@@ -41,6 +41,12 @@ pub(crate) struct Constant {
     transpose: Option<ConstantId>,
     /// Its value; `None` while it is not in the graph.
     value: Option<ValueId>,
+}
+
+impl Constant {
+    fn tensor(&self) -> &Arc<Tensor> {
+        self.tensor.as_ref().expect("elements are released behind their last reader")
+    }
 }
 
 /// When an op on constants is evaluated.
@@ -75,9 +81,14 @@ impl Builder {
     /// Adds a constant.
     pub(crate) fn add_constant(&mut self, name: &str, tensor: Tensor, is_learned: bool) -> Operand {
         let is_transposed = false;
-        let (name, tensor) = (name.to_string(), Arc::new(tensor));
+        let (name, tensor) = (name.to_string(), Some(Arc::new(tensor)));
         let constant = Constant { name, tensor, is_learned, is_transposed, transpose: None, value: None };
         Operand::Constant(self.constants.push(constant))
+    }
+
+    /// Releases the elements of a constant that nothing reads any more. Values of the graph keep theirs.
+    pub(crate) fn release(&mut self, id: ConstantId) {
+        self.constants[id].tensor = None;
     }
 
     /// Takes memory and work for a constant that is about to be computed.
@@ -91,7 +102,7 @@ impl Builder {
     pub(crate) fn tensor(&self, operand: Operand) -> Option<&Arc<Tensor>> {
         match operand {
             Operand::Value(_) => None,
-            Operand::Constant(id) => Some(&self.constants[id].tensor),
+            Operand::Constant(id) => Some(self.constants[id].tensor()),
         }
     }
 
@@ -99,7 +110,7 @@ impl Builder {
     pub(crate) fn ty(&self, operand: Operand) -> TensorType {
         match operand {
             Operand::Value(id) => self.graph.ty(id).clone(),
-            Operand::Constant(id) => TensorType::of(&self.constants[id].tensor),
+            Operand::Constant(id) => TensorType::of(self.constants[id].tensor()),
         }
     }
 
@@ -114,8 +125,8 @@ impl Builder {
             return value;
         }
         let value = match constant.is_learned {
-            true => self.graph.add_weight(&constant.name, constant.tensor.clone()),
-            false => self.graph.add_constant(&constant.name, constant.tensor.clone()),
+            true => self.graph.add_weight(&constant.name, constant.tensor().clone()),
+            false => self.graph.add_constant(&constant.name, constant.tensor().clone()),
         };
         constant.value = Some(value);
         if let (true, Some(notes)) = (constant.is_transposed, &mut self.training) {

@@ -10,7 +10,7 @@ mod training;
 use ir::Refusal;
 use smallvec::SmallVec;
 
-pub(crate) use builder::{Builder, Fold, Operand, transpose_matrix};
+pub(crate) use builder::{Builder, ConstantId, Fold, Operand, transpose_matrix};
 pub(crate) use node::{ImportedNode, Normalized};
 pub(crate) use recurrent::Network;
 pub(crate) use shape::StridedRange;

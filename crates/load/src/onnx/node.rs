@@ -17,6 +17,8 @@ pub(super) type ImportedNode<'t, 'a> = common::ImportedNode<'t, NodeSource<'t, '
 #[derive(Clone)]
 pub(super) enum Entry {
     Operand(Operand),
+    /// An initializer of the model, by its position, that no node has read yet.
+    Unread(usize),
     /// A list of tensors of any shapes, whose length is constant.
     Sequence(Vec<Operand>),
     /// An empty optional; one with an element is represented by the element.
@@ -29,7 +31,7 @@ impl Entry {
     /// Its kind, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Entry::Operand(_) => "a tensor",
+            Entry::Operand(_) | Entry::Unread(_) => "a tensor",
             Entry::Sequence(_) => "a sequence",
             Entry::Nothing => "an optional",
             Entry::Refused => "refused",

@@ -499,6 +499,24 @@ fn filled_tensor_can_be_a_weight() {
     assert!(refusal(&model).contains("2048.00 GiB needed"));
 }
 
+/// Elements of constants are released behind their last reader, which may know them by another name.
+#[test]
+fn constant_with_several_names_can_be_read_by_all_of_them() {
+    let matrix = floats(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let nodes = vec![
+        node("Identity", &["w"], &["v"], &[]),
+        node("SequenceConstruct", &["w", "w"], &["list"], &[]),
+        node("MatMul", &["x", "w"], &["a"], &[]),
+        node("Transpose", &["v"], &["t"], &[]),
+        node("MatMul", &["a", "t"], &["b"], &[]),
+        node("SequenceAt", &["list", "one"], &["u"], &[]),
+        node("Transpose", &["u"], &["s"], &[]),
+        node("MatMul", &["b", "s"], &["y"], &[]),
+    ];
+    let model = Model::new(13, vec![x(&[1, 2])], nodes, "y").with("w", &matrix).with("one", &Tensor::scalar(1i64));
+    check(&model, &[floats(&[1, 2], &[1.0, 0.0])], &[27.0, 59.0]);
+}
+
 #[test]
 fn malformed_models_have_specific_errors() {
     assert_eq!(onnx::load(b"", None, &Options::default()).unwrap_err(), LoadError::NotOnnx);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ir::{Graph, Node, Op, ValueDef, rewrite};
-use types::{DType, Tensor};
+use ir::{Graph, Node, NodeId, Op, ValueDef, ValueId, rewrite};
+use smallvec::SmallVec;
+use types::{DType, Map, Tensor};
 
 /// A folded result may be this much larger than everything it was computed from.
 const GROWTH_BYTES_MAX: u64 = 1 << 20;
@@ -25,36 +26,108 @@ pub(crate) fn fold_all(graph: &Graph) -> Graph {
 }
 
 fn fold(graph: &Graph, stays: &dyn Fn(&Node) -> bool) -> Graph {
+    let mut folding = Folding::new(graph, stays);
     rewrite(graph, |context, id| {
         let node = graph.node(id);
-        if node.inputs.is_empty() || stays(node) {
+        if !folding.folds[id] {
             return None;
         }
-        let inputs: Vec<_> = node.inputs.iter().map(|&input| context.value(input)).collect();
-        let tensors: Option<Vec<Arc<Tensor>>> =
-            inputs.iter().map(|&input| context.new.value(input).tensor().cloned()).collect();
-        let tensors = tensors?;
-        let input_bytes: u64 = tensors.iter().map(|tensor| tensor.size().0).sum();
-        let output_bytes: u64 = node
-            .outputs
-            .iter()
-            .map(|&output| graph.ty(output).dtype.size().0 * graph.ty(output).shape.elements() as u64)
-            .sum();
-        // Int8 weights without an int8 kernel become floats, four times as large.
-        let widens = matches!(node.op, Op::Chain(_) | Op::Cast(_));
-        if input_bytes + GROWTH_BYTES_MAX < output_bytes && !(widens && output_bytes <= 4 * input_bytes) {
-            return None;
-        }
-        let learned = inputs.iter().any(|&input| matches!(context.new.value(input).source, ValueDef::Weight(_)));
+        let tensors: Vec<Arc<Tensor>> = node.inputs.iter().map(|&input| folding.tensor(graph, input)).collect();
         let operands: Vec<&Tensor> = tensors.iter().map(|tensor| &**tensor).collect();
-        let results = node.op.eval(&operands);
-        let add = |(&output, tensor): (&_, Tensor)| {
+        let results: Vec<Arc<Tensor>> = node.op.eval(&operands).into_iter().map(Arc::new).collect();
+        for &input in &node.inputs {
+            folding.release(input);
+        }
+        for (&output, tensor) in node.outputs.iter().zip(&results).filter(|(output, _)| 0 < folding.readers[**output]) {
+            folding.results[output] = Some(tensor.clone());
+        }
+        if !node.outputs.iter().any(|&output| folding.is_needed[output]) {
+            // Only its results' results are in the graph.
+            return Some(SmallVec::new());
+        }
+        let add = |(&output, tensor): (&ValueId, Arc<Tensor>)| {
             let name = &graph.value(output).name;
-            match learned {
+            match folding.is_weight[output] {
                 true => context.new.add_weight(name, tensor),
                 false => context.new.add_constant(name, tensor),
             }
         };
         Some(node.outputs.iter().zip(results).map(add).collect())
     })
+}
+
+/// What is known before anything is computed, and results that are still read. A chain of operators on a large weight keeps
+/// one result at a time.
+struct Folding {
+    folds: Map<NodeId, bool>,
+    /// By value: whether it follows from a weight.
+    is_weight: Map<ValueId, bool>,
+    /// By value: folded nodes that will read it.
+    readers: Map<ValueId, usize>,
+    /// By value: whether the folded graph has it.
+    is_needed: Map<ValueId, bool>,
+    results: Map<ValueId, Option<Arc<Tensor>>>,
+}
+
+impl Folding {
+    fn new(graph: &Graph, stays: &dyn Fn(&Node) -> bool) -> Folding {
+        let values = graph.values().len();
+        let mut folding = Folding {
+            folds: Map::filled(graph.nodes().len(), false),
+            is_weight: Map::filled(values, false),
+            readers: Map::filled(values, 0),
+            is_needed: Map::filled(values, false),
+            results: Map::filled(values, None),
+        };
+        let mut is_known: Map<ValueId, bool> = Map::filled(values, false);
+        for (id, value) in graph.values().iter() {
+            is_known[id] = value.tensor().is_some();
+            folding.is_weight[id] = matches!(value.source, ValueDef::Weight(_));
+        }
+        for (id, node) in graph.nodes().iter() {
+            let folds = !node.inputs.is_empty()
+                && !stays(node)
+                && node.inputs.iter().all(|&input| is_known[input])
+                && is_worth_it(graph, node);
+            folding.folds[id] = folds;
+            for &input in &node.inputs {
+                match folds {
+                    true => folding.readers[input] += 1,
+                    false => folding.is_needed[input] = true,
+                }
+            }
+            let is_weight = node.inputs.iter().any(|&input| folding.is_weight[input]);
+            for &output in node.outputs.iter().filter(|_| folds) {
+                (is_known[output], folding.is_weight[output]) = (true, is_weight);
+            }
+        }
+        for output in graph.outputs() {
+            folding.is_needed[output.value] = true;
+        }
+        folding
+    }
+
+    fn tensor(&self, graph: &Graph, value: ValueId) -> Arc<Tensor> {
+        let tensor = self.results[value].as_ref().or(graph.value(value).tensor());
+        tensor.expect("operands of a folded node are known").clone()
+    }
+
+    /// Releases a result behind the last node that reads it.
+    fn release(&mut self, value: ValueId) {
+        self.readers[value] -= 1;
+        if self.readers[value] == 0 {
+            self.results[value] = None;
+        }
+    }
+}
+
+/// Whether the results of a node are small enough beside its operands.
+fn is_worth_it(graph: &Graph, node: &Node) -> bool {
+    let bytes = |values: &[ValueId]| -> u64 {
+        values.iter().map(|&value| graph.ty(value).dtype.size().0 * graph.ty(value).shape.elements() as u64).sum()
+    };
+    let (input_bytes, output_bytes) = (bytes(&node.inputs), bytes(&node.outputs));
+    // Int8 weights without an int8 kernel become floats, four times as large.
+    let widens = matches!(node.op, Op::Chain(_) | Op::Cast(_));
+    output_bytes <= input_bytes + GROWTH_BYTES_MAX || (widens && output_bytes <= 4 * input_bytes)
 }

@@ -17,7 +17,7 @@ use super::model::{self, Model, Node, Opset};
 use super::node::{Entry, ImportedNode, NodeSource};
 use super::{LoadError, Options, Purpose, ops, tensor};
 use crate::UnsupportedNode;
-use crate::common::{Builder, Fold, Operand, refuse, transpose_matrix};
+use crate::common::{Builder, ConstantId, Fold, Operand, refuse, transpose_matrix};
 
 /// The newest supported opset of the default domain. Since opset 22, existing operators got element types and attributes,
 /// and kept the meaning of all others; new operators are refused by name.
@@ -41,7 +41,9 @@ pub(super) fn translate<'a>(
             false => None,
         },
         budget,
+        initializers: &graph.initializers,
         names: BTreeMap::new(),
+        names_of: BTreeMap::new(),
         defined: Vec::new(),
         functions: call::functions(model),
         frame: Frame::default(),
@@ -74,7 +76,7 @@ pub(super) fn translate<'a>(
         };
         translator.define(input.name, Entry::Operand(operand))?;
     }
-    let outputs = translator.graph(graph)?;
+    let outputs = translator.model_graph(graph)?;
     if !translator.unsupported.is_empty() {
         return Err(LoadError::Unsupported(translator.unsupported));
     }
@@ -83,6 +85,7 @@ pub(super) fn translate<'a>(
         let operand = match entry {
             Entry::Operand(operand) => operand,
             Entry::Refused => unreachable!("refused nodes are in the list of unsupported nodes"),
+            Entry::Unread(_) => unreachable!("an output is read"),
             Entry::Sequence(_) | Entry::Nothing => {
                 let reason = format!("must be a tensor, got {}", entry.kind());
                 return Err(LoadError::Output { output: info.name.to_string(), reason });
@@ -107,7 +110,11 @@ struct Translator<'a> {
     /// The parameters among the initializers; `None` in inference with the model's own weights.
     learned: Option<Learned<'a>>,
     budget: &'a LoadBudget,
+    /// Those of the model.
+    initializers: &'a [model::Tensor<'a>],
     names: BTreeMap<&'a str, Entry>,
+    /// By constant, the names that have it and may still be read.
+    names_of: BTreeMap<ConstantId, usize>,
     /// The keys of `names`, in the order of definition.
     defined: Vec<&'a str>,
     functions: BTreeMap<FunctionId<'a>, &'a model::Function<'a>>,
@@ -129,22 +136,7 @@ impl<'a> Translator<'a> {
             return Err(malformed("sparse initializers are not supported".to_string()));
         }
         for proto in &graph.initializers {
-            let tensor = tensor::read(proto, self.external, self.budget).map_err(|problem| problem.of(proto.name))?;
-            // Weights may be stored as int8.
-            let in_bytes = matches!(tensor.dtype(), DType::I8 | DType::U8) && 1 < tensor.shape().rank();
-            let learned = self.learned.as_ref().filter(|_| self.builder.training.is_some());
-            let is_parameter = learned.is_none_or(|learned| learned.contains(proto.name, &tensor));
-            let is_learned = (tensor.dtype().is_float() && is_parameter) || in_bytes;
-            let tensor = match self.weights.get(proto.name) {
-                None => self.retied(proto.name, tensor, graph)?,
-                Some(other) if (other.dtype(), other.shape()) == (tensor.dtype(), tensor.shape()) => other.clone(),
-                Some(other) => {
-                    let (want, got) = (TensorType::of(&tensor), TensorType::of(other));
-                    let reason = format!("must be {want} as in the model, got {got} in the file of weights");
-                    return Err(LoadError::Tensor { tensor: proto.name.to_string(), reason });
-                }
-            };
-            let operand = self.builder.add_constant(proto.name, tensor, is_learned);
+            let operand = self.initializer(proto)?;
             self.define(proto.name, Entry::Operand(operand))?;
         }
         for proto in &graph.initializers {
@@ -153,16 +145,89 @@ impl<'a> Translator<'a> {
         for (ix, node) in graph.nodes.iter().enumerate() {
             self.node(ix, node)?;
         }
+        self.results(graph)
+    }
+
+    /// The same of the model's own graph. Initializers are read at their first use and released behind their last, so that
+    /// those that are transposed or computed with are not in memory twice. Training reads all of them.
+    fn model_graph(&mut self, graph: &'a model::Graph<'a>) -> Result<Vec<Entry>, LoadError> {
+        // A subgraph may read any name.
+        let has_subgraphs =
+            graph.nodes.iter().flat_map(|node| &node.attributes).any(|attribute| attribute.graph.is_some());
+        if self.builder.training.is_some() || graph.sparse || has_subgraphs {
+            return self.graph(graph);
+        }
+        let mut readers: BTreeMap<&str, usize> = BTreeMap::new();
+        let inputs = graph.nodes.iter().flat_map(|node| &node.inputs).copied();
+        for name in inputs.chain(graph.outputs.iter().map(|info| info.name)) {
+            *readers.entry(name).or_default() += 1;
+        }
+        for (ix, proto) in graph.initializers.iter().enumerate() {
+            self.define(proto.name, Entry::Unread(ix))?;
+        }
+        for (ix, node) in graph.nodes.iter().enumerate() {
+            self.node(ix, node)?;
+            for name in &node.inputs {
+                let left = readers.get_mut(name).expect("the inputs of all nodes are counted");
+                *left -= 1;
+                if *left == 0 {
+                    self.release(name);
+                }
+            }
+        }
+        let results = self.results(graph)?;
+        // A damaged tensor is an error even if nothing reads it.
+        for proto in
+            self.initializers.iter().filter(|proto| matches!(self.names.get(proto.name), Some(Entry::Unread(_))))
+        {
+            tensor::read(proto, self.external, self.budget).map_err(|problem| problem.of(proto.name))?;
+        }
+        Ok(results)
+    }
+
+    fn results(&mut self, graph: &model::Graph<'a>) -> Result<Vec<Entry>, LoadError> {
         graph.outputs.iter().map(|info| self.lookup(info.name, "an output of the graph")).collect()
     }
 
+    /// Releases the constants of a name that nothing reads any more, unless another name has them.
+    fn release(&mut self, name: &str) {
+        let Some(entry) = self.names.get(name) else { return };
+        for id in constants_of(entry) {
+            let names = self.names_of.entry(id).or_default();
+            *names = names.saturating_sub(1);
+            if *names == 0 {
+                self.builder.release(id);
+            }
+        }
+    }
+
+    /// The constant of an initializer, or of the tensor that replaces it.
+    fn initializer(&mut self, proto: &model::Tensor<'a>) -> Result<Operand, LoadError> {
+        let tensor = tensor::read(proto, self.external, self.budget).map_err(|problem| problem.of(proto.name))?;
+        // Weights may be stored as int8.
+        let in_bytes = matches!(tensor.dtype(), DType::I8 | DType::U8) && 1 < tensor.shape().rank();
+        let learned = self.learned.as_ref().filter(|_| self.builder.training.is_some());
+        let is_parameter = learned.is_none_or(|learned| learned.contains(proto.name, &tensor));
+        let is_learned = (tensor.dtype().is_float() && is_parameter) || in_bytes;
+        let tensor = match self.weights.get(proto.name) {
+            None => self.retied(proto.name, tensor)?,
+            Some(other) if (other.dtype(), other.shape()) == (tensor.dtype(), tensor.shape()) => other.clone(),
+            Some(other) => {
+                let (want, got) = (TensorType::of(&tensor), TensorType::of(other));
+                let reason = format!("must be {want} as in the model, got {got} in the file of weights");
+                return Err(LoadError::Tensor { tensor: proto.name.to_string(), reason });
+            }
+        };
+        Ok(self.builder.add_constant(proto.name, tensor, is_learned))
+    }
+
     /// The transpose of a parameter's replacement for an initializer that is the transpose of the parameter; else `tensor`.
-    fn retied(&self, name: &str, tensor: Tensor, graph: &model::Graph<'a>) -> Result<Tensor, LoadError> {
+    fn retied(&self, name: &str, tensor: Tensor) -> Result<Tensor, LoadError> {
         let source = self.learned.as_ref().and_then(|learned| learned.source(name));
         let Some((source, new)) = source.and_then(|source| Some((source, self.weights.get(source)?))) else {
             return Ok(tensor);
         };
-        let Some(proto) = graph.initializers.iter().find(|proto| proto.name == source) else { return Ok(tensor) };
+        let Some(proto) = self.initializers.iter().find(|proto| proto.name == source) else { return Ok(tensor) };
         let old = tensor::read(proto, self.external, self.budget).map_err(|problem| problem.of(source))?;
         Ok(if learned::is_transpose(&old, &tensor) { transpose_matrix(new) } else { tensor })
     }
@@ -194,15 +259,25 @@ impl<'a> Translator<'a> {
 
     fn define(&mut self, name: &'a str, entry: Entry) -> Result<(), LoadError> {
         self.defined.push(name);
+        for id in constants_of(&entry) {
+            *self.names_of.entry(id).or_default() += 1;
+        }
         match self.names.insert(name, entry) {
             None => Ok(()),
             Some(_) => Err(malformed(format!("names must be distinct, got `{name}` twice"))),
         }
     }
 
-    fn lookup(&self, name: &str, reader: &str) -> Result<Entry, LoadError> {
+    fn lookup(&mut self, name: &'a str, reader: &str) -> Result<Entry, LoadError> {
         let missing = || malformed(format!("{reader} reads `{name}`, which is not defined before it"));
-        self.names.get(name).cloned().ok_or_else(missing)
+        let entry = self.names.get(name).cloned().ok_or_else(missing)?;
+        let Entry::Unread(ix) = entry else { return Ok(entry) };
+        let entry = Entry::Operand(self.initializer(&self.initializers[ix])?);
+        for id in constants_of(&entry) {
+            self.names_of.insert(id, 1);
+        }
+        self.names.insert(name, entry.clone());
+        Ok(entry)
     }
 
     fn node(&mut self, ix: usize, node: &Node<'a>) -> Result<(), LoadError> {
@@ -397,4 +472,17 @@ fn node_name(ix: usize, node: &Node) -> String {
 
 fn malformed(reason: String) -> LoadError {
     LoadError::Malformed { reason }
+}
+
+/// The constants of an entry.
+fn constants_of(entry: &Entry) -> impl Iterator<Item = ConstantId> + use<> {
+    let operands = match entry {
+        Entry::Operand(operand) => vec![*operand],
+        Entry::Sequence(operands) => operands.clone(),
+        Entry::Unread(_) | Entry::Nothing | Entry::Refused => Vec::new(),
+    };
+    operands.into_iter().filter_map(|operand| match operand {
+        Operand::Constant(id) => Some(id),
+        Operand::Value(_) => None,
+    })
 }
