@@ -15,7 +15,7 @@ use crate::{Compiled, Constants};
 pub struct Program {
     /// The plans; the first runs if no batch is given.
     pub plans: Vec<Plan>,
-    /// The constants' section, shared by all plans. Empty when the executable is written.
+    /// The constants' section, shared by all plans. Empty once the executable is written.
     pub constants: Constants,
     /// Where an executable has them.
     pub weights: ProgramWeights,

@@ -18,6 +18,8 @@ use ir::Pack;
 use plan::image::{ConstantBytes, digest};
 use types::{Bytes, Tensor};
 
+/// Elements of a part of a tensor that is stored as it is.
+const PART_ELEMENTS: usize = 1 << 20;
 /// Threads that pack, at most. More only wait for the one that writes.
 const THREADS_MAX: usize = 8;
 
@@ -53,12 +55,16 @@ impl Source {
     }
 
     fn parts(&self) -> usize {
-        self.pack.as_ref().map_or(1, |pack| pack.packer().parts(&self.tensor))
+        let elements = || self.tensor.elements().div_ceil(PART_ELEMENTS).max(1);
+        self.pack.as_ref().map_or_else(elements, |pack| pack.packer().parts(&self.tensor))
     }
 
     fn part(&self, part: usize) -> Vec<u8> {
         match &self.pack {
-            None => self.tensor.to_le_bytes(),
+            None => {
+                let elements = self.tensor.elements();
+                self.tensor.le_bytes_of(part * PART_ELEMENTS..elements.min((part + 1) * PART_ELEMENTS))
+            }
             Some(pack) => pack.packer().pack(&self.tensor, part),
         }
     }
@@ -265,6 +271,20 @@ mod tests {
         let moved = constants.realign(Bytes(4096));
         assert_eq!(places.map(|place| moved[&place].0), [0, 4096, 4096]);
         assert_eq!(constants.to_vec()[4096..], [4, 5]);
+    }
+
+    #[test]
+    fn large_tensor_is_written_in_parts() {
+        let tensor = Arc::new(Tensor::from_fn(Shape::from([2 * PART_ELEMENTS + 3]), |at| at as u8));
+        let mut constants = Constants::default();
+        let place = constants.add(&tensor, None, ALIGNMENT);
+        assert!(constants.bytes(place) == tensor.to_le_bytes() && constants.to_vec() == tensor.to_le_bytes());
+        let mut sizes = Vec::new();
+        let done = constants.write_to(&mut |bytes| {
+            sizes.push(bytes.len());
+            Ok(())
+        });
+        assert_eq!((done.is_ok(), sizes), (true, vec![0, PART_ELEMENTS, PART_ELEMENTS, 3]));
     }
 
     #[test]

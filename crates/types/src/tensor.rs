@@ -1,6 +1,7 @@
 //! [`Tensor`]: a dtype, a shape and the elements, in host memory, row-major.
 
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::Arc;
 
 use half::{bf16, f16};
@@ -329,12 +330,20 @@ impl Tensor {
 
     /// The elements' little-endian bytes.
     pub fn to_le_bytes(&self) -> Vec<u8> {
+        self.le_bytes_of(0..self.elements())
+    }
+
+    /// The little-endian bytes of some elements.
+    ///
+    /// # Panics
+    /// Elements that the tensor does not have.
+    pub fn le_bytes_of(&self, elements: Range<usize>) -> Vec<u8> {
         fn bytes<T: Element>(items: &[T]) -> Vec<u8> {
             let mut bytes = vec![0; size_of_val(items)];
             bytes.chunks_exact_mut(size_of::<T>()).zip(items).for_each(|(to, item)| item.write_le(to));
             bytes
         }
-        each_data!(&self.data, items => bytes(items))
+        each_data!(&self.data, items => bytes(&items[elements]))
     }
 
     /// The sum of the bits of all elements as numbers, modulo 2^64. The same elements in another order, and among more zeros,
