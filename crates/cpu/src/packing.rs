@@ -293,8 +293,11 @@ const PART_BYTES: usize = 4 << 20;
 /// Packed `f32` weights whose pieces follow each other: strips of columns, panels of output channels, or these channels.
 struct Pieces<'a> {
     count: usize,
-    pack: Box<dyn Fn(&[f32], Range<usize>) -> Vec<f32> + 'a>,
+    pack: Box<PackPieces<'a>>,
 }
+
+/// The packed weights of a range of pieces.
+type PackPieces<'a> = dyn Fn(&[f32], Range<usize>) -> Vec<f32> + 'a;
 
 impl<'a> Pieces<'a> {
     fn new(count: usize, pack: impl Fn(&[f32], Range<usize>) -> Vec<f32> + 'a) -> Pieces<'a> {
