@@ -13,6 +13,10 @@ use super::{Builder, ImportedNode, Operand, refuse};
 pub(crate) struct Notes {
     heads: Vec<LossTerm>,
     moving: BTreeMap<ValueId, Moving>,
+    /// The results of batch normalizations that the file has in inference mode.
+    still: Vec<ValueId>,
+    /// Whether the file has a batch normalization in training mode.
+    has_training_mode: bool,
     /// Matrices under the names of their transposes.
     pub(super) transposed: BTreeSet<ValueId>,
     multipliers: BTreeMap<String, Multipliers>,
@@ -31,8 +35,22 @@ impl Builder {
 
     /// The graph with the notes.
     pub(crate) fn into_trainable(self) -> Trainable {
-        let Notes { heads, moving, transposed, multipliers, folded, missing, key, dropouts: _ } =
-            self.training.unwrap_or_default();
+        let Notes {
+            heads,
+            mut moving,
+            still,
+            has_training_mode,
+            transposed,
+            multipliers,
+            folded,
+            missing,
+            key,
+            dropouts: _,
+        } = self.training.unwrap_or_default();
+        // A file in which some normalize by the batch says which ones do; in a file for inference none does.
+        for y in still.iter().filter(|_| has_training_mode) {
+            moving.entry(*y).or_default().fixed = true;
+        }
         Trainable { graph: self.graph, heads, moving, transposed, multipliers, folded, missing, key }
     }
 
@@ -104,6 +122,20 @@ impl<N> ImportedNode<'_, N> {
             notes.moving.insert(y, moving);
         }
         Ok(y)
+    }
+
+    /// Whether a node of the graph yields the operand.
+    pub(crate) fn is_computed(&self, operand: Operand) -> bool {
+        matches!(operand, Operand::Value(value) if self.builder.graph.value(value).producer().is_some())
+    }
+
+    /// Notes whether the file has the batch normalization with the result `y` in training mode.
+    pub(crate) fn note_mode(&mut self, y: Operand, is_training: bool) {
+        let Some(notes) = &mut self.builder.training else { return };
+        notes.has_training_mode |= is_training;
+        if let (Operand::Value(y), false) = (y, is_training) {
+            notes.still.push(y);
+        }
     }
 
     /// Notes a loss.
