@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ir::ops::{BatchNorm, Dropout};
 use ir::{LossForm, LossMean, LossTerm, Moving, Multipliers, Refusal, Trainable, ValueId};
+use types::pointwise::{Compare, Unary};
 use types::{DType, Shape};
 
 use super::{Builder, ImportedNode, Operand, refuse};
@@ -94,9 +95,27 @@ impl<N> ImportedNode<'_, N> {
 
     /// `x` in inference; in training zeros at random places, and the other elements scaled.
     pub(crate) fn dropout(&mut self, x: Operand, rate: f64) -> Result<Operand, Refusal> {
-        let Some(notes) = &mut self.builder.training else { return Ok(x) };
+        self.drop_together([x], rate).map(|[x]| x)
+    }
+
+    /// [`ImportedNode::dropout`], and which elements stay.
+    pub(crate) fn dropout_with_mask(&mut self, x: Operand, rate: f64) -> Result<[Operand; 2], Refusal> {
+        let ones = self.constant_of(self.shape(x), |_| 1.0f32)?;
+        let [x, scaled] = self.drop_together([x, ones], rate)?;
+        let zero = self.number(0.0, DType::F32);
+        let is_zero = self.compare(Compare::Equal, scaled, zero)?;
+        Ok([x, self.unary(Unary::Not, is_zero)?])
+    }
+
+    /// Dropout of values of one shape at the same places.
+    fn drop_together<const COUNT: usize>(
+        &mut self,
+        values: [Operand; COUNT],
+        rate: f64,
+    ) -> Result<[Operand; COUNT], Refusal> {
+        let Some(notes) = &mut self.builder.training else { return Ok(values) };
         if rate == 0.0 {
-            return Ok(x);
+            return Ok(values);
         }
         let stream = notes.dropouts;
         notes.dropouts += 1;
@@ -107,7 +126,11 @@ impl<N> ImportedNode<'_, N> {
                 *notes.key.insert(key)
             }
         };
-        self.apply_f32(Dropout { rate: rate as f32, stream }, &[x, Operand::Value(key)])
+        let mut dropped = values;
+        for x in &mut dropped {
+            *x = self.apply_f32(Dropout { rate: rate as f32, stream }, &[*x, Operand::Value(key)])?;
+        }
+        Ok(dropped)
     }
 
     /// Batch normalization with running statistics, and how these move in training.

@@ -142,3 +142,36 @@ fn computed_statistics_are_operands_of_a_normalization_in_inference_mode() {
     assert_eq!(fixed(of_batch(false)), [true]);
     assert_eq!(fixed(of_batch(true)), [false]);
 }
+
+/// PyTorch's older exporter names the mask of every dropout, and it may be read.
+#[test]
+fn mask_of_a_dropout_is_that_of_its_result() {
+    let dropout = node("Dropout", &["x", "ratio", "mode"], &["dropped", "mask"], &[]);
+    let with = |model: Model| {
+        let model = model.with("ratio", &Tensor::scalar(0.5f32)).with("mode", &Tensor::scalar(true));
+        trainable(&model.with("w", &numbers(&[3, 1], 1.0)).write())
+    };
+    let last = node("MatMul", &["dropped", "w"], &["y"], &[]);
+    let unread = with(Model::new(17, vec![input()], vec![dropout.clone(), last], "y"));
+    assert!(unread.key.is_some(), "the elements are dropped");
+
+    let nodes = vec![
+        dropout,
+        node("Cast", &["mask"], &["flags"], &[("to", Attr::Int(1))]),
+        node("Mul", &["x", "flags"], &["kept"], &[]),
+        node("Add", &["kept", "kept"], &["twice"], &[]),
+        node("Sub", &["dropped", "twice"], &["zero"], &[]),
+        node("Concat", &["zero", "flags"], &["y"], &[("axis", Attr::Int(1))]),
+    ];
+    let read = with(Model::new(17, vec![input()], nodes, "y"));
+    let key = Tensor::vector(vec![3i64, 4]);
+    let x = numbers(&[2, 3], 1.0);
+    let is_key = |&input: &ir::ValueId| Some(input) == read.key;
+    let given: Vec<Tensor> =
+        read.graph.inputs().iter().map(|input| if is_key(input) { key.clone() } else { x.clone() }).collect();
+    let y = ir::evaluate(&read.graph, &given).expect("the inputs fit")[0].to_f64();
+    let (zero, flags): (Vec<_>, Vec<_>) = y.chunks(3).enumerate().partition(|(ix, _)| ix % 2 == 0);
+    assert!(zero.iter().all(|(_, row)| row.iter().all(|&item| item == 0.0)), "{y:?}");
+    let kept: f64 = flags.iter().flat_map(|(_, row)| row.iter()).sum();
+    assert!(0.0 < kept && kept < 6.0, "some elements stay: {flags:?}");
+}
