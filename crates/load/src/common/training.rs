@@ -48,7 +48,7 @@ impl Builder {
             key,
             dropouts: _,
         } = self.training.unwrap_or_default();
-        // A file in which some normalize by the batch says which ones do; in a file for inference none does.
+        // A file in which some normalize by the batch states which ones do; in a file for inference none does.
         for y in still.iter().filter(|_| has_training_mode) {
             moving.entry(*y).or_default().fixed = true;
         }
