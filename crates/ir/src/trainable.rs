@@ -113,6 +113,13 @@ pub enum LossForm {
     },
     /// `-y log(s) - (1 - y) log(1 - s)` of `s = sigmoid(p)`.
     Logistic,
+    /// The sum over classes of `max(0, margin - t p)`, or of its square, where `t` is 1 for the label and -1 for others.
+    Margin {
+        /// The distance from 0 at which a score costs nothing.
+        margin: f32,
+        /// Whether distances are squared.
+        squared: bool,
+    },
     /// The negative log probability of a sequence of labels under all alignments, from logits.
     Ctc {
         /// The class that means no label.
@@ -125,7 +132,7 @@ pub enum LossForm {
 }
 
 /// What the sum of the losses of all rows is divided by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossMean {
     /// The number of rows.
     Rows,
@@ -133,4 +140,6 @@ pub enum LossMean {
     Samples,
     /// The number of rows whose label is not ignored, at least 1.
     Counted,
+    /// The number of rows with a loss above this threshold, at least 1.
+    Above(f32),
 }

@@ -82,6 +82,11 @@ impl Cell {
         matches!(self, Cell::Lstm { .. })
     }
 
+    /// Whether the backward pass needs the gates. The slope of the simple network's usual functions follows from its state.
+    pub fn saves_gates(&self) -> bool {
+        !matches!(self, Cell::Rnn { activation: Unary::Relu | Unary::Sigmoid | Unary::Tanh })
+    }
+
     /// The number of further parameters of a unit: 3 for peepholes (of `i`, `o`, `f`), 1 for the candidate's bias
     /// of a GRU that resets after the product.
     pub fn extras(&self) -> usize {

@@ -288,7 +288,6 @@ fn gradients_match_central_differences_of_the_definitions() {
         "ctc_gradient",
         "pool_gradient",
         "recurrent_gradient",
-        "scatter",
         "softmax_cross_entropy_gradient",
         "update",
     ];

@@ -316,6 +316,7 @@ fn recurrent() -> Vec<Case> {
         Cell::gru(Reset::AfterProduct),
         Cell::Rnn { activation: pointwise::Unary::Tanh },
         Cell::Rnn { activation: pointwise::Unary::Relu },
+        Cell::Rnn { activation: pointwise::Unary::Softsign },
     ];
     let mut cases = Vec::new();
     for (ix, cell) in cells.into_iter().enumerate() {
@@ -338,6 +339,7 @@ fn recurrent() -> Vec<Case> {
                 operands.push(maker.input("extra", F, &[d, cell.extras() * units]));
             }
             let results = maker.add(op.clone(), &operands, "layer");
+            operands.drain(..usize::from(!cell.saves_gates()));
             operands.push(results[0]);
             for (ix, &result) in results.iter().enumerate() {
                 let shape = maker.0.ty(result).shape.clone();

@@ -4,7 +4,8 @@
 //! computed for the whole sequence:
 //!
 //! 1. *Gates*: one product of all states by the weights gives all gates again. From them come, for each gate, the factor
-//!    between the gradient of the state (of an LSTM, of the cell) and that of the gate. All exponentials are here.
+//!    between the gradient of the state (of an LSTM, of the cell) and that of the gate. All exponentials are here. If the
+//!    factor follows from the state after a step, there is no product.
 //! 2. *Walk*: from the last step to the first, the gradient of the state times these factors gives the gradients of the
 //!    gates; their product by the weights is the gradient of the state before the step.
 //! 3. *Weights*: one product of the transposed gradients of all gates by all states.
@@ -26,9 +27,9 @@ use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, for_each_chunk};
 
-/// The operands of [`Recurrent`](crate::Recurrent) with unpacked weights, then `y: [seq, d, batch, u]`, and the gradients
-/// `dy` of the same shape, `dh: [d, batch, u]` and for an LSTM `dc`. Outputs: a gradient for each operand of the layer, in
-/// their order and shapes. All `f32`.
+/// The operands of [`Recurrent`](crate::Recurrent) with unpacked weights and, if the cell does not save them, without gates,
+/// then `y: [seq, d, batch, u]`, and the gradients `dy` of the same shape, `dh: [d, batch, u]` and for an LSTM `dc`. Outputs: a
+/// gradient for each operand of the layer, in their order and shapes. All `f32`.
 ///
 /// Refuses: functions other than those of [`types::recurrent::Cell`] in ONNX that have a closed derivative.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +74,11 @@ impl RecurrentGradient {
         }
     }
 
+    /// The number of the layer's operands that are absent: the gates.
+    fn absent(&self) -> usize {
+        usize::from(!self.cell.saves_gates())
+    }
+
     /// Elements of a state of one direction.
     fn state(&self) -> usize {
         self.batch * self.units
@@ -113,7 +119,7 @@ impl KernelFn for RecurrentGradient {
         let mut layer: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(&[gates, weight]);
         layer.resize(3 + memories, state);
         layer.extend((0 < self.cell.extras()).then_some(extra));
-        let mut inputs = layer.clone();
+        let mut inputs: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(&layer[self.absent()..]);
         inputs.extend([y, y]);
         inputs.resize(inputs.len() + 1 + memories, state);
         let mut workspace = Some(0usize);
@@ -121,7 +127,8 @@ impl KernelFn for RecurrentGradient {
             workspace = workspace.and_then(|sum| sum.checked_add(part));
         }
         let mut sizes = Sizes::with_workspace(&inputs, gates, workspace, 4)?;
-        sizes.outputs = sizes.inputs[..layer.len()].iter().copied().collect();
+        let others = &sizes.inputs[1 - self.absent()..][..layer.len() - 1];
+        sizes.outputs = sizes.outputs[..1].iter().chain(others).copied().collect();
         Ok(sizes)
     }
 
@@ -129,16 +136,18 @@ impl KernelFn for RecurrentGradient {
         let memories = usize::from(self.cell.has_memory());
         let extras = usize::from(0 < self.cell.extras());
         let operands = 3 + memories + extras;
-        let optional = |is_there: bool, ix: usize| -> &[f32] { if is_there { input(&args, ix) } else { &[] } };
+        // Positions as if all operands were there.
+        let input = |ix: usize| -> &[f32] { input(&args, ix - self.absent()) };
+        let optional = |is_there: bool, ix: usize| -> &[f32] { if is_there { input(ix) } else { &[] } };
         let given = Given {
-            gates: input(&args, 0),
-            weight: input(&args, 1),
-            h: input(&args, 2),
+            gates: optional(self.absent() == 0, 0),
+            weight: input(1),
+            h: input(2),
             c: optional(0 < memories, 3),
             extra: optional(0 < extras, 3 + memories),
-            y: input(&args, operands),
-            dy: input(&args, operands + 1),
-            dh: input(&args, operands + 2),
+            y: input(operands),
+            dy: input(operands + 1),
+            dh: input(operands + 2),
             dc: optional(0 < memories, operands + 3),
         };
         let mut outputs = args.outputs.iter_mut().map(|bytes| elements_mut(bytes));
@@ -149,11 +158,11 @@ impl KernelFn for RecurrentGradient {
         let mut results = Results { gates, weight, h, c: next(0 < memories), extra: next(0 < extras) };
         let mut rest: &mut [f32] = elements_mut(args.workspace);
         let mut part = |size: usize| -> &mut [f32] {
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(if given.gates.is_empty() { 0 } else { size });
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(if given.y.is_empty() { 0 } else { size });
             rest = after;
             part
         };
-        if given.gates.is_empty() {
+        if given.y.is_empty() {
             results.weight.fill(0.0);
             results.extra.fill(0.0);
             results.h.copy_from_slice(given.dh);
@@ -284,7 +293,10 @@ impl Walk<'_> {
             gates = rest;
             let states = if number == 0 { &*room.states } else { &*room.memory };
             let weight = &self.given.weight[self.weight_range(group)];
-            multiply(pool, states, weight, MatMulB::Transposed, [rows, kernel.units, group.len() * kernel.units], own);
+            let extents = [rows, kernel.units, group.len() * kernel.units];
+            if kernel.cell.saves_gates() {
+                multiply(pool, states, weight, MatMulB::Transposed, extents, own);
+            }
             if number + 1 < kernel.groups().len() {
                 let parts = Factors::new(room.states, own, room.planes, room.memory);
                 pool.run(kernel.batch, &|row| self.reset_row(&parts, row));
@@ -315,16 +327,21 @@ impl Walk<'_> {
 
     /// The factors of a row of the batch at all steps.
     fn factors_of_row(&self, parts: &Factors, row: usize) {
-        for step in 0..self.kernel.seq {
+        let kernel = self.kernel;
+        for step in 0..kernel.seq {
             for units in self.blocks() {
                 let block = BlockOf { walk: self, parts, step, row, units };
-                match &self.kernel.cell {
+                match &kernel.cell {
                     Cell::Lstm { activation, peepholes } => block.lstm(activation, *peepholes),
                     Cell::Gru { activation, reset: Reset::AfterProduct } => block.gru(activation),
                     Cell::Gru { activation: [_, g], .. } => block.gru_candidate(*g),
-                    Cell::Rnn { activation } => {
+                    Cell::Rnn { activation } if kernel.cell.saves_gates() => {
                         let (_, d) = both(self.isa, *activation, block.gate(0), block.units.len());
                         block.set_gate(0, |unit| d[unit]);
+                    }
+                    Cell::Rnn { activation } => {
+                        let after = &self.given.y[self.in_y(step) + row * kernel.units..];
+                        block.set_gate(0, |unit| slope_of(*activation, after[block.units.start + unit]));
                     }
                 }
             }
@@ -720,6 +737,16 @@ fn both(isa: Isa, function: Unary, x: Block, count: usize) -> (Block, Block) {
         };
     }
     (y, d)
+}
+
+/// The derivative of a function where it yields `y`, for those of cells that do not save gates.
+fn slope_of(function: Unary, y: f32) -> f32 {
+    match function {
+        Unary::Relu if 0.0 < y => 1.0,
+        Unary::Sigmoid => y * (1.0 - y),
+        Unary::Tanh => 1.0 - y * y,
+        _ => 0.0,
+    }
 }
 
 /// A product of row-major matrices, `[m, k]` by `[k, n]` or by the transpose of `[n, k]`.

@@ -166,7 +166,8 @@ impl Operator for Recurrent {
     }
 
     fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
-        let mut operands: Vec<ValueId> = (0..backward.operands()).map(|ix| backward.operand(ix)).collect();
+        let first = usize::from(!self.cell.saves_gates());
+        let mut operands: Vec<ValueId> = (first..backward.operands()).map(|ix| backward.operand(ix)).collect();
         operands.push(backward.result(0));
         for (ix, &gradient) in outputs.iter().enumerate() {
             operands.push(backward.or_zeros(gradient, ix));

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::Tensor;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset};
+use types::{DType, Shape, Tensor};
 
 use super::Recurrent;
 use super::common::from_f64;
@@ -15,9 +15,9 @@ use crate::{Backward, Gradients, ValueId};
 
 /// Walks the sequence backwards and adds the contribution of each step to the gradients of gates, weights and states.
 ///
-/// The operands of [`Recurrent`], then its result `y`, then the gradients of its results: `dy: [seq, d, batch, u]`,
-/// `dh: [d, batch, u]` and for an LSTM `dc` -> one gradient for each operand of the layer, of its type. All `f32`. Gates and
-/// cells are computed again from the states in `y`. Refuses operands of other types.
+/// The operands of [`Recurrent`], without `gates` unless [`Cell::saves_gates`], then its result `y`, then the gradients of its
+/// results: `dy: [seq, d, batch, u]`, `dh: [d, batch, u]` and for an LSTM `dc` -> one gradient for each operand of the layer, of
+/// its type. All `f32`. Gates and cells are computed again from the states in `y`. Refuses operands of other types.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecurrentGradient {
     /// The layer.
@@ -51,8 +51,8 @@ impl RowGradient<'_> {
         }
     }
 
-    /// Replaces the gradients of the states after a step by those of the states before it, `h` and `c`.
-    fn step(&mut self, cell: &Cell, step: &Step, h: &[f64], c: &[f64]) {
+    /// Replaces the gradients of the states `after` a step by those of the states before it, `h` and `c`.
+    fn step(&mut self, cell: &Cell, step: &Step, [h, c]: [&[f64]; 2], after: &[f64]) {
         let units = h.len();
         let mut dh = vec![0.0; units];
         match cell {
@@ -117,8 +117,10 @@ impl RowGradient<'_> {
                 }
             }
             Cell::Rnn { activation } => {
-                for unit in 0..units {
-                    let dz = self.h[unit] * both(*activation, step.sum(0, unit, h)).1;
+                for (unit, &y) in after.iter().enumerate() {
+                    let x = if cell.saves_gates() { step.sum(0, unit, h) } else { f64::NAN };
+                    let slope = activation.derivative().map_or(0.0, |term| term.eval(x, f64::NAN, y));
+                    let dz = self.h[unit] * slope;
                     self.gates[unit] = dz;
                     self.product(step, 0, unit, dz, h, &mut dh);
                 }
@@ -129,9 +131,15 @@ impl RowGradient<'_> {
 }
 
 impl RecurrentGradient {
-    /// The number of operands of the layer.
+    /// The number of operands of the layer that are operands here: those in front of `y`.
     pub fn layer_operands(&self) -> usize {
-        3 + usize::from(self.recurrent.cell.has_memory()) + usize::from(0 < self.recurrent.cell.extras())
+        let cell = &self.recurrent.cell;
+        2 + usize::from(cell.saves_gates()) + usize::from(cell.has_memory()) + usize::from(0 < cell.extras())
+    }
+
+    /// The number of the layer's operands that are absent: the gates.
+    fn absent(&self) -> usize {
+        usize::from(!self.recurrent.cell.saves_gates())
     }
 }
 
@@ -140,48 +148,62 @@ impl Operator for RecurrentGradient {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         let operands = self.layer_operands();
-        if inputs.len() < operands {
-            refuse!("expected the {operands} operands of the layer first, got {} inputs", inputs.len());
-        }
-        let results = self.recurrent.infer(&inputs[..operands])?;
+        let Some(y) = inputs.get(operands) else {
+            refuse!("expected {operands} operands of the layer and its result first, got {} inputs", inputs.len());
+        };
+        let [seq, directions, batch, units] = y.shape[..] else {
+            refuse!("the layer's result must have rank 4, got {}", y.shape);
+        };
+        let columns = directions.saturating_mul(units).saturating_mul(self.recurrent.cell.gates());
+        let gates = TensorType::new(DType::F32, [seq, batch, columns]);
+        let layer: Vec<&TensorType> = [&gates][..self.absent()].iter().chain(&inputs[..operands]).copied().collect();
+        let results = self.recurrent.infer(&layer)?;
         let want: Vec<&TensorType> = results.iter().take(1).chain(&results).collect();
         if inputs[operands..] != want[..] {
             let print = |types: &[&TensorType]| types.iter().map(|ty| ty.to_string()).collect::<Vec<_>>().join(", ");
             refuse!("result and gradients must be {}, got {}", print(&want), print(&inputs[operands..]));
         }
-        Ok(inputs[..operands].iter().map(|&ty| ty.clone()).collect())
+        Ok(layer.into_iter().cloned().collect())
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let Recurrent { cell, direction } = &self.recurrent;
-        let shape = inputs[0].shape();
-        let (seq, batch, units) = (shape[0], shape[1], inputs[1].shape()[2]);
-        let directions = direction.count();
-        let operands = self.layer_operands();
-        let items: Vec<Vec<f64>> = inputs.iter().map(|input| input.to_f64()).collect();
+        let [seq, directions, batch, units] = inputs[self.layer_operands()].shape()[..] else {
+            unreachable!("infer refuses other ranks")
+        };
+        // The operands of the layer in their order; absent gates are empty.
+        let mut items: Vec<Vec<f64>> = inputs.iter().map(|input| input.to_f64()).collect();
+        items.splice(0..0, vec![Vec::new(); self.absent()]);
+        let operands = self.layer_operands() + self.absent();
         let (memory, extra) = match cell.has_memory() {
             true => (Some(3), items[..operands].get(4)),
             false => (None, items[..operands].get(3)),
         };
         let (gate_rows, extras) = (cell.gates() * units, cell.extras() * units);
         let mut out: Vec<Vec<f64>> = items[..operands].iter().map(|items| vec![0.0; items.len()]).collect();
+        out[0] = vec![0.0; seq * batch * directions * gate_rows];
         for direction_ix in 0..directions {
             for row in 0..batch {
                 let at = (direction_ix * batch + row) * units;
                 let place = |step: usize| direction.position(direction_ix, step, seq);
                 let gates_at = |step: usize| ((place(step) * batch + row) * directions + direction_ix) * gate_rows;
                 let of_step = |step: usize| Step {
-                    gates: &items[0][gates_at(step)..][..gate_rows],
+                    gates: if cell.saves_gates() { &items[0][gates_at(step)..][..gate_rows] } else { &[] },
                     weight: &items[1][direction_ix * gate_rows * units..][..gate_rows * units],
                     extra: extra.map_or(&[][..], |extra| &extra[direction_ix * extras..][..extras]),
                 };
+                let state_after =
+                    |step: usize| &items[operands][place(step) * directions * batch * units + at..][..units];
                 // The states before each step.
                 let mut h = items[2][at..at + units].to_vec();
                 let mut c = memory.map_or(vec![0.0; units], |ix| items[ix][at..at + units].to_vec());
                 let mut before = Vec::new();
                 for step in 0..seq {
                     before.push((h.clone(), c.clone()));
-                    of_step(step).apply(cell, &mut h, &mut c);
+                    match cell.saves_gates() {
+                        true => of_step(step).apply(cell, &mut h, &mut c),
+                        false => h.copy_from_slice(state_after(step)),
+                    }
                 }
                 let dh = items[operands + 2][at..at + units].to_vec();
                 let dc = memory.map_or(vec![0.0; units], |_| items[operands + 3][at..at + units].to_vec());
@@ -192,7 +214,8 @@ impl Operator for RecurrentGradient {
                 for step in (0..seq).rev() {
                     let dy = &items[operands + 1][place(step) * directions * batch * units + at..][..units];
                     gradient.h.iter_mut().zip(dy).for_each(|(h, dy)| *h += dy);
-                    gradient.step(cell, &of_step(step), &before[step].0, &before[step].1);
+                    let (h, c) = &before[step];
+                    gradient.step(cell, &of_step(step), [h, c], state_after(step));
                     out[0][gates_at(step)..][..gate_rows].copy_from_slice(gradient.gates);
                 }
                 let RowGradient { h, c, .. } = gradient;
@@ -208,10 +231,10 @@ impl Operator for RecurrentGradient {
                 }
             }
         }
-        out.into_iter()
-            .zip(inputs)
-            .map(|(items, input)| from_f64(input.shape().clone(), input.dtype(), items))
-            .collect()
+        let gates = Shape::from([seq, batch, directions * gate_rows]);
+        let others = inputs[1 - self.absent()..].iter().map(|input| input.shape().clone());
+        let shapes = [gates].into_iter().chain(others);
+        out.into_iter().zip(shapes).map(|(items, shape)| from_f64(shape, inputs[0].dtype(), items)).collect()
     }
 
     fn gradient(&self, backward: &mut Backward, _outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
@@ -225,11 +248,11 @@ impl Operator for RecurrentGradient {
             |axis: Along| -> OperandAxes { (0..rank).map(|at| if at == 1 { axis } else { Along::Whole }).collect() };
         let memories = usize::from(self.recurrent.cell.has_memory());
         let operands = self.layer_operands();
-        let operand = |ix: usize| match ix {
+        let operand = |ix: usize| match ix + self.absent() {
             0 => along(Along::Same(1)),
             ix if (2..3 + memories).contains(&ix) => along(Along::Same(1)),
-            ix if ix < operands => along(Along::Broadcast),
-            ix if ix < operands + 2 => along(Along::Same(2)),
+            ix if ix < operands + self.absent() => along(Along::Broadcast),
+            ix if ix < operands + self.absent() + 2 => along(Along::Same(2)),
             _ => along(Along::Same(1)),
         };
         AxisMap { work: Work::Arithmetic, operands: (0..inputs.len()).map(operand).collect() }
@@ -240,8 +263,9 @@ impl Operator for RecurrentGradient {
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
-        let (units, n_gates) = (inputs[1].shape[2], self.recurrent.cell.gates());
+        let (y, cell) = (&inputs[self.layer_operands()].shape, &self.recurrent.cell);
         // The forward product, and those for the weight and for the state.
-        (inputs[self.layer_operands()].shape.elements() * n_gates * (6 * units + 8)) as u64
+        let products = 2 + usize::from(cell.saves_gates());
+        (y.elements() * cell.gates() * (2 * products * y[3] + 8)) as u64
     }
 }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
-use types::pointwise::Binary;
+use types::pointwise::{Binary, Compare as Relation};
 use types::{DType, Element, Shape, Tensor, each_data};
 
 use super::common::{arity, axis_in, one};
-use super::{Compare, Gather, Select};
+use super::{Cast, Compare, Gather, Select};
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 use crate::{Backward, Gradients, ValueId};
@@ -21,6 +21,61 @@ use crate::{Backward, Gradients, ValueId};
 pub struct Scatter {
     /// The function of a slice of `data` and an update; `None` replaces the slice.
     pub function: Option<Binary>,
+}
+
+impl Scatter {
+    /// The gradients of slices to which extremes are written: equal extremes have equal parts of a result's gradient, as in
+    /// `scatter_reduce` of PyTorch.
+    fn extreme_gradient(&self, backward: &mut Backward, dy: ValueId) -> Result<Gradients, Refusal> {
+        let [data, index, updates] = [0, 1, 2].map(|ix| backward.operand(ix));
+        let y = backward.result(0);
+        let dtype = backward.ty(data).dtype;
+        let (gather, add) = (Gather { axis: 0 }, Scatter { function: Some(Binary::Add) });
+        let winning = backward.add(gather.clone(), &[y, index])?;
+        let of_updates = equal(backward, updates, winning, dtype)?;
+        let of_data = equal(backward, data, y, dtype)?;
+        let count = backward.add(add, &[of_data, index, of_updates])?;
+        let part = backward.binary(Binary::Div, dy, count)?;
+        let parts = backward.add(gather, &[part, index])?;
+        Ok(smallvec![Some(backward.mul(of_data, part)?), None, Some(backward.mul(of_updates, parts)?)])
+    }
+
+    /// The gradients of products: for each factor the product of the others. That of a zero is the product of all factors but
+    /// zeros, if it is the only one.
+    fn product_gradient(&self, backward: &mut Backward, dy: ValueId) -> Result<Gradients, Refusal> {
+        let [data, index, updates] = [0, 1, 2].map(|ix| backward.operand(ix));
+        let TensorType { dtype, shape } = backward.ty(data).clone();
+        let (zero, one) = (backward.number(0.0, dtype), backward.number(1.0, dtype));
+        let ones = backward.constant(Tensor::full(shape, 1.0f32).cast(dtype));
+        let others = backward.add(self.clone(), &[ones, index, updates])?;
+        let of_data = backward.mul(dy, others)?;
+
+        let is_zero = |backward: &mut Backward, x| backward.add(Compare(Relation::Equal), &[x, zero]);
+        let (zero_data, zero_updates) = (is_zero(backward, data)?, is_zero(backward, updates)?);
+        let without = |backward: &mut Backward, is_zero, x| backward.add(Select {}, &[is_zero, one, x]);
+        let (some_data, some_updates) =
+            (without(backward, zero_data, data)?, without(backward, zero_updates, updates)?);
+        let product = backward.add(self.clone(), &[some_data, index, some_updates])?;
+        let product = backward.mul(product, dy)?;
+        let counts = [zero_data, zero_updates].map(|flags| backward.add(Cast { to: dtype }, &[flags]));
+        let [count_data, count_updates] = counts;
+        let count = backward.add(Scatter { function: Some(Binary::Add) }, &[count_data?, index, count_updates?])?;
+        let of_count = |backward: &mut Backward, number| {
+            let is_count = backward.add(Compare(Relation::Equal), &[count, number])?;
+            let product = backward.add(Select {}, &[is_count, product, zero])?;
+            backward.add(Gather { axis: 0 }, &[product, index])
+        };
+        let (of_none, of_one) = (of_count(backward, zero)?, of_count(backward, one)?);
+        let of_others = backward.binary(Binary::Div, of_none, some_updates)?;
+        let of_updates = backward.add(Select {}, &[zero_updates, of_one, of_others])?;
+        Ok(smallvec![Some(of_data), None, Some(of_updates)])
+    }
+}
+
+/// One where two values are equal, else zero.
+fn equal(backward: &mut Backward, a: ValueId, b: ValueId, dtype: DType) -> Result<ValueId, Refusal> {
+    let flags = backward.add(Compare(Relation::Equal), &[a, b])?;
+    backward.add(Cast { to: dtype }, &[flags])
 }
 
 impl Operator for Scatter {
@@ -87,7 +142,7 @@ impl Operator for Scatter {
                 let none = backward.constant(Tensor::full(Shape::from([data.shape[0]]), -1i64));
                 let last = backward.add(self.clone(), &[none, index, numbers])?;
                 let last = backward.add(gather, &[last, index])?;
-                let stays = backward.add(Compare(types::pointwise::Compare::Equal), &[last, numbers])?;
+                let stays = backward.add(Compare(Relation::Equal), &[last, numbers])?;
                 let places = backward.shape(stays);
                 let aligned = places.iter().copied().chain(data.shape[1..].iter().map(|_| 1)).collect();
                 let stays = backward.reshape(stays, aligned)?;
@@ -95,7 +150,8 @@ impl Operator for Scatter {
                 let of_updates = backward.add(Select {}, &[stays, of_updates, nothing])?;
                 Ok(smallvec![Some(of_data), None, Some(of_updates)])
             }
-            Some(function) => refuse!("`scatter` by `{}` has no gradient", function.name()),
+            Some(Binary::Mul) => self.product_gradient(backward, dy),
+            Some(_) => self.extreme_gradient(backward, dy),
         }
     }
 

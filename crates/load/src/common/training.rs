@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ir::ops::{BatchNorm, Dropout};
 use ir::{LossForm, LossMean, LossTerm, Moving, Multipliers, Refusal, Trainable, ValueId};
+use types::pointwise::{Compare, Unary};
 use types::{DType, Shape};
 
 use super::{Builder, ImportedNode, Operand, refuse};
@@ -13,6 +14,10 @@ use super::{Builder, ImportedNode, Operand, refuse};
 pub(crate) struct Notes {
     heads: Vec<LossTerm>,
     moving: BTreeMap<ValueId, Moving>,
+    /// The results of batch normalizations that the file has in inference mode.
+    still: Vec<ValueId>,
+    /// Whether the file has a batch normalization in training mode.
+    has_training_mode: bool,
     /// Matrices under the names of their transposes.
     pub(super) transposed: BTreeSet<ValueId>,
     multipliers: BTreeMap<String, Multipliers>,
@@ -31,8 +36,22 @@ impl Builder {
 
     /// The graph with the notes.
     pub(crate) fn into_trainable(self) -> Trainable {
-        let Notes { heads, moving, transposed, multipliers, folded, missing, key, dropouts: _ } =
-            self.training.unwrap_or_default();
+        let Notes {
+            heads,
+            mut moving,
+            still,
+            has_training_mode,
+            transposed,
+            multipliers,
+            folded,
+            missing,
+            key,
+            dropouts: _,
+        } = self.training.unwrap_or_default();
+        // A file in which some normalize by the batch states which ones do; in a file for inference none does.
+        for y in still.iter().filter(|_| has_training_mode) {
+            moving.entry(*y).or_default().fixed = true;
+        }
         Trainable { graph: self.graph, heads, moving, transposed, multipliers, folded, missing, key }
     }
 
@@ -76,9 +95,27 @@ impl<N> ImportedNode<'_, N> {
 
     /// `x` in inference; in training zeros at random places, and the other elements scaled.
     pub(crate) fn dropout(&mut self, x: Operand, rate: f64) -> Result<Operand, Refusal> {
-        let Some(notes) = &mut self.builder.training else { return Ok(x) };
+        self.drop_together([x], rate).map(|[x]| x)
+    }
+
+    /// [`ImportedNode::dropout`], and which elements stay.
+    pub(crate) fn dropout_with_mask(&mut self, x: Operand, rate: f64) -> Result<[Operand; 2], Refusal> {
+        let ones = self.constant_of(self.shape(x), |_| 1.0f32)?;
+        let [x, scaled] = self.drop_together([x, ones], rate)?;
+        let zero = self.number(0.0, DType::F32);
+        let is_zero = self.compare(Compare::Equal, scaled, zero)?;
+        Ok([x, self.unary(Unary::Not, is_zero)?])
+    }
+
+    /// Dropout of values of one shape at the same places.
+    fn drop_together<const COUNT: usize>(
+        &mut self,
+        values: [Operand; COUNT],
+        rate: f64,
+    ) -> Result<[Operand; COUNT], Refusal> {
+        let Some(notes) = &mut self.builder.training else { return Ok(values) };
         if rate == 0.0 {
-            return Ok(x);
+            return Ok(values);
         }
         let stream = notes.dropouts;
         notes.dropouts += 1;
@@ -89,7 +126,11 @@ impl<N> ImportedNode<'_, N> {
                 *notes.key.insert(key)
             }
         };
-        self.apply_f32(Dropout { rate: rate as f32, stream }, &[x, Operand::Value(key)])
+        let mut dropped = values;
+        for x in &mut dropped {
+            *x = self.apply_f32(Dropout { rate: rate as f32, stream }, &[*x, Operand::Value(key)])?;
+        }
+        Ok(dropped)
     }
 
     /// Batch normalization with running statistics, and how these move in training.
@@ -104,6 +145,20 @@ impl<N> ImportedNode<'_, N> {
             notes.moving.insert(y, moving);
         }
         Ok(y)
+    }
+
+    /// Whether a node of the graph yields the operand.
+    pub(crate) fn is_computed(&self, operand: Operand) -> bool {
+        matches!(operand, Operand::Value(value) if self.builder.graph.value(value).producer().is_some())
+    }
+
+    /// Notes whether the file has the batch normalization with the result `y` in training mode.
+    pub(crate) fn note_mode(&mut self, y: Operand, is_training: bool) {
+        let Some(notes) = &mut self.builder.training else { return };
+        notes.has_training_mode |= is_training;
+        if let (Operand::Value(y), false) = (y, is_training) {
+            notes.still.push(y);
+        }
     }
 
     /// Notes a loss.

@@ -107,3 +107,71 @@ fn weight_and_its_folded_transpose_are_one_weight() {
     // Twice the weights with the other sign: four times the product of both.
     assert_eq!(doubled, old.iter().map(|item| item * 4.0).collect::<Vec<_>>());
 }
+
+/// A normalization of `from` by the statistics `mean` and `variance`, in a mode.
+fn normalization(from: &str, [mean, variance]: [&str; 2], to: &str, is_training: bool) -> Message {
+    let attributes = [("training_mode", Attr::Int(i64::from(is_training)))];
+    node("BatchNormalization", &[from, "scale", "shift", mean, variance], &[to], &attributes)
+}
+
+/// Whether each normalization of a model keeps its statistics in training.
+fn fixed(nodes: Vec<Message>) -> Vec<bool> {
+    let vector = |factor: f32| numbers(&[3], factor);
+    let model = Model::new(17, vec![input()], nodes, "y").with("scale", &vector(0.5)).with("shift", &vector(0.2));
+    let model = model.with("mean", &vector(0.1)).with("variance", &vector(1.0));
+    trainable(&model.write()).moving.values().map(|moving| moving.fixed).collect()
+}
+
+#[test]
+fn normalization_in_inference_mode_beside_one_in_training_mode_keeps_its_statistics() {
+    let two = |first: bool, second: bool| {
+        let running = ["mean", "variance"];
+        vec![normalization("x", running, "a", first), normalization("a", running, "y", second)]
+    };
+    assert_eq!(fixed(two(true, true)), [false, false]);
+    assert_eq!(fixed(two(true, false)), [false, true]);
+    assert_eq!(fixed(two(false, false)), [false, false], "a file for inference does not state the mode of training");
+}
+
+#[test]
+fn computed_statistics_are_operands_of_a_normalization_in_inference_mode() {
+    let of_batch = |is_training: bool| {
+        let axes = [("axes", Attr::Ints(vec![0])), ("keepdims", Attr::Int(0))];
+        vec![node("ReduceMean", &["x"], &["m"], &axes), normalization("x", ["m", "variance"], "y", is_training)]
+    };
+    assert_eq!(fixed(of_batch(false)), [true]);
+    assert_eq!(fixed(of_batch(true)), [false]);
+}
+
+/// PyTorch's older exporter names the mask of every dropout, and it may be read.
+#[test]
+fn mask_of_a_dropout_is_that_of_its_result() {
+    let dropout = node("Dropout", &["x", "ratio", "mode"], &["dropped", "mask"], &[]);
+    let with = |model: Model| {
+        let model = model.with("ratio", &Tensor::scalar(0.5f32)).with("mode", &Tensor::scalar(true));
+        trainable(&model.with("w", &numbers(&[3, 1], 1.0)).write())
+    };
+    let last = node("MatMul", &["dropped", "w"], &["y"], &[]);
+    let unread = with(Model::new(17, vec![input()], vec![dropout.clone(), last], "y"));
+    assert!(unread.key.is_some(), "the elements are dropped");
+
+    let nodes = vec![
+        dropout,
+        node("Cast", &["mask"], &["flags"], &[("to", Attr::Int(1))]),
+        node("Mul", &["x", "flags"], &["kept"], &[]),
+        node("Add", &["kept", "kept"], &["twice"], &[]),
+        node("Sub", &["dropped", "twice"], &["zero"], &[]),
+        node("Concat", &["zero", "flags"], &["y"], &[("axis", Attr::Int(1))]),
+    ];
+    let read = with(Model::new(17, vec![input()], nodes, "y"));
+    let key = Tensor::vector(vec![3i64, 4]);
+    let x = numbers(&[2, 3], 1.0);
+    let is_key = |&input: &ir::ValueId| Some(input) == read.key;
+    let given: Vec<Tensor> =
+        read.graph.inputs().iter().map(|input| if is_key(input) { key.clone() } else { x.clone() }).collect();
+    let y = ir::evaluate(&read.graph, &given).expect("the inputs fit")[0].to_f64();
+    let (zero, flags): (Vec<_>, Vec<_>) = y.chunks(3).enumerate().partition(|(ix, _)| ix % 2 == 0);
+    assert!(zero.iter().all(|(_, row)| row.iter().all(|&item| item == 0.0)), "{y:?}");
+    let kept: f64 = flags.iter().flat_map(|(_, row)| row.iter()).sum();
+    assert!(0.0 < kept && kept < 6.0, "some elements stay: {flags:?}");
+}

@@ -97,9 +97,9 @@ pub(super) fn weight_gradient_kernel(
 
 /// The call of the gradient of a recurrent layer.
 pub(super) fn recurrent_gradient(node: &NodeView, op: &RecurrentGradient) -> Result<Call, String> {
-    let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
+    let y = &node.input(op.layer_operands()).shape;
     let (cell, direction) = (op.recurrent.cell.clone(), op.recurrent.direction);
-    let kernel = cpu::RecurrentGradient { cell, direction, seq: gates[0], batch: gates[1], units };
+    let kernel = cpu::RecurrentGradient { cell, direction, seq: y[0], batch: y[2], units: y[3] };
     match Kernel::from(kernel.clone()).sizes() {
         Ok(_) => Ok(call(kernel, recurrent_label(node, &op.recurrent), node.values())),
         Err(misfit) => Err(misfit.to_string()),

@@ -2,10 +2,10 @@
 //!
 //! Launches in order: the sums of all gates; for an LSTM its memories, for a GRU that resets before the product its candidate's
 //! sums; then for each step from the last to the first the gradients of its gates (two launches for that GRU); at the end the
-//! gradients of weights and first states.
+//! gradients of weights and first states. A layer that does not save its gates has no sums.
 
 use ir::Call;
-use ir::ops::Recurrent;
+use ir::ops::RecurrentGradient;
 use types::Bytes;
 use types::pointwise::{Term, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -17,10 +17,10 @@ use crate::NodeView;
 /// The most blocks of a launch. Phases that are larger take several turns.
 const BLOCKS_MAX: usize = 1024;
 
-pub(super) fn recurrent_gradient(node: &NodeView, op: &Recurrent) -> Result<Vec<Call>, String> {
+pub(super) fn recurrent_gradient(node: &NodeView, op: &RecurrentGradient) -> Result<Vec<Call>, String> {
     node.all_f32()?;
-    let (shape, units, cell) = (&node.input(0).shape, node.input(1).shape[2], &op.cell);
-    let (seq, batch, directions, gates) = (shape[0], shape[1], op.direction.count(), cell.gates());
+    let (y, cell) = (&node.input(op.layer_operands()).shape, &op.recurrent.cell);
+    let (seq, directions, batch, units, gates) = (y[0], y[1], y[2], y[3], cell.gates());
     if seq * batch * units == 0 {
         return Err("its kernel has no empty sequences, batches or states".into());
     }
@@ -119,10 +119,20 @@ impl Phases {
         let sum = |gate: usize| format!("at.sums[at.sum_at(state, step, {gate})]");
         match cell {
             Cell::Rnn { activation } => Phases {
-                before: vec![sums(1, false)],
+                before: if cell.saves_gates() { vec![sums(1, false)] } else { Vec::new() },
                 step: vec![
                     incoming(1, false)
-                        + &both("state_after", *activation, &sum(0))
+                        + &match cell.saves_gates() {
+                            true => both("state_after", *activation, &sum(0)),
+                            false => {
+                                let slope =
+                                    activation.derivative().map_or("0.0f".into(), |slope| term(&slope, "y", "y"));
+                                format!(
+                                    "        const float y = at.y[at.at(state, step)];\n        const Both state_after = {{y, \
+                                     {slope}}};\n"
+                                )
+                            }
+                        }
                         + "        const float dz = dh * state_after.slope;\n"
                         + &set(0, "dz", "dz"),
                 ],
@@ -228,18 +238,22 @@ impl Phases {
     }
 
     /// The whole body.
-    fn text(&self, op: &Recurrent, [seq, batch, units]: [usize; 3], memories: usize) -> String {
-        let (cell, directions, reverse) = (&op.cell, op.direction.count(), op.direction == Direction::Reverse);
+    fn text(&self, op: &RecurrentGradient, [seq, batch, units]: [usize; 3], memories: usize) -> String {
+        let ir::ops::Recurrent { cell, direction } = &op.recurrent;
+        let (directions, reverse) = (direction.count(), *direction == Direction::Reverse);
         let (gates, extras, has_memory) = (cell.gates(), cell.extras(), cell.has_memory());
         // The operands of the layer, then its result and the gradients of its results.
-        let layer = 3 + usize::from(has_memory) + usize::from(0 < extras);
+        let layer = op.layer_operands();
+        let first = usize::from(cell.saves_gates());
+        let saved = if cell.saves_gates() { "a0" } else { "nullptr" };
         let extra = if 0 < extras { format!("a{}", layer - 1) } else { "nullptr".into() };
         let sums = seq * directions * batch * units * gates;
         let mut text = format!(
             "    constexpr int LAST = {};\n    const Backward<{seq}, {batch}, {directions}, {units}, {gates}, {extras}, \
-             {reverse}> at = {{a0, a1, a2, {extra}, a{layer}, workspace, workspace + {sums}, workspace + {}}};\n    const float \
+             {reverse}> at = {{{saved}, a{first}, a{}, {extra}, a{layer}, workspace, workspace + {sums}, workspace + {}}};\n    const float \
              *dy = a{}, *dh_last = a{};\n",
             seq - 1,
+            first + 1,
             sums + memories,
             layer + 1,
             layer + 2

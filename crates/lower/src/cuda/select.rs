@@ -129,7 +129,7 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::Dropout(dropout) => Ok(training::dropout(node, dropout)),
         Op::PoolGradient(op) => window_gradients::pool_gradient(node, op),
         Op::PoolWithPositions(op) => window_gradients::pool_with_positions(node, &op.pool),
-        Op::RecurrentGradient(op) => recurrent_gradient::recurrent_gradient(node, &op.recurrent),
+        Op::RecurrentGradient(op) => recurrent_gradient::recurrent_gradient(node, op),
         Op::Scatter(op) => Ok(movement::scattered(node, op)),
         Op::ScatterAdd(op) => Ok(training::scatter_add(node, op)),
         Op::SoftmaxCrossEntropy(loss) => Ok(training::cross_entropy(node, loss)),

@@ -265,6 +265,10 @@ impl<'a> Assembly<'a> {
             let x = &self.graph.ty(operands[0]).shape;
             let count = x.elements() / x[1].max(1);
             for (ix, unbiased) in [(1, false), (2, moving.unbiased)] {
+                // Statistics that are inputs or results of nodes have no state to move.
+                if !matches!(self.graph.value(operands[2 + ix]).source, ValueDef::State { .. }) {
+                    continue;
+                }
                 let correction = if unbiased && 1 < count { count as f64 / (count - 1) as f64 } else { 1.0 };
                 self.average(operands[2 + ix], outputs[ix], moving, correction, &node.scope)?;
             }

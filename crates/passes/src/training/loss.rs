@@ -144,6 +144,11 @@ pub(super) fn attach(graph: &mut Graph, head: &LossTerm) -> Result<Losses, Refus
             let softplus = nodes.unary(Of::Softplus, prediction)?;
             nodes.binary(Function::Sub, softplus, product)?
         }
+        LossForm::Margin { margin, squared } => {
+            let rows = rows_of(&nodes.shape(prediction));
+            let labels = nodes.class_labels(label()?, &rows)?;
+            margins(&mut nodes, prediction, labels, margin, squared)?
+        }
         LossForm::Ctc { blank, time } => {
             let logits = match time {
                 0 => prediction,
@@ -174,16 +179,8 @@ fn difference(nodes: &mut Nodes, prediction: ValueId, label: ValueId) -> Result<
 /// The negative of the score `[.., classes]` at the label.
 fn likelihood(nodes: &mut Nodes, scores: ValueId, labels: ValueId, ignored: Option<i64>) -> Result<ValueId, Refusal> {
     let shape = nodes.shape(scores);
-    let (classes, last) = (shape[shape.rank() - 1], shape.rank() - 1);
-    let dtype = nodes.graph.ty(labels).dtype;
-    let mut column = nodes.shape(labels);
-    column.push(1);
-    let column = nodes.add(Reshape { shape: column }, &[labels])?;
-    let column = nodes.add(Expand { shape: shape.clone() }, &[column])?;
-    let numbers = Tensor::vector((0..classes as i64).collect::<Vec<i64>>()).cast(dtype);
-    let numbers = nodes.graph.add_constant("classes", numbers);
-    let numbers = nodes.add(Expand { shape }, &[numbers])?;
-    let is_label = nodes.add(Compare(Relation::Equal), &[column, numbers])?;
+    let last = shape.rank() - 1;
+    let is_label = at_label(nodes, labels, shape)?;
     let zero = nodes.number(0.0);
     let chosen = nodes.add(Select {}, &[is_label, scores, zero])?;
     let rows =
@@ -196,6 +193,39 @@ fn likelihood(nodes: &mut Nodes, scores: ValueId, labels: ValueId, ignored: Opti
             nodes.add(Select {}, &[is_ignored, zero, rows])
         }
     }
+}
+
+/// The sum over classes of the distances to the right side of a margin.
+fn margins(
+    nodes: &mut Nodes,
+    scores: ValueId,
+    labels: ValueId,
+    margin: f32,
+    squared: bool,
+) -> Result<ValueId, Refusal> {
+    let shape = nodes.shape(scores);
+    let axes = [shape.rank() - 1].into_iter().collect();
+    let is_label = at_label(nodes, labels, shape)?;
+    let negative = nodes.unary(Of::Neg, scores)?;
+    let wrong = nodes.add(Select {}, &[is_label, negative, scores])?;
+    let distance = nodes.unary(Of::Affine { scale: 1.0, shift: margin }, wrong)?;
+    let cost = nodes.unary(Of::Relu, distance)?;
+    let kind = if squared { ReduceKind::SumSquare } else { ReduceKind::Sum };
+    nodes.add(Reduce { kind, axes, keep: false }, &[cost])
+}
+
+/// For scores of `shape: [.., classes]` whether each is that of its row's label.
+fn at_label(nodes: &mut Nodes, labels: ValueId, shape: Shape) -> Result<ValueId, Refusal> {
+    let classes = shape[shape.rank() - 1];
+    let dtype = nodes.graph.ty(labels).dtype;
+    let mut column = nodes.shape(labels);
+    column.push(1);
+    let column = nodes.add(Reshape { shape: column }, &[labels])?;
+    let column = nodes.add(Expand { shape: shape.clone() }, &[column])?;
+    let numbers = Tensor::vector((0..classes as i64).collect::<Vec<i64>>()).cast(dtype);
+    let numbers = nodes.graph.add_constant("classes", numbers);
+    let numbers = nodes.add(Expand { shape }, &[numbers])?;
+    nodes.add(Compare(Relation::Equal), &[column, numbers])
 }
 
 fn equal(nodes: &mut Nodes, labels: ValueId, label: i64) -> Result<ValueId, Refusal> {
@@ -219,15 +249,27 @@ fn mean(
             let is_ignored = nodes.as_f32(is_ignored)?;
             let ignored = nodes.sum(is_ignored)?;
             let count = nodes.unary(Of::Affine { scale: -1.0, shift: shape.elements() as f32 }, ignored)?;
-            let count = nodes.unary(Of::Clip { min: 1.0, max: f32::MAX }, count)?;
-            let sum = nodes.unary(Of::Affine { scale: head.scale, shift: 0.0 }, sum)?;
-            return nodes.binary(Function::Div, sum, count);
+            return over_count(nodes, sum, count, head.scale);
+        }
+        (LossMean::Above(threshold), _) => {
+            let threshold = nodes.number(threshold);
+            let is_above = nodes.add(Compare(Relation::Greater), &[rows, threshold])?;
+            let is_above = nodes.as_f32(is_above)?;
+            let count = nodes.sum(is_above)?;
+            return over_count(nodes, sum, count, head.scale);
         }
         (LossMean::Samples, _) => shape.first().copied().unwrap_or(1),
         (LossMean::Rows | LossMean::Counted, _) => shape.elements(),
     };
     let scale = (f64::from(head.scale) / divisor.max(1) as f64) as f32;
     nodes.unary(Of::Affine { scale, shift: 0.0 }, sum)
+}
+
+/// `scale sum / count`, with 1 for a smaller count.
+fn over_count(nodes: &mut Nodes, sum: ValueId, count: ValueId, scale: f32) -> Result<ValueId, Refusal> {
+    let count = nodes.unary(Of::Clip { min: 1.0, max: f32::MAX }, count)?;
+    let sum = nodes.unary(Of::Affine { scale, shift: 0.0 }, sum)?;
+    nodes.binary(Function::Div, sum, count)
 }
 
 /// The head of a loss that the caller chose: it compares the first result with a new input, the labels.
@@ -259,6 +301,10 @@ pub(super) fn chosen(graph: &mut Graph, loss: &Loss) -> Result<LossTerm, Trainin
     };
     let shape = graph.ty(output).shape.clone();
     let (form, prediction, mean) = match *loss {
+        Loss::Output => {
+            let (form, mean) = (LossForm::Given, LossMean::Rows);
+            return Ok(LossTerm { form, mean, scale: 1.0, prediction: output, output: None, label: None });
+        }
         Loss::SoftmaxCrossEntropy(of, smoothing) => {
             let (axis, logits) = match softmax.filter(|_| of.axis.is_none()) {
                 Some((softmax, logits)) => (softmax.axis, logits),

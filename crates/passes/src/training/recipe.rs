@@ -48,6 +48,8 @@ pub enum Loss {
         /// Labels of a sequence, with padding; as many as steps by default.
         labels: Option<usize>,
     },
+    /// The first result is the loss, or losses whose mean is the loss: `output`. There are no labels but inputs of the model.
+    Output,
 }
 
 /// Labels that are classes.
@@ -71,12 +73,13 @@ impl Loss {
             Loss::Huber(_) => "huber",
             Loss::Bce => "bce",
             Loss::Ctc { .. } => "ctc",
+            Loss::Output => "output",
         }
     }
 }
 
 /// Names of all losses.
-const LOSSES: &str = "softmax_cross_entropy, cross_entropy_index, nll, mse, l1, huber, bce, ctc";
+const LOSSES: &str = "softmax_cross_entropy, cross_entropy_index, nll, mse, l1, huber, bce, ctc, output";
 
 impl FromStr for Loss {
     type Err = String;
@@ -114,6 +117,7 @@ impl FromStr for Loss {
             "l1" => only(&[]).map(|()| Loss::L1),
             "huber" => only(&["delta"]).and_then(|()| float("delta", 1.0, 1e-6..=1e6)).map(Loss::Huber),
             "bce" => only(&[]).map(|()| Loss::Bce),
+            "output" => only(&[]).map(|()| Loss::Output),
             "ctc" => {
                 only(&["blank", "time", "labels"])?;
                 let number = |key: &str| -> Result<Option<usize>, String> {

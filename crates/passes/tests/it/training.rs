@@ -195,8 +195,36 @@ fn every_optimizer_lowers_the_loss() {
     }
 }
 
-/// MXNet's gradients of its losses, recorded for the gradient of `data` alone. `Module` divides them by the batch, unless the
-/// loss does.
+/// The gradient of `data` in a step of a symbol that is a head alone. MXNet's `Module` divides gradients by the batch unless
+/// the loss does; here this division is undone.
+fn gradient_of_head(name: &str, op: &str, attributes: &Json, data: &Tensor, label: Option<&Tensor>) -> Tensor {
+    let inputs = if label.is_some() { &["data", "label"][..] } else { &["data"] };
+    let variables = inputs.iter().map(|input| serde_json::json!({"op": "null", "name": input, "inputs": []}));
+    let entries: Vec<Json> = (0..inputs.len()).map(|ix| serde_json::json!([ix, 0, 0])).collect();
+    let head = serde_json::json!({"op": op, "name": "head", "attrs": attributes, "inputs": entries});
+    let nodes: Vec<Json> = variables.chain([head]).collect();
+    let symbol = serde_json::json!({
+        "nodes": nodes, "arg_nodes": [], "heads": [[inputs.len(), 0, 0]], "attrs": {"mxnet_version": ["int", 10901]},
+    });
+    let trained = BTreeMap::from([("data".to_string(), data.clone())]);
+    let model = mxnet::load_trainable(symbol.to_string().as_bytes(), trained, &mxnet::Options::default());
+    let model = model.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut step = Run::new(built(model, &recipe("sgd")).step);
+    step.run(&|input, shape| match input {
+        "learning_rate" => Tensor::scalar(1.0f32),
+        _ => {
+            let label = label.unwrap_or_else(|| panic!("{name} has no `{input}`"));
+            Tensor::from_le_bytes(label.dtype(), shape, &label.to_le_bytes()).expect("a label")
+        }
+    });
+    let averages = matches!(attributes["normalization"].as_str(), Some("batch" | "valid"));
+    let factor = if averages { 1.0 } else { data.shape()[0] as f64 };
+    let gradient =
+        data.to_f64().into_iter().zip(step.states[0].to_f64()).map(|(old, new)| ((old - new) * factor) as f32);
+    Tensor::new(data.shape().clone(), gradient.collect::<Vec<f32>>()).expect("one element each")
+}
+
+/// MXNet's gradients of its losses, recorded for the gradient of `data` alone.
 #[test]
 fn losses_of_symbols_have_the_gradients_of_mxnet() {
     let cases: Vec<Json> = serde_json::from_slice(&bytes("op_cases.json")).expect("JSON");
@@ -206,45 +234,56 @@ fn losses_of_symbols_have_the_gradients_of_mxnet() {
         let (name, op) = (case["case"].as_str().expect("a name"), case["op"].as_str().expect("an operator"));
         const LOSSES: [&str; 5] =
             ["SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput", "MakeLoss"];
-        if !LOSSES.contains(&op) {
+        if !LOSSES.contains(&op) || case["attrs"]["out_grad"] == "True" {
             continue;
         }
         let inputs: Vec<&str> =
             case["inputs"].as_array().unwrap().iter().map(|input| input.as_str().unwrap()).collect();
-        let variables = inputs.iter().map(|input| serde_json::json!({"op": "null", "name": input, "inputs": []}));
-        let entries: Vec<Json> = (0..inputs.len()).map(|ix| serde_json::json!([ix, 0, 0])).collect();
-        let head = serde_json::json!({"op": op, "name": "head", "attrs": case["attrs"], "inputs": entries});
-        let nodes: Vec<Json> = variables.chain([head]).collect();
-        let symbol = serde_json::json!({
-            "nodes": nodes, "arg_nodes": [], "heads": [[inputs.len(), 0, 0]], "attrs": {"mxnet_version": ["int", 10901]},
-        });
-        let data = arrays[&format!("{name}/in/{}", inputs[0])].clone();
-        let trained = BTreeMap::from([(inputs[0].to_string(), data.clone())]);
-        let options = mxnet::Options::default();
-        let model = mxnet::load_trainable(symbol.to_string().as_bytes(), trained, &options);
-        if case["attrs"]["out_grad"] == "True" {
-            assert!(model.is_err(), "{name}: a gradient from outside is not known");
-            continue;
-        }
-        let model = model.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let mut step = Run::new(built(model, &recipe("sgd")).step);
-        step.run(&|input, shape| match input {
-            "learning_rate" => Tensor::scalar(1.0f32),
-            label => {
-                let label = &arrays[&format!("{name}/in/{label}")];
-                Tensor::from_le_bytes(label.dtype(), shape, &label.to_le_bytes()).expect("a label")
-            }
-        });
-        let averages = matches!(case["attrs"]["normalization"].as_str(), Some("batch" | "valid"));
-        let factor = if averages { 1.0 } else { data.shape()[0] as f64 };
-        let gradient =
-            data.to_f64().into_iter().zip(step.states[0].to_f64()).map(|(old, new)| ((old - new) * factor) as f32);
-        let gradient = Tensor::new(data.shape().clone(), gradient.collect::<Vec<f32>>()).expect("one element each");
+        let label = inputs.get(1).map(|label| &arrays[&format!("{name}/in/{label}")]);
+        let data = &arrays[&format!("{name}/in/{}", inputs[0])];
+        let gradient = gradient_of_head(name, op, &case["attrs"], data, label);
         let want = &arrays[&format!("{name}/grad/{}", inputs[0])];
         assert_eq!(difference(&gradient, want, 1e-4, 2e-6), None, "{name}");
         checked += 1;
     }
     assert!(6 <= checked, "only {checked} cases are recorded");
+}
+
+#[test]
+fn head_that_takes_a_gradient_from_outside_is_refused() {
+    let symbol = serde_json::json!({
+        "nodes": [
+            {"op": "null", "name": "data", "inputs": []},
+            {"op": "null", "name": "label", "inputs": []},
+            {"op": "SoftmaxOutput", "name": "head", "attrs": {"out_grad": "True"}, "inputs": [[0, 0, 0], [1, 0, 0]]},
+        ],
+        "arg_nodes": [], "heads": [[2, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]},
+    });
+    let trained = BTreeMap::from([("data".to_string(), Tensor::full(Shape::from([2, 3]), 1.0f32))]);
+    let model = mxnet::load_trainable(symbol.to_string().as_bytes(), trained, &mxnet::Options::default());
+    assert!(model.expect_err("it is refused").to_string().contains("`out_grad` must be False"));
+}
+
+/// All parameters of the losses, as `tests/peers/mxnet_heads.py` recorded them.
+#[test]
+fn parameters_of_losses_have_the_effect_of_mxnet() {
+    let rows: Vec<Json> = serde_json::from_slice(&bytes("heads.json")).expect("JSON");
+    for row in &rows {
+        let numbers = |key: &str| -> Vec<f32> {
+            row[key].as_array().expect("a list").iter().map(|item| item.as_f64().expect("a number") as f32).collect()
+        };
+        let shape: Shape = numbers("shape").into_iter().map(|extent| extent as usize).collect();
+        let (op, name) = (row["op"].as_str().expect("an operator"), row["attrs"].to_string());
+        let label = row["label"].is_array().then(|| match op {
+            "SoftmaxOutput" | "SVMOutput" => Tensor::vector(numbers("label")).cast(DType::I32),
+            _ => Tensor::vector(numbers("label")),
+        });
+        let data = Tensor::new(shape.clone(), numbers("data")).expect("an element each");
+        let want = Tensor::new(shape, numbers("gradient")).expect("an element each");
+        let gradient = gradient_of_head(&name, op, &row["attrs"], &data, label.as_ref());
+        assert_eq!(difference(&gradient, &want, 1e-4, 2e-6), None, "{op} {name}");
+    }
+    assert_eq!(rows.len(), 100);
 }
 
 /// A table `w: f32[5, 4]` whose rows are read, and whose transpose gives scores of its five rows.
@@ -273,4 +312,30 @@ fn matrix_that_is_read_both_ways_is_one_state_in_the_order_of_the_file() {
         let states: Vec<_> = graph.states().iter().map(|&state| graph.ty(state).shape.to_vec()).collect();
         assert_eq!(states, [[5, 4]]);
     }
+}
+
+#[test]
+fn first_output_is_the_loss_if_the_recipe_says_so() {
+    let mut graph = Graph::new("own loss");
+    let x = graph.add_input("x", DType::F32, Shape::from([2, 3]));
+    let target = graph.add_input("target", DType::F32, Shape::from([2, 3]));
+    let w = graph.add_weight("w", Tensor::full(Shape::from([3]), 0.5f32));
+    let product = graph.add1(Binary(Function::Mul).into(), &[x, w], Scope::new("product")).unwrap();
+    let distance = graph.add1(Binary(Function::Sub).into(), &[product, target], Scope::new("distance")).unwrap();
+    let axes = [1].into_iter().collect();
+    let loss = Reduce { kind: ReduceKind::SumSquare, axes, keep: false };
+    let loss = graph.add1(loss.into(), &[distance], Scope::new("loss")).unwrap();
+    graph.set_outputs(vec![("y".into(), loss)]);
+    let graphs = built(Trainable::from(graph), &Recipe { loss: "output".parse().ok(), ..recipe("sgd") });
+    assert_eq!((graphs.labels.len(), graphs.prediction), (0, None));
+    let mut step = Run::new(graphs.step);
+    let results = step.run(&|name, shape| match name {
+        "learning_rate" => Tensor::scalar(1.0f32),
+        "x" => Tensor::from_fn(shape, |at| at as f32),
+        _ => Tensor::full(shape, 1.0f32),
+    });
+    // Distances are x / 2 - 1: -1, -0.5, 0, 0.5, 1, 1.5.
+    assert_eq!(results["loss"].to_f64(), [4.75 / 2.0]);
+    // The mean over two samples of 2 x (x / 2 - 1).
+    assert_eq!(step.states()["w"].to_f64(), [0.5 - 1.5, 0.5 - 3.5, 0.5 - 7.5]);
 }

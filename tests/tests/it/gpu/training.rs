@@ -43,6 +43,7 @@ fn mnist_trains_on_the_mock_as_on_the_processor() {
         closed(&at(name));
     };
     compile("gpu", &["--target", "cuda:sm_90"]);
+    compile("rounding", &["--target", "cuda:sm_90", "--dtype", "tf32"]);
     compile("processor", &[]);
     let train = |name: &str, folder: &str, words: &[&str]| {
         let mut command = with_mocks(&at(name), &mocks);
@@ -61,6 +62,16 @@ fn mnist_trains_on_the_mock_as_on_the_processor() {
     for (name, want) in &want {
         assert_eq!(difference(&got[name], want, 1e-4, 1e-4), None, "state `{name}`");
     }
+
+    // A run that stops and continues ends with the same bits.
+    train("gpu", "parts", &["--steps", "2"]);
+    train("gpu", "parts", &["--steps", "3", "--resume", &at("parts").display().to_string()]);
+    assert!(states(&at("parts")) == got, "a resumed run has other states");
+
+    // Eleven bits of each operand: another loss, but not by much.
+    let rounded = loss(&outcome(&train("rounding", "rounded", &["--steps", "3"])));
+    let exact = loss(&gpu);
+    assert!(rounded != exact && (rounded - exact).abs() <= 1e-2 * exact, "loss {rounded}, and {exact} in f32");
 }
 
 #[test]

@@ -204,10 +204,7 @@ fn check_training(
     if 1 < batches.len() {
         return Err(format!("--train takes one --batch, got {}", batches.len()));
     }
-    let is_half = target.gpu.is_none() && precision.dtype().is_half();
-    if precision != Precision::F32 && !is_half {
-        return Err("--train needs --dtype f32, or on a processor bf16 or f16".into());
-    }
+    target.check_training(precision)?;
     if is_tuned {
         return Err("--train and --tune exclude each other: kernels of a step are not measured".into());
     }

@@ -37,10 +37,8 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     let target = args.target.select()?;
     let request = args.model.request_in_f32()?;
     let recipe = args.train.recipe(&request);
-    let is_trained =
-        |&precision: &Precision| precision == Precision::F32 || target.gpu.is_none() && precision.dtype().is_half();
-    if recipe.is_some() && !target.precisions.iter().all(is_trained) {
-        return Err("--train needs --dtype f32, or on a processor bf16 or f16".into());
+    if recipe.is_some() {
+        target.precisions.iter().try_for_each(|&precision| target.check_training(precision))?;
     }
     if recipe.as_ref().is_some_and(|recipe| 1 < recipe.accumulate) {
         return Err("what-if plans one batch per step; leave out --accumulate".into());

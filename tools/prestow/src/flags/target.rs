@@ -118,6 +118,20 @@ impl TargetFlags {
 }
 
 impl TargetSelection {
+    /// Refuses a precision in which no step of training is compiled for the target.
+    ///
+    /// # Errors
+    /// Half precision on a GPU. On a processor it is the form of saved values, and tf32 is refused for all models.
+    pub(crate) fn check_training(&self, precision: Precision) -> Result<(), String> {
+        match precision {
+            Precision::F32 | Precision::Tf32 => Ok(()),
+            Precision::F16 | Precision::Bf16 if self.gpu.is_none() => Ok(()),
+            Precision::F16 | Precision::Bf16 => {
+                Err("--train needs --dtype f32 or tf32 on a GPU; f16 and bf16 are for processors".into())
+            }
+        }
+    }
+
     /// The CPU target, with one of the precisions.
     pub(crate) fn cpu(&self, precision: Precision) -> CpuTarget {
         CpuTarget { level: self.level, exact: self.exact, dtype: precision.dtype(), ..CpuTarget::new() }

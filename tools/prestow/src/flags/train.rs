@@ -17,8 +17,9 @@ pub(crate) struct TrainFlags {
     /// Compile the step that trains the model, and its evaluation: `EXE train --data SPEC --epochs N`.
     #[arg(long)]
     train: bool,
-    /// The loss: softmax_cross_entropy, cross_entropy_index, nll, mse, l1, huber, bce or ctc, with options as huber:delta=2
-    /// (default: the symbol's own; softmax_cross_entropy for networks of the zoo).
+    /// The loss: softmax_cross_entropy, cross_entropy_index, nll, mse, l1, huber, bce or ctc, with options as huber:delta=2,
+    /// or output if the model's first output is its loss (default: the symbol's own; softmax_cross_entropy for networks of
+    /// the zoo).
     #[arg(long, value_name = "SPEC", requires = "train")]
     loss: Option<Loss>,
     /// The optimizer: sgd, adam, adamw, rmsprop, adagrad, adadelta, lamb or lion, with options as

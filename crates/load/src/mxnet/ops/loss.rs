@@ -4,8 +4,8 @@
 
 use ir::ops::{ReduceKind, Softmax};
 use ir::{LossForm, LossMean};
-use types::DType;
 use types::pointwise::Unary;
+use types::{DType, Shape};
 
 use super::normalize::flat_softmax;
 use super::shape::flattened;
@@ -16,7 +16,8 @@ use crate::mxnet::node::ImportedNode;
 pub(super) fn softmax_output(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let rank = node.shape(x).rank();
-    let (at, output) = match (node.flag("multi_output")?, node.flag("preserve_shape")?) {
+    let is_multi = node.flag("multi_output")?;
+    let (at, output) = match (is_multi, node.flag("preserve_shape")?) {
         (false, false) => (None, flat_softmax(node, x)?),
         (true, _) => (Some(axis(1, rank)?), node.apply_f32(Softmax { axis: axis(1, rank)?, log: false }, &[x])?),
         (false, true) => (Some(axis(-1, rank)?), node.apply_f32(Softmax { axis: axis(-1, rank)?, log: false }, &[x])?),
@@ -33,8 +34,10 @@ pub(super) fn softmax_output(node: &mut ImportedNode) -> NodeResult {
         refuse!("attribute `out_grad` must be False in training, got True");
     }
     let mean = match normalization {
-        "null" | "batch" if at == Some(1) && 2 < rank => LossMean::Rows,
-        "null" | "batch" => LossMean::Samples,
+        "null" | "batch" if is_multi => LossMean::Rows,
+        "null" => LossMean::Samples,
+        // All rows of a shape that is preserved, not the samples.
+        "batch" => LossMean::Rows,
         "valid" => LossMean::Counted,
         other => refuse!("attribute `normalization` must be null, batch or valid, got `{other}`"),
     };
@@ -44,7 +47,8 @@ pub(super) fn softmax_output(node: &mut ImportedNode) -> NodeResult {
     };
     let mut rows = node.shape(prediction);
     let classes = rows.remove(axis);
-    // MXNet spreads over all classes but the label, here over all.
+    // MXNet spreads over all classes but the label, here over all. With `multi_output` it does not spread.
+    let spread = if is_multi { 0.0 } else { spread };
     let smoothing = (spread * classes as f64 / (classes.max(2) - 1) as f64) as f32;
     let label = Some(node.label(DType::I32, rows)?);
     let form = LossForm::CrossEntropy { axis, ignored, smoothing };
@@ -89,26 +93,34 @@ fn note_numbers(
     Ok(())
 }
 
-/// The margin of classes; its loss has no definition here yet.
+/// The margin of each class, `max(0, margin - t x)` or its square, where `t` is 1 for the label and -1 for other classes.
 pub(super) fn margin(node: &mut ImportedNode) -> NodeResult {
-    node.ignore(&["margin", "regularization_coefficient", "use_linear"]);
+    let x = node.input(0)?;
+    let margin = node.float_or("margin", 1.0)? as f32;
+    let scale = node.float_or("regularization_coefficient", 1.0)?;
+    let squared = !node.flag("use_linear")?;
     if node.is_training() {
-        refuse!("the loss of a support vector machine is not supported in training; use SoftmaxOutput");
+        let prediction = flattened(node, x)?;
+        let rows = Shape::from([node.shape(prediction)[0]]);
+        let label = Some(node.label(DType::I32, rows)?);
+        let (form, mean) = (LossForm::Margin { margin, squared }, LossMean::Samples);
+        node.note_head(LossHead { form, mean, scale, prediction, output: x, label });
     }
-    Ok(vec![node.input(0)?])
+    Ok(vec![x])
 }
 
+/// The operand is the loss. With the normalization `valid`, the sum is divided by the number of losses above `valid_thresh`.
 pub(super) fn make_loss(node: &mut ImportedNode) -> NodeResult {
     let scale = node.float_or("grad_scale", 1.0)?;
-    node.ignore(&["valid_thresh"]);
-    let normalization = node.text_or("normalization", "null");
+    let threshold = node.float_or("valid_thresh", 0.0)? as f32;
+    let mean = match node.text_or("normalization", "null") {
+        "null" | "batch" => LossMean::Samples,
+        "valid" => LossMean::Above(threshold),
+        other => refuse!("attribute `normalization` must be null, batch or valid, got `{other}`"),
+    };
     let x = node.input(0)?;
     if node.is_training() {
-        if normalization == "valid" {
-            refuse!("attribute `normalization` must be null or batch in training, got `valid`");
-        }
-        let (form, mean) = (LossForm::Given, LossMean::Samples);
-        node.note_head(LossHead { form, mean, scale, prediction: x, output: x, label: None });
+        node.note_head(LossHead { form: LossForm::Given, mean, scale, prediction: x, output: x, label: None });
     }
     Ok(vec![x])
 }
@@ -122,7 +134,7 @@ pub(super) fn softmax_cross_entropy(node: &mut ImportedNode) -> NodeResult {
     let logs = node.apply_f32(Softmax { axis: 1, log: true }, &[x])?;
     let chosen = node.select_along(logs, label, 1)?;
     let sum = node.reduce(ReduceKind::Sum, chosen, [0].into_iter().collect(), true)?;
-    let sum = node.reshape(sum, types::Shape::from([1]))?;
+    let sum = node.reshape(sum, Shape::from([1]))?;
     let output = node.unary(Unary::Neg, sum)?;
     if node.is_training() {
         let form = LossForm::CrossEntropy { axis: 1, ignored: None, smoothing: 0.0 };

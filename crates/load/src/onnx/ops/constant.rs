@@ -42,13 +42,19 @@ fn fill(node: &mut ImportedNode, value: &Tensor, shape: Shape) -> Result<Tensor,
 pub(super) fn dropout(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["is_test", "seed"]);
     let x = node.input(0)?;
-    if node.is_training() && !node.has_output(1) {
+    let of_mask = if node.opset() < 10 { node.dtype(x) } else { DType::Bool };
+    if node.is_training() {
         // The ratio was an attribute before opset 12.
         let ratio = match node.optional(1) {
             Some(_) => node.constant_number(1, "ratio")?,
             None => f64::from(node.float_or("ratio", 0.5)?),
         };
-        return Ok(vec![node.dropout(x, ratio)?]);
+        // PyTorch's older exporter names a mask that nothing reads.
+        if !node.has_output(1) {
+            return Ok(vec![node.dropout(x, ratio)?]);
+        }
+        let [y, mask] = node.dropout_with_mask(x, ratio)?;
+        return Ok(vec![y, node.cast(mask, of_mask)?]);
     }
     node.ignore(&["ratio"]);
     if node.optional(2).is_some() && node.constant_number(2, "training_mode")? != 0.0 {
@@ -61,8 +67,7 @@ pub(super) fn dropout(node: &mut ImportedNode) -> NodeResult {
         return Ok(vec![x]);
     }
     let shape = node.shape(x);
-    let dtype = if node.opset() < 10 { node.dtype(x) } else { DType::Bool };
-    Ok(vec![x, node.constant_as(dtype, shape, |_| true)?])
+    Ok(vec![x, node.constant_as(of_mask, shape, |_| true)?])
 }
 
 /// Attributes that have an effect on 8-bit floats only.

@@ -53,8 +53,13 @@ pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
     }
     let inputs: Vec<Operand> = (0..5).map(|ix| node.input(ix)).collect::<Result<_, _>>()?;
     if node.is_training() {
-        node.ignore(&["training_mode"]);
-        let y = node.batch_norm(&inputs, epsilon, Moving { momentum, ..Moving::default() })?;
+        // Before opset 14 the mode is stated by the outputs.
+        let has_statistics = (1..5).any(|ix| node.has_output(ix));
+        let is_training = node.flag("training_mode")? || (node.opset() < 14 && has_statistics);
+        // Statistics that nodes compute are no running ones: in inference mode they stay operands.
+        let fixed = !is_training && inputs[3..].iter().any(|&statistic| node.is_computed(statistic));
+        let y = node.batch_norm(&inputs, epsilon, Moving { momentum, fixed, ..Moving::default() })?;
+        node.note_mode(y, is_training);
         // The statistics that the node would yield are states of the training step.
         return Ok(vec![y, inputs[3], inputs[4], inputs[3], inputs[4]]);
     }
