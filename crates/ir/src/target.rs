@@ -238,7 +238,7 @@ pub trait Packer: Send + Sync {
     /// The size of the packed bytes.
     fn size(&self, tensor: &Tensor) -> Bytes;
 
-    /// The number of parts of the packed bytes, each of which can be made alone; at least one.
+    /// The number of parts of the packed bytes, at least one. Each can be made alone.
     fn parts(&self, _tensor: &Tensor) -> usize {
         1
     }

@@ -1,6 +1,6 @@
 //! [`Constants`]: the constants' section of a plan, whose bytes are made when they are needed.
 //!
-//! Weights are most of what a compiler holds in memory. So the section is a list of tensors and of rules that pack them:
+//! Weights are most of a compiler's memory. So the section is a list of tensors and of rules that pack them:
 //! [`Constants::write_to`] packs part after part while the section is written, and releases each tensor behind its last
 //! part. Never all packed bytes are in memory together.
 //!
@@ -192,7 +192,7 @@ impl ConstantBytes for Constants {
                 let (parts, source) = (&parts, &source);
                 let work = move || {
                     for &(ix, part) in parts.iter().skip(first).step_by(threads) {
-                        // Nobody receives if a part could not be written.
+                        // The receiver is gone if a part could not be written.
                         if send.send(source(ix).part(part)).is_err() {
                             return;
                         }

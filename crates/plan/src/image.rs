@@ -242,7 +242,7 @@ fn write_parts(
     out.write_all(&trailer)
 }
 
-/// What is known of constants when they are written.
+/// Facts about constants that are written.
 struct Written {
     /// The bytes of all constants.
     all: u64,

@@ -29,7 +29,7 @@ impl Progress {
         Progress::start(ProgressBar::new(items as u64), "{elapsed} [{bar:30}] {pos}/{len} {msg}", message)
     }
 
-    /// The same as a bar of some bytes, none of which is done.
+    /// Becomes a bar of bytes, at its start.
     pub(crate) fn bytes(&self, size: Bytes, message: &str) {
         let template = "{elapsed} [{bar:30}] {bytes}/{total_bytes} {msg}";
         self.bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
@@ -37,7 +37,7 @@ impl Progress {
         self.message(message);
     }
 
-    /// Shows that so many bytes are done.
+    /// Shows the number of bytes that are done.
     pub(crate) fn done(&self, bytes: Bytes) {
         self.bar.set_position(bytes.0);
     }

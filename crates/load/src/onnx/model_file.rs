@@ -47,7 +47,7 @@ impl ModelFile {
         let copied = file.metadata().and_then(|found| source.copy(found.len(), &WAY, &mut outline));
         match copied {
             Ok(is_whole) => Ok(ModelFile { file, folder, outline, is_whole }),
-            // What is wrong is for the reader of models to say.
+            // The reader of models reports the damage.
             Err(_) => Ok(ModelFile { outline: files::read_regular(path, limit)?, file, folder, is_whole: true }),
         }
     }

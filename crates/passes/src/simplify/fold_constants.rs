@@ -56,7 +56,7 @@ fn fold(graph: &Graph, stays: &dyn Fn(&Node) -> bool) -> Graph {
     })
 }
 
-/// What is known before anything is computed, and results that are still read. A chain of operators on a large weight keeps
+/// The nodes that fold, decided before anything is computed, and results that are still read. A chain of operators on a large weight keeps
 /// one result at a time.
 struct Folding {
     folds: Map<NodeId, bool>,
@@ -121,7 +121,7 @@ impl Folding {
     }
 }
 
-/// Whether the results of a node are small enough beside its operands.
+/// Whether the results of a node are small enough in comparison with its operands.
 fn is_worth_it(graph: &Graph, node: &Node) -> bool {
     let bytes = |values: &[ValueId]| -> u64 {
         values.iter().map(|&value| graph.ty(value).dtype.size().0 * graph.ty(value).shape.elements() as u64).sum()
