@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Element, LoadBudget, Scope, Shape, Tensor};
 
-use super::{Builder, Fold, NodeResult, Operand, refuse};
+use super::{Builder, Fold, Narrow, NodeResult, Operand, refuse};
 
 /// One node being translated, with the format's view `N` of it.
 pub(crate) struct ImportedNode<'t, N> {
@@ -34,6 +34,16 @@ impl<N> ImportedNode<'_, N> {
 
     pub(crate) fn dtype(&self, operand: Operand) -> DType {
         self.builder.ty(operand).dtype
+    }
+
+    /// The element type of the operand in the file, if that is narrower than its dtype.
+    pub(crate) fn narrow(&self, operand: Operand) -> Option<Narrow> {
+        self.builder.narrow.get(&operand).copied()
+    }
+
+    /// Marks an operand as of a narrow element type; its elements must be numbers of the type.
+    pub(crate) fn mark_narrow(&mut self, operand: Operand, narrow: Narrow) {
+        self.builder.narrow.insert(operand, narrow);
     }
 
     /// The elements; `None` if the operand is not constant.

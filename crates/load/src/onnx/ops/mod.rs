@@ -4,11 +4,13 @@
 //! opset defines them, applies ops, and returns the outputs of the node, or refuses the node with a reason.
 
 mod attention;
+mod blocks;
 mod boxes;
 mod constant;
 mod conv;
 mod deform;
 mod einsum;
+mod forest;
 mod fused;
 mod grid;
 mod index;
@@ -26,9 +28,11 @@ mod reduce;
 mod resize;
 mod scan;
 mod scatter;
+mod scores;
 mod sequence;
 mod shape;
 mod signal;
+mod stateful;
 mod text;
 mod tree;
 mod unique;
@@ -112,6 +116,8 @@ const ML: &[(&str, Translate)] = &[
     ("Binarizer", ml::binarizer),
     ("LabelEncoder", ml::label_encoder),
     ("TreeEnsemble", tree::ensemble),
+    ("TreeEnsembleClassifier", forest::classifier),
+    ("TreeEnsembleRegressor", forest::regressor),
 ];
 
 const TRAINING: &[(&str, Translate)] =
@@ -121,6 +127,7 @@ const TRAINING: &[(&str, Translate)] =
 const MICROSOFT: &[(&str, Translate)] = &[
     ("Attention", attention::of_microsoft),
     ("BiasGelu", fused::bias_gelu),
+    ("CausalConvWithState", stateful::causal_conv),
     ("DequantizeLinear", linear::dequantize),
     ("DynamicQuantizeMatMul", fused::dynamic_product),
     ("EmbedLayerNormalization", fused::embed),
@@ -128,9 +135,16 @@ const MICROSOFT: &[(&str, Translate)] = &[
     ("FusedConv", fused::fused_conv),
     ("FusedGemm", fused::fused_gemm),
     ("FusedMatMul", fused::fused_product),
+    ("GatherBlockQuantized", blocks::gather),
     ("Gelu", pointwise::gelu),
+    ("GroupQueryAttention", attention::grouped_query),
+    ("LinearAttention", stateful::linear_attention),
+    ("MRotaryEmbedding", attention::rotary_of_sections),
+    ("MatMulBnb4", blocks::mat_mul_bnb4),
     ("MatMulIntegerToFloat", fused::integer_product),
+    ("MatMulNBits", blocks::mat_mul),
     ("MultiHeadAttention", attention::multi_head),
+    ("QAttention", attention::quantized),
     ("QGemm", microsoft::gemm),
     ("QLinearAdd", microsoft::add),
     ("QLinearAveragePool", microsoft::average),
@@ -165,6 +179,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Attention", attention::attention),
     ("AveragePool", pool::average),
     ("BatchNormalization", normalize::batch),
+    ("BitCast", constant::bit_cast),
     ("BitShift", pointwise::bit_shift),
     ("BitwiseAnd", pointwise::bitwise_and),
     ("BitwiseNot", pointwise::bitwise_not),
@@ -173,6 +188,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("BlackmanWindow", signal::blackman),
     ("Cast", constant::cast),
     ("CastLike", constant::cast_like),
+    ("CausalConvWithState", stateful::causal_conv),
     ("Ceil", pointwise::ceil),
     ("Celu", pointwise::celu),
     ("CenterCropPad", shape::center_crop_pad),
@@ -187,6 +203,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("ConvTranspose", conv::conv_transpose),
     ("Cos", pointwise::cos),
     ("Cosh", pointwise::cosh),
+    ("CumProd", scan::cum_prod),
     ("CumSum", scan::cum_sum),
     ("DFT", signal::dft),
     ("DeformConv", deform::conv),
@@ -232,6 +249,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("LeakyRelu", pointwise::leaky_relu),
     ("Less", pointwise::less),
     ("LessOrEqual", pointwise::less_or_equal),
+    ("LinearAttention", stateful::linear_attention),
     ("Log", pointwise::log),
     ("LogSoftmax", normalize::log_softmax),
     ("LpNormalization", normalize::lp),
@@ -306,6 +324,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Squeeze", shape::squeeze),
     ("Sub", pointwise::sub),
     ("Sum", pointwise::sum),
+    ("SwiGLU", pointwise::swiglu),
     ("Swish", pointwise::swish),
     ("Tan", pointwise::tan),
     ("Tanh", pointwise::tanh),

@@ -50,6 +50,16 @@ pub(super) fn swish(node: &mut ImportedNode) -> NodeResult {
     swish_of(node, alpha)
 }
 
+/// `a sigmoid(alpha a) b`, of equal shapes.
+pub(super) fn swiglu(node: &mut ImportedNode) -> NodeResult {
+    let (a, b) = (node.input(0)?, node.input(1)?);
+    if node.shape(a) != node.shape(b) {
+        refuse!("operands must have equal shapes, got {} and {}", node.shape(a), node.shape(b));
+    }
+    let gate = swish(node)?[0];
+    Ok(vec![node.binary(Binary::Mul, gate, b)?])
+}
+
 /// `x sigmoid(alpha x)`
 pub(super) fn swish_of(node: &mut ImportedNode, alpha: f32) -> NodeResult {
     let x = node.input(0)?;
