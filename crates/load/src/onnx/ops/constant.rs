@@ -119,12 +119,15 @@ pub(super) fn cast_like(node: &mut ImportedNode) -> NodeResult {
     }])
 }
 
-/// Conversion to integers of few bits: floats truncate towards zero, and integers wrap.
+/// Conversion to integers of few bits, which wraps. That of floats is refused: ONNX truncates, ONNX Runtime rounds, and
+/// earlier versions of ONNX saturate.
 fn narrowed(node: &mut ImportedNode, x: Operand, to: Narrow) -> Result<Operand, Refusal> {
     if node.narrow(x) == Some(to) {
         return Ok(x);
     }
-    let Some([least, most]) = to.range() else { refuse!("conversion to {} is not supported", to.name()) };
+    let Some([least, most]) = to.range().filter(|_| !node.dtype(x).is_float()) else {
+        refuse!("conversion of {} to {} is not supported; use `QuantizeLinear`", node.dtype(x), to.name());
+    };
     let [least, most] = [least, most].map(f64::from);
     let x = node.cast(x, DType::I32)?;
     let [shift, mask] = [-least, most - least].map(|number| node.number(number, DType::I32));
