@@ -254,6 +254,27 @@ impl<N> ImportedNode<'_, N> {
     }
 }
 
+/// Softmax.
+impl<N> ImportedNode<'_, N> {
+    /// The softmax over an axis, or its logarithm. In `f64`, which [`Softmax`](ops::Softmax) does not support, from its
+    /// definition.
+    pub(crate) fn softmax(&mut self, x: Operand, axis: usize, log: bool) -> Result<Operand, Refusal> {
+        if self.dtype(x) != DType::F64 {
+            return self.apply_f32(ops::Softmax { axis, log }, &[x]);
+        }
+        let along = || SmallVec::from_slice(&[axis]);
+        let top = self.reduce(ops::ReduceKind::Max, x, along(), true)?;
+        let x = self.binary(Binary::Sub, x, top)?;
+        let powers = self.unary(Unary::Exp, x)?;
+        let sum = self.reduce(ops::ReduceKind::Sum, powers, along(), true)?;
+        if !log {
+            return self.binary(Binary::Div, powers, sum);
+        }
+        let sum = self.unary(Unary::Log, sum)?;
+        self.binary(Binary::Sub, x, sum)
+    }
+}
+
 /// The result of [`ImportedNode::standardize`], with its statistics.
 pub(crate) struct Normalized {
     pub(crate) y: Operand,

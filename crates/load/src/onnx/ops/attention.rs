@@ -4,7 +4,7 @@
 //! Past and present keys and values have static extents. Where the number of keys in use depends on a run-time input, the
 //! others are hidden: their bytes must be finite numbers.
 
-use ir::ops::{ReduceKind, Slice, Softmax};
+use ir::ops::{ReduceKind, Slice};
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
@@ -111,7 +111,7 @@ fn attend_if(node: &mut ImportedNode, heads: Heads, may_hide_all: bool) -> Resul
         sees = if may_hide_all { sees_keys(node, bias)? } else { None };
     }
     let mut weights = match heads.sink {
-        None => node.apply(Softmax { axis: 3, log: false }, &[biased])?,
+        None => node.softmax(biased, 3, false)?,
         Some(sink) => softmax_with_sink(node, biased, sink)?,
     };
     let mut y = node.mat_mul(weights, v)?;
@@ -141,7 +141,7 @@ fn softmax_with_sink(node: &mut ImportedNode, products: Operand, sink: Operand) 
     };
     let sink = node.expand(sink, Shape::from([batch, heads, queries, 1]))?;
     let all = node.apply(ops::Concat { axis: 3 }, &[products, sink])?;
-    let weights = node.apply(Softmax { axis: 3, log: false }, &[all])?;
+    let weights = node.softmax(all, 3, false)?;
     let shape = node.shape(weights);
     node.apply(Slice::range(&shape, 3, 0, keys), &[weights])
 }

@@ -147,8 +147,9 @@ pub(super) fn bit_cast(node: &mut ImportedNode) -> NodeResult {
         refuse!("bits of {} are not supported", narrow.name());
     }
     let Some(to) = node.dtype_attribute("to")? else { refuse!("attribute `to` is missing") };
-    if node.dtype(x) == to {
-        return Ok(vec![x]);
+    // The bytes of `bool` are 0 and 1.
+    if node.dtype(x) == to || (node.dtype(x) == DType::Bool && matches!(to, DType::I8 | DType::U8)) {
+        return Ok(vec![node.cast(x, to)?]);
     }
     Ok(vec![node.apply_folded(ops::BitCast { to }, &[x])?])
 }

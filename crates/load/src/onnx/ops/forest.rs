@@ -12,6 +12,7 @@ use smallvec::smallvec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape, Tensor};
 
+use super::linear_models::features;
 use super::scores::{self, PostTransform};
 use crate::common::{NodeResult, Operand, counts, refuse};
 use crate::onnx::node::ImportedNode;
@@ -196,19 +197,6 @@ enum Aggregate {
     Average,
     Min,
     Max,
-}
-
-/// Features as floats: `f64` stays, anything else becomes `f32`.
-fn features(node: &mut ImportedNode) -> Result<Operand, Refusal> {
-    let x = node.input(0)?;
-    let shape = node.shape(x);
-    let x = match shape[..] {
-        [_, _] => x,
-        [features] => node.reshape(x, Shape::from([1, features]))?,
-        _ => refuse!("input must be a matrix, got {shape}"),
-    };
-    let dtype = if node.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
-    node.cast(x, dtype)
 }
 
 /// The weights of the leaves that the rows of `x` reach, joined for each of `targets`: `[rows, targets]`. Attributes of

@@ -15,6 +15,7 @@ mod fused;
 mod grid;
 mod index;
 mod linear;
+mod linear_models;
 mod loss;
 mod microsoft;
 mod ml;
@@ -114,7 +115,15 @@ const ENTRIES: &[(&str, TranslateEntries)] = &[
 const ML: &[(&str, Translate)] = &[
     ("ArrayFeatureExtractor", ml::array_feature_extractor),
     ("Binarizer", ml::binarizer),
+    ("FeatureVectorizer", linear_models::vectorizer),
+    ("Imputer", linear_models::imputer),
     ("LabelEncoder", ml::label_encoder),
+    ("LinearClassifier", linear_models::classifier),
+    ("LinearRegressor", linear_models::regressor),
+    ("Normalizer", linear_models::normalizer),
+    ("OneHotEncoder", linear_models::one_hot),
+    ("SVMRegressor", linear_models::svm_regressor),
+    ("Scaler", linear_models::scaler),
     ("TreeEnsemble", tree::ensemble),
     ("TreeEnsembleClassifier", forest::classifier),
     ("TreeEnsembleRegressor", forest::regressor),

@@ -41,9 +41,9 @@ pub(super) fn causal_conv(node: &mut ImportedNode) -> NodeResult {
     )?;
     let is_last = node.flag("channels_last")?;
     let dilation = counts(&[node.int_or("dilation", 1)?], "dilation")?[0];
-    let activation = match node.text_or("activation", "none") {
-        "none" => None,
-        "silu" | "swish" => Some(Unary::Silu),
+    let is_activated = match node.text_or("activation", "none") {
+        "none" => false,
+        "silu" | "swish" => true,
         other => refuse!("attribute `activation` must be `none`, `silu` or `swish`, got `{other}`"),
     };
     let (x, weight, bias, past) = (node.input(0)?, node.input(1)?, node.optional(2), node.optional(3));
@@ -97,8 +97,9 @@ pub(super) fn causal_conv(node: &mut ImportedNode) -> NodeResult {
     let operands: Vec<Operand> = [all, weight].into_iter().chain(bias).collect();
     let (wide, _) = node.widen(&operands)?;
     let mut y = node.apply(conv, &wide)?;
-    if let Some(function) = activation {
-        y = node.unary(function, y)?;
+    if is_activated {
+        let gate = node.unary(Unary::Sigmoid, y)?;
+        y = node.binary(Binary::Mul, y, gate)?;
     }
     let y = node.cast(y, dtype)?;
     let present =
