@@ -73,6 +73,8 @@ pub enum Attr {
     Ints(Vec<i64>),
     /// `f`.
     Float(f32),
+    /// `floats`.
+    Floats(Vec<f32>),
     /// `s`.
     Text(&'static str),
     /// `strings`.
@@ -103,6 +105,7 @@ fn attribute(name: &str, value: &Attr) -> Message {
     let attribute = Message::new().text(1, name);
     match value {
         Attr::Float(value) => attribute.float(2, *value).int(20, 1),
+        Attr::Floats(values) => values.iter().fold(attribute, |attribute, &value| attribute.float(7, value)).int(20, 6),
         Attr::Int(value) => attribute.int(3, *value).int(20, 2),
         Attr::Text(value) => attribute.text(4, value).int(20, 3),
         Attr::Texts(values) => values.iter().fold(attribute, |attribute, value| attribute.text(9, value)).int(20, 8),

@@ -2,13 +2,16 @@
 
 mod attention;
 mod damaged;
+mod few_bits;
 mod functions;
 mod gradients;
+mod learned;
 mod limits;
 mod models;
 mod mxnet;
 mod operators;
 mod real;
+mod states;
 mod subgraphs;
 mod trainable;
 
