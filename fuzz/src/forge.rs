@@ -414,7 +414,7 @@ fn live_bytes(uses: &[Use], step: u32) -> Option<(u64, u64)> {
     };
     let mut live = cuts.windows(2).filter(|pair| is_live(pair[0]));
     let first = live.next()?;
-    Some((first[0], live.last().unwrap_or(first)[1]))
+    Some((first[0], live.next_back().unwrap_or(first)[1]))
 }
 
 /// The rules again, by looking at bytes and steps one by one.

@@ -46,7 +46,7 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
                 let ty = TensorType::new(dtype, shape);
                 ty.check_size().map_err(|refusal| refused(refusal.0))?;
                 let shape = ty.shape;
-                let fixed = options.fixed.get(info.name).map(|&value| fixed(info.name, value, dtype, &shape));
+                let fixed = options.fixed.get(info.name).map(|&value| fixed(info.name, value, dtype, narrow, &shape));
                 inputs.push(Input { name: info.name, dtype, narrow, fixed: fixed.transpose()?, shape });
             }
             Err(unbound) => open.extend(unbound),
@@ -56,10 +56,15 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
 }
 
 /// The tensor of an input that the caller makes a constant.
-fn fixed(name: &str, value: f64, dtype: DType, shape: &Shape) -> Result<Tensor, LoadError> {
+fn fixed(name: &str, value: f64, dtype: DType, narrow: Option<Narrow>, shape: &Shape) -> Result<Tensor, LoadError> {
     let refused = |reason: String| Err(LoadError::Fixed { input: name.to_string(), value, reason });
     if shape.elements() != 1 {
         return refused(format!("it must have one element, got shape {shape}"));
+    }
+    if let Some([least, most]) = narrow.and_then(Narrow::range)
+        && !(f64::from(least)..=f64::from(most)).contains(&value)
+    {
+        return refused(format!("it must be in {least}..={most}"));
     }
     let tensor = Tensor::full(shape.clone(), value).cast(dtype);
     match dtype.is_float() || tensor.to_f64() == [value] {

@@ -741,7 +741,8 @@ impl Cache {
         let counts = node.binary(Binary::Add, counts, one)?;
         let total = match node.constant_value(node.input(6)?) {
             Some(total) => match total.to_i64()[..] {
-                [total] => usize::try_from(total).ok(),
+                [total @ 0..=0x100_0000_0000] => Some(total as usize),
+                [total] => refuse!("`total_sequence_length` must be in 0..=2^40, got {total}"),
                 _ => refuse!("`total_sequence_length` must have 1 element, got {}", total.shape()),
             },
             None => None,

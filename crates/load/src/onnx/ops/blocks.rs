@@ -52,7 +52,7 @@ fn bits(node: &ImportedNode) -> Result<usize, Refusal> {
 fn block_size(node: &ImportedNode, default: Option<i64>) -> Result<usize, Refusal> {
     let Some(size) = node.int("block_size")?.or(default) else { refuse!("attribute `block_size` is missing") };
     match usize::try_from(size) {
-        Ok(size) if 16 <= size && size <= 1 << 40 && size.is_power_of_two() => Ok(size),
+        Ok(size) if (16..=1 << 40).contains(&size) && size.is_power_of_two() => Ok(size),
         _ => refuse!("attribute `block_size` must be a power of 2 and at least 16, got {size}"),
     }
 }
@@ -70,8 +70,9 @@ fn extents(node: &ImportedNode) -> Result<[usize; 2], Refusal> {
     Ok(extents)
 }
 
-/// The elements of a constant operand with this many of them, as `f32`.
-fn numbers(tensor: &Tensor, name: &str, count: usize) -> Result<Vec<f32>, Refusal> {
+/// The elements of operand `ix`, which must be constant and have this many of them, as `f32`.
+fn numbers(node: &ImportedNode, ix: usize, name: &str, count: usize) -> Result<Vec<f32>, Refusal> {
+    let tensor = node.constant_input(ix, name)?;
     if !tensor.dtype().is_float() || tensor.elements() != count {
         refuse!("`{name}` must have {count} floats, got {} {}", tensor.dtype(), tensor.shape());
     }
@@ -143,12 +144,10 @@ pub(super) fn mat_mul(node: &mut ImportedNode) -> NodeResult {
     let packed = node.constant_input(1, "B")?;
     let blocks = terms.div_ceil(block);
     let codes = Codes::new(&packed, "B", bits, [columns, blocks.saturating_mul(block)])?;
-    let scales = numbers(&*node.constant_input(2, "scales")?, "scales", columns * blocks)?;
+    let scales = numbers(node, 2, "scales", columns * blocks)?;
     let zeros: Vec<f32> = match node.optional(3) {
         None => vec![(1 << (bits - 1)) as f32],
-        Some(zeros) if node.dtype(zeros) != DType::U8 => {
-            numbers(&*node.constant_input(3, "zero_points")?, "zero_points", columns * blocks)?
-        }
+        Some(zeros) if node.dtype(zeros) != DType::U8 => numbers(node, 3, "zero_points", columns * blocks)?,
         Some(_) => {
             let packed = node.constant_input(3, "zero_points")?;
             let codes = Codes::new(&packed, "zero_points", bits, [columns, blocks])?;
@@ -236,7 +235,7 @@ pub(super) fn mat_mul_bnb4(node: &mut ImportedNode) -> NodeResult {
         Some(bytes) if bytes.len() == count.div_ceil(2) => bytes,
         _ => refuse!("`B` must be u8 with {} elements, got {} {}", count.div_ceil(2), packed.dtype(), packed.shape()),
     };
-    let scales = numbers(&*node.constant_input(2, "absmax")?, "absmax", count.div_ceil(block))?;
+    let scales = numbers(node, 2, "absmax", count.div_ceil(block))?;
     let item = |term: usize, column: usize| {
         let at = column * terms + term;
         let code = bytes[at / 2] >> (if at.is_multiple_of(2) { 4 } else { 0 }) & 15;

@@ -321,7 +321,8 @@ pub(super) fn classifier(node: &mut ImportedNode) -> NodeResult {
     let is_single = weights.entries.iter().all(|entry| entry.1 == first);
     if classes == 2 {
         // ONNX Runtime adds some of these to scores of other classes.
-        if 1 < base.len() || (!base.is_empty() && !(is_single && first == 0)) {
+        let is_of_first = is_single && first == 0;
+        if 1 < base.len() || !(base.is_empty() || is_of_first) {
             refuse!("`base_values` of 2 classes must be one number, and all weights must be those of class 0");
         }
         if is_single {
