@@ -151,11 +151,11 @@ mod tests {
             (Narrow::F8E4M3Fnuz, 0x7f, 240.0),
             (Narrow::F8E4M3Fnuz, 0x01, 0.0009765625),
             (Narrow::F8E5M2, 0x7b, 57344.0),
-            (Narrow::F8E5M2, 0x01, 1.52587890625e-5),
+            (Narrow::F8E5M2, 0x01, 2.0f32.powi(-16)),
             (Narrow::F8E5M2, 0xfc, f32::NEG_INFINITY),
             (Narrow::F8E5M2Fnuz, 0x7f, 57344.0),
-            (Narrow::F8E5M2Fnuz, 0x01, 7.62939453125e-6),
-            (Narrow::F8E8M0, 0x00, 5.877471754111438e-39),
+            (Narrow::F8E5M2Fnuz, 0x01, 2.0f32.powi(-17)),
+            (Narrow::F8E8M0, 0x00, 2.0f32.powi(-127)),
             (Narrow::F8E8M0, 0x80, 2.0),
         ] {
             assert_eq!(narrow.decode(code), number, "{} {code:#x}", narrow.name());

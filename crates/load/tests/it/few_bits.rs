@@ -131,7 +131,7 @@ fn four_bit_tables_are_looked_up() {
     // Blocks of 16 go on from row to row: K is 24.
     let bytes: Vec<u8> = (0..36).map(|at| (at * 29 % 251) as u8).collect();
     let scales = floats(&[5], &[1.0, 2.0, 0.5, 3.0, 0.25]);
-    let code = |at: usize| usize::from(if at % 2 == 0 { bytes[at / 2] >> 4 } else { bytes[at / 2] & 15 });
+    let code = |at: usize| usize::from(if at.is_multiple_of(2) { bytes[at / 2] >> 4 } else { bytes[at / 2] & 15 });
     // Two landmarks of each table (bitsandbytes).
     for (kind, landmarks) in [(0, [(3usize, 1.0f64), (12, -1.0 / 3.0)]), (1, [(0, -1.0), (15, 1.0)])] {
         let identity = Tensor::from_fn(Shape::from([24, 24]), |at| if at / 24 == at % 24 { 1.0f32 } else { 0.0 });

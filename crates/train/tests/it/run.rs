@@ -6,8 +6,8 @@ use std::sync::Arc;
 use compiler::{Goal, compile_training};
 use data::{Axes, BatchOptions, Batcher, Damaged, DataError, DataField, Dataset, LastBatch, Normalize};
 use ir::ops::{Dropout, MatMul};
-use ir::{Graph, Scope, Trainable};
-use lower::CpuTarget;
+use ir::{Graph, Trainable};
+use lower::cpu::CpuTarget;
 use passes::training::Recipe;
 use prestow_train::checkpoint::{self, Position};
 use prestow_train::{
@@ -15,7 +15,7 @@ use prestow_train::{
     inputs_for, train,
 };
 use runtime::{Host, Session};
-use types::{DType, Random, Shape, Tensor};
+use types::{DType, Random, Scope, Shape, Tensor};
 
 /// Samples of a batch.
 const BATCH: usize = 2;
@@ -193,7 +193,7 @@ fn run_is_gradient_descent_with_scores_after_each_epoch() {
     let partial = BatchOptions { last: LastBatch::Partial, ..BatchOptions::default() };
     let validation = batcher(&evaluation, records(), partial);
     let schedule: Schedule = "linear-warmup:steps=2,end=0".parse().expect("it is a schedule");
-    let own = Settings { schedule: schedule.clone(), ..settings(5) };
+    let own = Settings { schedule, ..settings(5) };
     let mut all = job(&mut step, data, own);
     all.validation = Some((&mut evaluation, &validation));
     let (mut line, mut sum) = (Line { w: [-0.75, -0.25, 0.25] }, 0.0);
