@@ -56,7 +56,7 @@ fn equal_models_of_granularity_layer_add_nothing_but_a_manifest() {
     assert_eq!(bytes_of(two, &ranges(&reversed)), reversed);
 }
 
-/// A mapping for each small tensor would cost more than its bytes: they are shared only beside large ones.
+/// A mapping for each small tensor would cost more than its bytes: they are shared only with large ones of the same section.
 #[test]
 fn small_tensors_alone_are_not_shared() {
     let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));

@@ -169,7 +169,7 @@ impl Forest {
     }
 }
 
-/// Nodes between a root and the farthest leaf. No node follows two others, so that what the roots reach are trees.
+/// Nodes between a root and the farthest leaf. No node follows two others, so that the nodes below the roots are trees.
 fn depth(roots: &[usize], next: &[[usize; 2]]) -> Result<usize, Refusal> {
     const DEPTH_MAX: usize = 1000;
     let (mut level, mut depth, mut seen) = (roots.to_vec(), 0, roots.len());

@@ -122,7 +122,7 @@ pub(super) fn normalizer(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.binary(Binary::Div, x, divisor)?])
 }
 
-/// `Imputer`: a value that stands for a missing one is replaced, by one number or by that of its column.
+/// `Imputer`: the value of missing elements is replaced, by one number or by that of its column.
 pub(super) fn imputer(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let (shape, dtype) = (node.shape(x), node.dtype(x));

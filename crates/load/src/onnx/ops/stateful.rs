@@ -121,7 +121,7 @@ const TOKENS_MAX: usize = 4096;
 
 /// `LinearAttention`: a matrix for each head, to which the outer product of a token's key and value is added, and which the
 /// token's query multiplies. By `update_rule`, the matrix decays before (`gated`), and the value is replaced by `beta` times
-/// its difference from what the matrix has for the key (`delta`).
+/// its difference from the value that the matrix has for the key (`delta`).
 ///
 /// `query: [batch, tokens, q_heads * dk]`, `key: [batch, tokens, kv_heads * dk]`, `value: [batch, tokens, kv_heads * dv]`,
 /// optionally a past state `[batch, kv_heads, dk, dv]`, logarithms of decays `[batch, tokens, kv_heads]` or `[batch, tokens,
