@@ -120,7 +120,7 @@ fn forests_that_are_no_trees_are_refused() {
         loaded("TreeEnsembleRegressor", &rows(), &["y"], &attributes).expect_err("it is refused")
     };
     assert!(changed("nodes_falsenodeids", Attr::Ints(vec![1, 0, 0, 0])).contains("the nodes must form trees"));
-    assert!(changed("nodes_falsenodeids", Attr::Ints(vec![0, 0, 0, 0])).contains("1 of 4 follow no root"));
+    assert!(changed("nodes_falsenodeids", Attr::Ints(vec![0, 0, 0, 0])).contains("2 of 4 follow no root"));
     assert!(changed("nodes_falsenodeids", Attr::Ints(vec![9, 0, 0, 0])).contains("the nodes must form trees"));
     assert!(changed("nodes_featureids", Attr::Ints(vec![2, 0, 0, 0])).contains("must have numbers in 0..2, got 2"));
     assert!(changed("nodes_nodeids", Attr::Ints(vec![0, 1, 1, 0])).contains("got 1 of tree 0 twice"));

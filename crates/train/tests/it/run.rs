@@ -193,7 +193,7 @@ fn run_is_gradient_descent_with_scores_after_each_epoch() {
     let partial = BatchOptions { last: LastBatch::Partial, ..BatchOptions::default() };
     let validation = batcher(&evaluation, records(), partial);
     let schedule: Schedule = "linear-warmup:steps=2,end=0".parse().expect("it is a schedule");
-    let own = Settings { schedule, ..settings(5) };
+    let own = Settings { schedule, metric: Some(Metric::Mse), ..settings(5) };
     let mut all = job(&mut step, data, own);
     all.validation = Some((&mut evaluation, &validation));
     let (mut line, mut sum) = (Line { w: [-0.75, -0.25, 0.25] }, 0.0);
@@ -211,7 +211,8 @@ fn run_is_gradient_descent_with_scores_after_each_epoch() {
             assert_eq!(samples, BATCH);
             assert!(near(position.loss.mean().expect("there is a loss"), sum / position.batch as f64));
             assert_eq!(position.loss.count, (position.batch * BATCH as u64) as f64);
-            assert!(near(position.metric.sum, sum * BATCH as f64), "the metric is the loss");
+            let metric = position.metric.mean().expect("there is a metric");
+            assert!(near(metric, sum / position.batch as f64), "{metric} at step {steps}: the metric is the loss");
         }
         Event::Epoch { position, epoch, training, validation } => {
             epochs += 1;
