@@ -3,7 +3,8 @@
 //! - Each node becomes one ONNX node if ONNX has the operator, otherwise a few. Every graph of a loader or the zoo can be
 //!   exported. Nodes that passes make for kernels (fused chains, blocked layouts) are refused by name.
 //! - Names of inputs, outputs and parameters are kept; scopes become names of nodes.
-//! - Field numbers are those of `onnx.proto`; operators are those of opset 20.
+//! - Field numbers are those of `onnx.proto`; operators are those of opset 20, or of 26 for a
+//!   graph with `BitCast`.
 //!
 //! ```text
 //! graph -> names -> nodes (translate, by operator) -> messages
@@ -23,10 +24,10 @@ use message::Message;
 use names::Names;
 use translate::Translator;
 
-/// The opset of the nodes.
-const OPSET: i64 = 20;
-/// The IR version released with that opset.
-const IR_VERSION: i64 = 9;
+/// The opset of the nodes, and the IR version released with it.
+const OPSET: [i64; 2] = [20, 9];
+/// Those of graphs with [`BitCast`](ir::ops::BitCast), which is an operator since then.
+const OPSET_OF_BIT_CAST: [i64; 2] = [26, 13];
 /// The most bytes of a protobuf message.
 const LARGEST: usize = i32::MAX as usize;
 
@@ -89,11 +90,13 @@ pub fn onnx(graph: &Graph) -> Result<Vec<u8>, ExportError> {
         body.message(12, &port(&output.name, graph.value(output.value)));
     }
 
+    let has_bit_cast = graph.nodes().values().any(|node| matches!(node.op, ir::Op::BitCast(_)));
+    let [version, ir_version] = if has_bit_cast { OPSET_OF_BIT_CAST } else { OPSET };
     let mut opset = Message::default();
     opset.text(1, "");
-    opset.int(2, OPSET);
+    opset.int(2, version);
     let mut model = Message::default();
-    model.int(1, IR_VERSION);
+    model.int(1, ir_version);
     model.text(2, "prestow");
     model.text(3, env!("CARGO_PKG_VERSION"));
     model.message(7, &body);

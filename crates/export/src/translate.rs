@@ -178,6 +178,9 @@ impl Made<'_> {
                 let done = self.binary(op.0, operands, dtype, [&types[0].shape, &out.shape]);
                 done.ok_or_else(|| format!("`{}` of {dtype}", op.0.name()))?;
             }
+            Op::BitCast(op) => {
+                self.push("BitCast", [first()], vec![Attribute::int("to", data_type(op.to))]);
+            }
             Op::Cast(op) => drop(self.cast(first(), op.to)),
             Op::Compare(op) => drop(self.push_all(comparison(op.0), inputs, vec![])),
             Op::Concat(op) => drop(self.push_all("Concat", inputs, vec![Attribute::int("axis", op.axis as i64)])),

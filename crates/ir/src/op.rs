@@ -242,6 +242,7 @@ operators! {
     BatchNormGradient,
     BatchNormTraining,
     Binary,
+    BitCast,
     Cast,
     Chain,
     Compare,

@@ -41,7 +41,7 @@ pub struct Settings {
 pub struct Checkpoints {
     /// The folder.
     pub folder: PathBuf,
-    /// After each so many steps, and at the end; by default after each epoch.
+    /// Steps between two checkpoints, with one more at the end; by default one after each epoch.
     pub every: Option<u64>,
 }
 
@@ -400,10 +400,10 @@ impl From<CheckpointError> for TrainError {
 
 impl From<NotFinite> for String {
     fn from(found: NotFinite) -> String {
-        let what = if found.is_nan { "a NaN" } else { "an infinity" };
+        let kind = if found.is_nan { "a NaN" } else { "an infinity" };
         match found.kernel {
-            Some(kernel) => format!("`{}` (kernel {kernel}) has {what}", found.value),
-            None => format!("`{}` has {what} before the step runs", found.value),
+            Some(kernel) => format!("`{}` (kernel {kernel}) has {kind}", found.value),
+            None => format!("`{}` has {kind} before the step runs", found.value),
         }
     }
 }

@@ -11,6 +11,11 @@ pub fn all() -> Vec<Case> {
     let mut cases = vec![
         case("reshape", Reshape { shape: Shape::from([6, 4]) }, &[(F, &[2, 3, 4])]),
         case("stop_gradient", StopGradient {}, &[(F, &[2, 3, 4])]),
+        case("bit_cast f32", BitCast { to: DType::I32 }, &[(F, &[2, 3])]),
+        case("bit_cast i32", BitCast { to: F }, &[(DType::I32, &[2, 3])]),
+        case("bit_cast i64", BitCast { to: DType::F64 }, &[(DType::I64, &[5])]),
+        case("bit_cast u16", BitCast { to: DType::F16 }, &[(DType::U16, &[3, 2])]),
+        case("bit_cast i8", BitCast { to: DType::U8 }, &[(DType::I8, &[7])]),
         case("expand", Expand { shape: Shape::from([2, 3, 4]) }, &[(F, &[3, 1])]),
         case("concat 0", Concat { axis: 0 }, &[(F, &[2, 3]), (F, &[1, 3]), (F, &[2, 3])]),
         case("concat 1", Concat { axis: 1 }, &[(F, &[2, 3]), (F, &[2, 1])]),

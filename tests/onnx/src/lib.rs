@@ -15,7 +15,7 @@ use ir::Graph;
 use load::onnx::{self, Options};
 use types::{DType, Tensor};
 
-use model::{fix_inputs, input_names};
+use model::{fix_inputs_to, input_names};
 
 /// Tests that are skipped, by prefix of their names: random results, gradients, strings, images.
 const SKIPPED: &[&str] =
@@ -152,12 +152,12 @@ fn check(folder: &Path, execute: Execute) -> Outcome {
 }
 
 fn check_set(model: &[u8], set: &Path, execute: Execute) -> Outcome {
+    let files = |name: &str| -> Vec<Vec<u8>> {
+        let paths = (0..).map(|ix| set.join(format!("{name}_{ix}.pb"))).take_while(|path| path.exists());
+        paths.map(|path| std::fs::read(path).expect("readable")).collect()
+    };
     let read = |name: &str| -> Result<Vec<Tensor>, String> {
-        (0..)
-            .map(|ix| set.join(format!("{name}_{ix}.pb")))
-            .take_while(|path| path.exists())
-            .map(|path| onnx::tensor(&std::fs::read(path).expect("readable")).map_err(|error| error.to_string()))
-            .collect()
+        files(name).iter().map(|file| onnx::tensor(file).map_err(|error| error.to_string())).collect()
     };
     let names = input_names(model);
     // Data with sequences or strings: the error for the model is more specific than that for the data.
@@ -174,8 +174,11 @@ fn check_set(model: &[u8], set: &Path, execute: Execute) -> Outcome {
     let mut first_refusal = None;
     for (fixed, from) in [("none", names.len()), ("some", 1), ("all", 0)] {
         let free = names.iter().zip(&inputs).take(from);
-        let baked: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&inputs).skip(from).collect();
-        let bytes = if baked.is_empty() { model.to_vec() } else { fix_inputs(model, &baked) };
+        // As in the files: a tensor lacks the element type that it was read from.
+        let given_files = files("input");
+        let baked: Vec<(&str, &[u8])> =
+            names.iter().map(String::as_str).zip(given_files.iter().map(Vec::as_slice)).skip(from).collect();
+        let bytes = if baked.is_empty() { model.to_vec() } else { fix_inputs_to(model, &baked) };
         let shapes: BTreeMap<_, _> =
             free.clone().map(|(name, tensor)| (name.clone(), tensor.shape().clone())).collect();
         let given: Vec<Tensor> = free.map(|(_, tensor)| tensor.clone()).collect();

@@ -73,6 +73,8 @@ pub enum Attr {
     Ints(Vec<i64>),
     /// `f`.
     Float(f32),
+    /// `floats`.
+    Floats(Vec<f32>),
     /// `s`.
     Text(&'static str),
     /// `strings`.
@@ -103,6 +105,7 @@ fn attribute(name: &str, value: &Attr) -> Message {
     let attribute = Message::new().text(1, name);
     match value {
         Attr::Float(value) => attribute.float(2, *value).int(20, 1),
+        Attr::Floats(values) => values.iter().fold(attribute, |attribute, &value| attribute.float(7, value)).int(20, 6),
         Attr::Int(value) => attribute.int(3, *value).int(20, 2),
         Attr::Text(value) => attribute.text(4, value).int(20, 3),
         Attr::Texts(values) => values.iter().fold(attribute, |attribute, value| attribute.text(9, value)).int(20, 8),
@@ -238,9 +241,19 @@ fn graph_of(model: &[u8]) -> &[u8] {
 
 /// The model with inputs fixed to tensors: each becomes an initializer, as old files had it.
 pub fn fix_inputs(model: &[u8], fixed: &[(&str, &Tensor)]) -> Vec<u8> {
+    with_initializers(model, fixed.iter().map(|(name, value)| tensor(name, value)))
+}
+
+/// The model with inputs fixed to serialized `TensorProto`s, whose element types may be any.
+pub fn fix_inputs_to(model: &[u8], fixed: &[(&str, &[u8])]) -> Vec<u8> {
+    // Of a field that is there twice, the last one counts.
+    with_initializers(model, fixed.iter().map(|(name, value)| Message(value.to_vec()).text(8, name)))
+}
+
+fn with_initializers(model: &[u8], initializers: impl Iterator<Item = Message>) -> Vec<u8> {
     let mut graph = Message(graph_of(model).to_vec());
-    for (name, value) in fixed {
-        graph = graph.message(5, &tensor(name, value));
+    for initializer in initializers {
+        graph = graph.message(5, &initializer);
     }
     let mut out = Message::new().int(1, 8).message(7, &graph);
     for (number, payload) in fields(model) {

@@ -3,6 +3,7 @@
 //! All ops are applied by [`Builder::apply`]. If all operands are constants, and the result is small or only moves elements,
 //! it evaluates the op instead of adding a node. Shape arithmetic therefore never reaches the graph.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use ir::{Graph, Op, Refusal, TensorType, ValueId, Work};
 use smallvec::SmallVec;
 use types::{Bytes, DType, LoadBudget, Map, Scope, Tensor, TensorFunction, entity};
 
-use super::NodeResult;
 use super::training::Notes;
+use super::{Narrow, NodeResult};
 
 entity!(
     /// A constant.
@@ -19,7 +20,7 @@ entity!(
 );
 
 /// An operand of an op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operand {
     /// A value of the graph.
     Value(ValueId),
@@ -69,13 +70,15 @@ pub(crate) struct Builder {
     pub(crate) constants: Map<ConstantId, Constant>,
     /// Memory and work left for constants: a file of a few bytes can require constants of any size.
     pub(crate) budget: Rc<LoadBudget>,
+    /// Operands whose element type in the file is narrower than their dtype.
+    pub(crate) narrow: BTreeMap<Operand, Narrow>,
     /// Notes for training; `None` in inference.
     pub(crate) training: Option<Notes>,
 }
 
 impl Builder {
     pub(crate) fn new(name: &str, budget: Rc<LoadBudget>) -> Builder {
-        Builder { graph: Graph::new(name), constants: Map::new(), budget, training: None }
+        Builder { graph: Graph::new(name), constants: Map::new(), budget, narrow: BTreeMap::new(), training: None }
     }
 
     /// Adds a constant.

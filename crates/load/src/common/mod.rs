@@ -2,6 +2,7 @@
 
 mod builder;
 mod index;
+mod narrow;
 mod node;
 mod recurrent;
 mod shape;
@@ -11,6 +12,7 @@ use ir::Refusal;
 use smallvec::SmallVec;
 
 pub(crate) use builder::{Builder, ConstantId, Fold, Operand, transpose_matrix};
+pub(crate) use narrow::Narrow;
 pub(crate) use node::{ImportedNode, Normalized};
 pub(crate) use recurrent::Network;
 pub(crate) use shape::StridedRange;

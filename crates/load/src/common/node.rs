@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Element, LoadBudget, Scope, Shape, Tensor};
 
-use super::{Builder, Fold, NodeResult, Operand, refuse};
+use super::{Builder, Fold, Narrow, NodeResult, Operand, refuse};
 
 /// One node being translated, with the format's view `N` of it.
 pub(crate) struct ImportedNode<'t, N> {
@@ -34,6 +34,16 @@ impl<N> ImportedNode<'_, N> {
 
     pub(crate) fn dtype(&self, operand: Operand) -> DType {
         self.builder.ty(operand).dtype
+    }
+
+    /// The element type of the operand in the file, if that is narrower than its dtype.
+    pub(crate) fn narrow(&self, operand: Operand) -> Option<Narrow> {
+        self.builder.narrow.get(&operand).copied()
+    }
+
+    /// Marks an operand as of a narrow element type; its elements must be numbers of the type.
+    pub(crate) fn mark_narrow(&mut self, operand: Operand, narrow: Narrow) {
+        self.builder.narrow.insert(operand, narrow);
     }
 
     /// The elements; `None` if the operand is not constant.
@@ -241,6 +251,27 @@ impl<N> ImportedNode<'_, N> {
         let products = self.binary(Binary::Mul, a, b)?;
         let inner = self.shape(products).rank() - 2;
         self.reduce(ops::ReduceKind::Sum, products, SmallVec::from_slice(&[inner]), false)
+    }
+}
+
+/// Softmax.
+impl<N> ImportedNode<'_, N> {
+    /// The softmax over an axis, or its logarithm. In `f64`, which [`Softmax`](ops::Softmax) does not support, from its
+    /// definition.
+    pub(crate) fn softmax(&mut self, x: Operand, axis: usize, log: bool) -> Result<Operand, Refusal> {
+        if self.dtype(x) != DType::F64 {
+            return self.apply_f32(ops::Softmax { axis, log }, &[x]);
+        }
+        let along = || SmallVec::from_slice(&[axis]);
+        let top = self.reduce(ops::ReduceKind::Max, x, along(), true)?;
+        let x = self.binary(Binary::Sub, x, top)?;
+        let powers = self.unary(Unary::Exp, x)?;
+        let sum = self.reduce(ops::ReduceKind::Sum, powers, along(), true)?;
+        if !log {
+            return self.binary(Binary::Div, powers, sum);
+        }
+        let sum = self.unary(Unary::Log, sum)?;
+        self.binary(Binary::Sub, x, sum)
     }
 }
 

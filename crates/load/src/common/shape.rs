@@ -93,14 +93,15 @@ impl<N> ImportedNode<'_, N> {
         self.reshape(x, Shape::from([n, depth, h * block, w * block]))
     }
 
-    /// The inverse of [`depth_to_space`](Self::depth_to_space), cells first.
-    pub(crate) fn space_to_depth(&mut self, x: Operand, block: usize) -> Result<Operand, Refusal> {
+    /// The inverse of [`depth_to_space`](Self::depth_to_space).
+    pub(crate) fn space_to_depth(&mut self, x: Operand, block: usize, depth_first: bool) -> Result<Operand, Refusal> {
         let [n, c, h, w] = self.image(x)?;
         if !h.is_multiple_of(block) || !w.is_multiple_of(block) {
             refuse!("height and width must be multiples of {block}, got {h} x {w}");
         }
         let x = self.reshape(x, Shape::from([n, c, h / block, block, w / block, block]))?;
-        let x = self.transpose(x, &[0, 3, 5, 1, 2, 4])?;
+        let order = if depth_first { [0, 1, 3, 5, 2, 4] } else { [0, 3, 5, 1, 2, 4] };
+        let x = self.transpose(x, &order)?;
         self.reshape(x, Shape::from([n, c * block * block, h / block, w / block]))
     }
 }

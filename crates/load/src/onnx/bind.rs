@@ -5,11 +5,14 @@ use types::{DType, Shape, Tensor};
 
 use super::model::{Dim, Type, ValueInfo};
 use super::{LoadError, Options, Unbound, tensor};
+use crate::common::Narrow;
 
 /// An input with a static type.
 pub(super) struct Input<'a> {
     pub(super) name: &'a str,
     pub(super) dtype: DType,
+    /// Its element type in the file: each number of few bits takes a byte at run time.
+    pub(super) narrow: Option<Narrow>,
     pub(super) shape: Shape,
     /// Its value, if the caller makes it a constant.
     pub(super) fixed: Option<Tensor>,
@@ -33,14 +36,18 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
             Type::Other(kind) => return Err(refused(format!("must be a tensor, got {kind}"))),
             Type::Missing => return Err(refused("has no type".to_string())),
         };
-        let dtype = tensor::dtype(element).map_err(refused)?;
+        let narrow = tensor::narrow(element).filter(|narrow| narrow.range().is_some());
+        let dtype = match narrow {
+            Some(narrow) => narrow.dtype(),
+            None => tensor::dtype(element).map_err(refused)?,
+        };
         match shape(info.name, dims, options)? {
             Ok(shape) => {
                 let ty = TensorType::new(dtype, shape);
                 ty.check_size().map_err(|refusal| refused(refusal.0))?;
                 let shape = ty.shape;
-                let fixed = options.fixed.get(info.name).map(|&value| fixed(info.name, value, dtype, &shape));
-                inputs.push(Input { name: info.name, dtype, fixed: fixed.transpose()?, shape });
+                let fixed = options.fixed.get(info.name).map(|&value| fixed(info.name, value, dtype, narrow, &shape));
+                inputs.push(Input { name: info.name, dtype, narrow, fixed: fixed.transpose()?, shape });
             }
             Err(unbound) => open.extend(unbound),
         }
@@ -49,10 +56,15 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
 }
 
 /// The tensor of an input that the caller makes a constant.
-fn fixed(name: &str, value: f64, dtype: DType, shape: &Shape) -> Result<Tensor, LoadError> {
+fn fixed(name: &str, value: f64, dtype: DType, narrow: Option<Narrow>, shape: &Shape) -> Result<Tensor, LoadError> {
     let refused = |reason: String| Err(LoadError::Fixed { input: name.to_string(), value, reason });
     if shape.elements() != 1 {
         return refused(format!("it must have one element, got shape {shape}"));
+    }
+    if let Some([least, most]) = narrow.and_then(Narrow::range)
+        && !(f64::from(least)..=f64::from(most)).contains(&value)
+    {
+        return refused(format!("it must be in {least}..={most}"));
     }
     let tensor = Tensor::full(shape.clone(), value).cast(dtype);
     match dtype.is_float() || tensor.to_f64() == [value] {

@@ -8,7 +8,7 @@ use types::{DType, Tensor};
 
 use super::model::{Attribute, Node};
 use super::tensor;
-use crate::common::{self, NodeResult, Operand, refuse};
+use crate::common::{self, Narrow, NodeResult, Operand, refuse};
 
 /// One node being translated.
 pub(super) type ImportedNode<'t, 'a> = common::ImportedNode<'t, NodeSource<'t, 'a>>;
@@ -105,6 +105,40 @@ impl ImportedNode<'_, '_> {
             refuse!("at least one input is required");
         }
         (0..self.source.entries.len()).map(|ix| self.input(ix)).collect()
+    }
+
+    /// Marks the results of an operator that only moves elements as of the narrow type of its first operand.
+    pub(super) fn keep_narrow(&mut self, outputs: &[Entry]) {
+        // Sorted.
+        const MOVES: &[&str] = &[
+            "Compress",
+            "Concat",
+            "DepthToSpace",
+            "Expand",
+            "Flatten",
+            "Gather",
+            "GatherElements",
+            "GatherND",
+            "Pad",
+            "Reshape",
+            "Slice",
+            "SpaceToDepth",
+            "Split",
+            "Squeeze",
+            "Tile",
+            "Transpose",
+            "Trilu",
+            "Unsqueeze",
+        ];
+        let Some(narrow) = self.optional(0).and_then(|x| self.narrow(x)) else { return };
+        if MOVES.binary_search(&self.source.node.op_type).is_err() {
+            return;
+        }
+        for output in outputs {
+            if let Entry::Operand(output) = output {
+                self.mark_narrow(*output, narrow);
+            }
+        }
     }
 
     /// Number of named outputs.
@@ -244,6 +278,11 @@ impl ImportedNode<'_, '_> {
         }
     }
 
+    /// The narrow element type of an attribute that is a tensor.
+    pub(super) fn narrow_tensor(&self, name: &str) -> Option<Narrow> {
+        tensor::narrow(self.attribute(name)?.tensor.as_ref()?.element)
+    }
+
     pub(super) fn tensor_attribute(&self, name: &str) -> Result<Option<Tensor>, Refusal> {
         let Some(attribute) = self.attribute(name) else { return Ok(None) };
         let Some(proto) = &attribute.tensor else { refuse!("attribute `{name}` must be a tensor") };
@@ -257,6 +296,11 @@ impl ImportedNode<'_, '_> {
     pub(super) fn dtype_attribute(&self, name: &str) -> Result<Option<DType>, Refusal> {
         let number = self.int(name)?;
         number.map(tensor::dtype).transpose().map_err(|reason| Refusal(format!("attribute `{name}`: {reason}")))
+    }
+
+    /// The narrow element type of an attribute that is a number of `TensorProto.DataType`.
+    pub(super) fn narrow_attribute(&self, name: &str) -> Result<Option<Narrow>, Refusal> {
+        Ok(self.int(name)?.and_then(tensor::narrow))
     }
 
     /// A list of integers: an attribute up to opset `last`, operand `ix` from then on.

@@ -7,6 +7,7 @@ use types::{Bytes, DType, LoadBudget, LoadLimitError, Shape, Tensor};
 
 use super::external::ExternalData;
 use super::{LoadError, model};
+use crate::common::Narrow;
 
 /// Why a tensor cannot be read.
 pub(super) enum Problem {
@@ -54,24 +55,53 @@ pub(super) fn dtype(element: i64) -> Result<DType, String> {
         0 => return Err("the element type is missing".to_string()),
         8 => return Err("strings are not supported".to_string()),
         14 | 15 => return Err("complex numbers are not supported".to_string()),
-        17..=20 => return Err("8-bit floating-point numbers are not supported".to_string()),
-        21..=23 => return Err("4-bit numbers are not supported".to_string()),
-        other => return Err(format!("element type {other} is not supported")),
+        other => {
+            return Err(match narrow(other) {
+                Some(narrow) => format!("{} is not supported", narrow.name()),
+                None => format!("element type {other} is not supported"),
+            });
+        }
     })
 }
 
-/// Reads a tensor.
+/// The narrow type with a number of `TensorProto.DataType`.
+pub(super) fn narrow(element: i64) -> Option<Narrow> {
+    Some(match element {
+        17 => Narrow::F8E4M3Fn,
+        18 => Narrow::F8E4M3Fnuz,
+        19 => Narrow::F8E5M2,
+        20 => Narrow::F8E5M2Fnuz,
+        21 => Narrow::U4,
+        22 => Narrow::I4,
+        23 => Narrow::F4E2M1,
+        24 => Narrow::F8E8M0,
+        25 => Narrow::U2,
+        26 => Narrow::I2,
+        27 => Narrow::F6E2M3,
+        28 => Narrow::F6E3M2,
+        _ => return None,
+    })
+}
+
+/// Reads a tensor; numbers of a narrow type are read as its dtype.
 pub(super) fn read(
     proto: &model::Tensor,
     external: Option<&dyn ExternalData>,
     budget: &LoadBudget,
 ) -> Result<Tensor, Problem> {
-    let dtype = dtype(proto.element).map_err(Problem::Content)?;
+    let narrow = narrow(proto.element);
+    let dtype = match narrow {
+        Some(narrow) => narrow.dtype(),
+        None => dtype(proto.element).map_err(Problem::Content)?,
+    };
     let extents: Option<Shape> = proto.dims.iter().map(|&extent| usize::try_from(extent).ok()).collect();
     let shape = extents.ok_or_else(|| Problem::Content(format!("extents must be >= 0, got {:?}", proto.dims)))?;
     let ty = TensorType::new(dtype, shape);
     ty.check_size().map_err(|refusal| Problem::Content(refusal.0))?;
     let shape = ty.shape;
+    if let Some(narrow) = narrow {
+        return read_narrow(proto, external, narrow, shape, budget);
+    }
     let need = if proto.is_external { dtype.size() * shape.elements() as u64 } else { size_in_file(proto, dtype) };
     budget.take(need).map_err(Problem::Limit)?;
     let content = |error: types::TensorError| Problem::Content(error.to_string());
@@ -96,6 +126,54 @@ pub(super) fn read(
         }
     }
     .map_err(content)
+}
+
+/// Numbers of few bits, one behind the other from the lowest bits of a byte on, or in the lowest bits of an integer for each
+/// byte (for each number, if those have 6 bits).
+fn read_narrow(
+    proto: &model::Tensor,
+    external: Option<&dyn ExternalData>,
+    narrow: Narrow,
+    shape: Shape,
+    budget: &LoadBudget,
+) -> Result<Tensor, Problem> {
+    let (count, bits) = (shape.elements(), narrow.bits());
+    let size = (count * bits).div_ceil(8);
+    let apart = proto.raw.is_none() && !proto.is_external;
+    let found: std::borrow::Cow<[u8]> = match proto.raw {
+        _ if proto.is_external => {
+            budget.take(Bytes(size as u64)).map_err(Problem::Limit)?;
+            read_external(proto, DType::U8, Shape::from([size]), external)
+                .map_err(Problem::External)?
+                .to_le_bytes()
+                .into()
+        }
+        Some(raw) => raw.into(),
+        None => {
+            budget.take(Bytes(proto.int32s.len() as u64)).map_err(Problem::Limit)?;
+            proto.int32s.iter().map(|&bits| bits as u8).collect()
+        }
+    };
+    let step = if apart && bits == 6 { 8 } else { bits };
+    if found.len() != (count * step).div_ceil(8) {
+        let want = (count * step).div_ceil(8);
+        let reason = format!("{count} numbers of {} must be in {want} bytes, got {}", narrow.name(), found.len());
+        return Err(Problem::Content(reason));
+    }
+    budget.take(narrow.dtype().size() * count as u64).map_err(Problem::Limit)?;
+    let table: Vec<f32> = (0..=255).map(|code| narrow.decode(code)).collect();
+    // A number of 6 bits may lie in two bytes.
+    let code = |ix: usize| {
+        let at = ix * step;
+        let next = found.get(at / 8 + 1).copied().unwrap_or(0);
+        (u16::from_le_bytes([found[at / 8], next]) >> (at % 8)) as u8
+    };
+    let number = |ix: usize| table[usize::from(code(ix))];
+    Ok(match narrow.dtype() {
+        DType::I8 => Tensor::from_fn(shape, |ix| number(ix) as i8),
+        DType::U8 => Tensor::from_fn(shape, |ix| number(ix) as u8),
+        _ => Tensor::from_fn(shape, number),
+    })
 }
 
 /// The size of the elements that the file has, for any shape.

@@ -9,7 +9,7 @@ use crate::models::{floats, ints, refusal};
 use crate::operators::with_domain;
 
 /// A model with one node, whose operands named in `known` are constants.
-fn loaded(
+pub(crate) fn loaded(
     node: Message,
     operands: &[(&'static str, Tensor)],
     known: &[&str],
@@ -27,7 +27,7 @@ fn loaded(
 }
 
 /// The results of such a model.
-fn results(
+pub(crate) fn results(
     node: Message,
     operands: &[(&'static str, Tensor)],
     known: &[&str],
@@ -41,14 +41,14 @@ fn results(
 }
 
 #[track_caller]
-fn assert_near(got: &Tensor, shape: &[usize], want: &[f64]) {
+pub(crate) fn assert_near(got: &Tensor, shape: &[usize], want: &[f64]) {
     assert_eq!(got.shape()[..], *shape);
     for (at, (got, want)) in got.to_f64().iter().zip(want).enumerate() {
         assert!((got - want).abs() < 1e-5 || got == want, "element {at}: {got} instead of {want}");
     }
 }
 
-fn numbers(shape: &[usize], seed: u64) -> Tensor {
+pub(crate) fn numbers(shape: &[usize], seed: u64) -> Tensor {
     let mut random = types::Random::new(seed);
     let count = shape.iter().product();
     floats(shape, &(0..count).map(|_| random.uniform(-1.0, 1.0)).collect::<Vec<_>>())
@@ -95,7 +95,7 @@ fn defined(
 }
 
 /// `[batch, heads, tokens, width]` as `[batch, tokens, heads * width]`, or back.
-fn regrouped(x: &[f64], [batch, first, second, width]: [usize; 4]) -> Vec<f64> {
+pub(crate) fn regrouped(x: &[f64], [batch, first, second, width]: [usize; 4]) -> Vec<f64> {
     let mut y = Vec::new();
     for (b, s, f) in (0..batch).flat_map(|b| (0..second).flat_map(move |s| (0..first).map(move |f| (b, s, f)))) {
         y.extend_from_slice(&x[((b * first + f) * second + s) * width..][..width]);
@@ -270,7 +270,7 @@ fn rotary_embeddings_turn_pairs() {
 }
 
 /// A node of ONNX Runtime.
-fn fused(op: &str, operands: &[&str], outputs: &[&str], attributes: &[(&str, Attr)]) -> Message {
+pub(crate) fn fused(op: &str, operands: &[&str], outputs: &[&str], attributes: &[(&str, Attr)]) -> Message {
     node(op, operands, outputs, attributes).text(7, "com.microsoft")
 }
 
@@ -463,6 +463,269 @@ fn fused_products_of_bytes_are_scaled() {
     let got = results(fused("DynamicQuantizeMatMul", &names, &["y"], &[]), &operands, &names[1..], &["y"]);
     let want: Vec<f64> = (0..3).map(|j| column(&|k| [0.0, 255.0, 17.0, 100.0][k], j) + shift[j]).collect();
     assert_near(&got[0], &[1, 3], &want);
+}
+
+/// The operands of `GroupQueryAttention` without positions, and the extents of a test.
+struct Grouped {
+    batch: usize,
+    tokens: usize,
+    past: usize,
+    heads: [usize; 2],
+    width: usize,
+}
+
+impl Grouped {
+    fn operands(&self) -> Vec<(&'static str, Tensor)> {
+        let Grouped { batch, tokens, past, heads: [q_heads, kv_heads], width } = *self;
+        vec![
+            ("q", numbers(&[batch, tokens, q_heads * width], 31)),
+            ("k", numbers(&[batch, tokens, kv_heads * width], 32)),
+            ("v", numbers(&[batch, tokens, kv_heads * width], 33)),
+            ("past_k", numbers(&[batch, kv_heads, past, width], 34)),
+            ("past_v", numbers(&[batch, kv_heads, past, width], 35)),
+        ]
+    }
+
+    /// The keys or values in use after a step: `[batch, heads, extent, width]`, zeros behind `counts`.
+    fn present(&self, new: &Tensor, past: &Tensor, counts: &[usize], extent: usize) -> Vec<f64> {
+        let Grouped { batch, tokens, past: n_past, heads: [_, kv_heads], width } = *self;
+        let new = regrouped(&new.to_f64(), [batch, tokens, kv_heads, width]);
+        let past = past.to_f64();
+        let mut present = vec![0.0; batch * kv_heads * extent * width];
+        for (line, row) in (0..batch * kv_heads).flat_map(|line| (0..extent).map(move |row| (line, row))) {
+            let first = counts[line / kv_heads].saturating_sub(tokens);
+            let from = match row.checked_sub(first) {
+                Some(step) if step < tokens => &new[(line * tokens + step) * width..][..width],
+                _ if row < n_past.min(first) => &past[(line * n_past + row) * width..][..width],
+                _ => continue,
+            };
+            present[(line * extent + row) * width..][..width].copy_from_slice(from);
+        }
+        present
+    }
+}
+
+/// A step with a cache of its own length, one that grows, and a first prompt with padding.
+#[test]
+fn grouped_attention_appends_to_its_cache() {
+    for (tokens, past, counts, total, window, cap) in [
+        (1, 6, [4usize, 6], 6, -1, 0.0),
+        (1, 6, [4, 6], 6, 2, 1.5),
+        (1, 5, [6, 3], 6, 3, 0.0),
+        (3, 8, [7, 7], 8, -1, 0.0),
+        (4, 6, [4, 3], 4, -1, 0.0),
+    ] {
+        let grouped = Grouped { batch: 2, tokens, past, heads: [4, 2], width: 4 };
+        let Grouped { batch, heads: [q_heads, kv_heads], width, .. } = grouped;
+        let mut operands = grouped.operands();
+        let ends: Vec<i32> = counts.iter().map(|&count| count as i32 - 1).collect();
+        operands.push(("ends", Tensor::vector(ends)));
+        operands.push(("total", Tensor::vector(vec![total])));
+        let names: Vec<&str> = operands.iter().map(|(name, _)| *name).collect();
+        let attributes = [
+            ("num_heads", Attr::Int(q_heads as i64)),
+            ("kv_num_heads", Attr::Int(kv_heads as i64)),
+            ("local_window_size", Attr::Int(window)),
+            ("softcap", Attr::Float(cap)),
+        ];
+        let outputs = ["y", "present_k", "present_v"];
+        let got = results(fused("GroupQueryAttention", &names, &outputs, &attributes), &operands, &["total"], &outputs);
+        let extent = past.max(total as usize);
+        let k = grouped.present(&operands[1].1, &operands[3].1, &counts, extent);
+        let v = grouped.present(&operands[2].1, &operands[4].1, &counts, extent);
+        let in_use = |items: &[f64]| -> Vec<f64> {
+            let row = |at: usize| at / width % extent < counts[at / (kv_heads * extent * width)];
+            items.iter().enumerate().map(|(at, &item)| if row(at) { item } else { 0.0 }).collect()
+        };
+        for (got, want) in [(&got[1], &k), (&got[2], &v)] {
+            assert_eq!(got.shape()[..], [batch, kv_heads, extent, width]);
+            assert_eq!(in_use(&got.to_f64()), in_use(want), "{tokens} tokens behind {past}");
+        }
+        let q = regrouped(&operands[0].1.to_f64(), [batch, tokens, q_heads, width]);
+        let extents = Extents { batch, heads: [q_heads, kv_heads], queries: tokens, keys: extent, widths: [width; 2] };
+        let seen = |[b, _, i, j]: [usize; 4]| {
+            let position = counts[b].saturating_sub(tokens) + i;
+            hidden(j <= position && (window < 0 || (position as i64) < j as i64 + window))
+        };
+        let (want, _) = defined(extents, [&q, &k, &v], 0.5, f64::from(cap), seen);
+        let want = regrouped(&want, [batch, q_heads, tokens, width]);
+        // Rows of padding have any numbers.
+        let is_padding = |at: usize| counts[at / (tokens * q_heads * width)] <= at / (q_heads * width) % tokens;
+        for (at, (got, want)) in got[0].to_f64().iter().zip(&want).enumerate() {
+            let is_valid = tokens <= counts[0].min(counts[1]) || !is_padding(at);
+            assert!(!is_valid || (got - want).abs() < 1e-5, "element {at}: {got} instead of {want}");
+        }
+    }
+}
+
+/// Packed operands, rotations, normalizations of queries and keys, and sinks, each against the separate operators.
+#[test]
+fn grouped_attention_prepares_queries_and_keys() {
+    let grouped = Grouped { batch: 2, tokens: 3, past: 0, heads: [2, 1], width: 4 };
+    let operands = grouped.operands();
+    let (q, k, v) = (&operands[0].1, &operands[1].1, &operands[2].1);
+    let rows = [q, k, v].map(|x| x.to_f64());
+    let packed: Vec<f32> = (0..6)
+        .flat_map(|row| {
+            [(0, 8), (1, 4), (2, 4)].map(|(ix, width): (usize, usize)| rows[ix][row * width..][..width].to_vec())
+        })
+        .flatten()
+        .map(|x| x as f32)
+        .collect();
+    let angle = |at: usize| (at / 2) as f64 * 0.4 + (at % 2) as f64 * 0.1;
+    let (cosines, sines) = (
+        Tensor::from_fn(Shape::from([8, 2]), |at| angle(at).cos() as f32),
+        Tensor::from_fn(Shape::from([8, 2]), |at| angle(at).sin() as f32),
+    );
+    let given = |first: (&'static str, Tensor)| {
+        vec![
+            first,
+            ("ends", Tensor::vector(vec![2i32, 2])),
+            ("total", Tensor::vector(vec![3i32])),
+            ("cos", cosines.clone()),
+            ("sin", sines.clone()),
+            ("sink", floats(&[2], &[0.5, -1.0])),
+            ("q_scale", floats(&[4], &[1.0, 2.0, 0.5, 1.5])),
+            ("k_scale", floats(&[4], &[0.5, 1.0, 3.0, 1.0])),
+        ]
+    };
+    let names = ["x", "", "", "", "", "ends", "total", "cos", "sin", "", "", "sink", "", "", "q_scale", "k_scale"];
+    let attributes = [("num_heads", Attr::Int(2)), ("kv_num_heads", Attr::Int(1)), ("do_rotary", Attr::Int(1))];
+    let operands = given(("x", floats(&[2, 3, 16], &packed)));
+    let got = results(fused("GroupQueryAttention", &names, &["y"], &attributes), &operands, &["total", "sink"], &["y"]);
+    let prepared = |x: &[f64], heads: usize, scale: [f64; 4]| -> Vec<f64> {
+        let mut y = Vec::new();
+        for (at, row) in x.chunks(4).enumerate() {
+            let root = (row.iter().map(|x| x * x).sum::<f64>() / 4.0 + 1e-6).sqrt();
+            let row: Vec<f64> = row.iter().zip(scale).map(|(x, scale)| x / root * scale).collect();
+            let position = at / heads % 3;
+            let turned = |pair: usize| {
+                let (sin, cos) = angle(position * 2 + pair).sin_cos();
+                [row[pair] * cos - row[pair + 2] * sin, row[pair] * sin + row[pair + 2] * cos]
+            };
+            let [a, b] = [turned(0), turned(1)];
+            y.extend([a[0], b[0], a[1], b[1]]);
+        }
+        regrouped(&y, [2, 3, heads, 4])
+    };
+    let (q, k) = (prepared(&rows[0], 2, [1.0, 2.0, 0.5, 1.5]), prepared(&rows[1], 1, [0.5, 1.0, 3.0, 1.0]));
+    let v = regrouped(&rows[2], [2, 3, 1, 4]);
+    let mut want = Vec::new();
+    for at in 0..2 * 2 * 3 {
+        let (b, head, i) = (at / 6, at / 3 % 2, at % 3);
+        let product = |j: usize| (0..4).map(|w| q[at * 4 + w] * k[(b * 3 + j) * 4 + w]).sum::<f64>() * 0.5;
+        let powers: Vec<f64> = (0..=i).map(|j| product(j).exp()).collect();
+        let sum = powers.iter().sum::<f64>() + [0.5f64, -1.0][head].exp();
+        want.extend((0..4).map(|w| (0..=i).map(|j| powers[j] / sum * v[(b * 3 + j) * 4 + w]).sum::<f64>()));
+    }
+    assert_near(&got[0], &[2, 3, 8], &regrouped(&want, [2, 2, 3, 4]));
+}
+
+#[test]
+fn grouped_attention_that_cannot_be_read_is_refused() {
+    let grouped = Grouped { batch: 1, tokens: 2, past: 4, heads: [2, 1], width: 2 };
+    let refused = |total: i32, more: (&'static str, Attr)| {
+        let mut operands = grouped.operands();
+        operands.push(("ends", Tensor::vector(vec![3i32])));
+        operands.push(("total", Tensor::vector(vec![total])));
+        let names: Vec<&str> = operands.iter().map(|(name, _)| *name).collect();
+        let attributes = [("num_heads", Attr::Int(2)), ("kv_num_heads", Attr::Int(1)), more];
+        let node = fused("GroupQueryAttention", &names, &["y"], &attributes);
+        loaded(node, &operands, &["total"], &["y"]).expect_err("it is refused").to_string()
+    };
+    assert!(refused(4, ("sliding_window_cache", Attr::Int(1))).ends_with("`sliding_window_cache` must be 0"));
+    assert!(refused(4, ("k_quant_type", Attr::Text("PER_TENSOR"))).contains("attribute `k_quant_type` must be `NONE`"));
+    assert!(refused(4, ("local_window_size", Attr::Int(0))).contains("must be -1 or at least 1, got 0"));
+    assert!(refused(4, ("qk_output", Attr::Int(1))).contains("attribute `qk_output` must be 0"));
+    let text = refused(4, ("causal", Attr::Int(2)));
+    assert!(text.ends_with("attribute `causal` must be 0 or 1, got 2"), "{text}");
+}
+
+/// Past keys and values of both attentions; packed operands are those of separate ones.
+#[test]
+fn fused_attention_joins_past_and_packed_keys() {
+    let extents = Extents { batch: 2, heads: [2, 2], queries: 2, keys: 5, widths: [3, 3] };
+    let (q, k, v) = (numbers(&[2, 2, 6], 41), numbers(&[2, 2, 6], 42), numbers(&[2, 2, 6], 43));
+    let past = numbers(&[2, 2, 2, 3, 3], 44);
+    let items = past.to_f64();
+    let (past_k, past_v) = items.split_at(2 * 2 * 3 * 3);
+    let joined = |past: &[f64], new: &Tensor| -> Vec<f64> {
+        let new = regrouped(&new.to_f64(), [2, 2, 2, 3]);
+        (0..4).flat_map(|line| [&past[line * 9..][..9], &new[line * 6..][..6]].concat()).collect()
+    };
+    let (all_k, all_v) = (joined(past_k, &k), joined(past_v, &v));
+    let queries = regrouped(&q.to_f64(), [2, 2, 2, 3]);
+    let causal = |[_, _, i, j]: [usize; 4]| hidden(j <= i + 3);
+    let (want, _) = defined(extents, [&queries, &all_k, &all_v], 1.0 / 3f64.sqrt(), 0.0, causal);
+    let want = regrouped(&want, [2, 2, 2, 3]);
+    let part = |items: &[f64]| floats(&[2, 2, 3, 3], &items.iter().map(|&x| x as f32).collect::<Vec<_>>());
+    let operands = [("q", q.clone()), ("k", k.clone()), ("v", v.clone()), ("pk", part(past_k)), ("pv", part(past_v))];
+    let attributes = [("num_heads", Attr::Int(2)), ("unidirectional", Attr::Int(1))];
+    let names = ["q", "k", "v", "", "", "", "pk", "pv"];
+    let outputs = ["y", "present_k", "present_v"];
+    let got = results(fused("MultiHeadAttention", &names, &outputs, &attributes), &operands, &[], &outputs);
+    assert_near(&got[0], &[2, 2, 6], &want);
+    assert_near(&got[1], &[2, 2, 5, 3], &all_k);
+    assert_near(&got[2], &[2, 2, 5, 3], &all_v);
+    // `Attention` with the identity as weights of each part.
+    let x =
+        Tensor::from_fn(Shape::from([2, 2, 18]), |at| [&q, &k, &v][at % 18 / 6].to_f64()[at / 18 * 6 + at % 6] as f32);
+    let identity = Tensor::from_fn(Shape::from([18, 18]), |at| if at / 18 == at % 18 { 1.0f32 } else { 0.0 });
+    let operands = [("x", x.clone()), ("w", identity), ("past", past)];
+    let node = fused("Attention", &["x", "w", "", "", "past"], &["y", "present"], &attributes);
+    let got = results(node, &operands, &["w"], &["y", "present"]);
+    assert_near(&got[0], &[2, 2, 6], &want);
+    assert_near(&got[1], &[2, 2, 2, 5, 3], &[all_k, all_v].concat());
+    // All three in one operand.
+    let packed = Tensor::from_fn(Shape::from([2, 2, 2, 3, 3]), |at| {
+        let (row, head, part, lane) = (at / 18, at / 9 % 2, at / 3 % 3, at % 3);
+        x.to_f64()[row * 18 + part * 6 + head * 3 + lane] as f32
+    });
+    let attributes = [("num_heads", Attr::Int(2))];
+    let got = results(fused("MultiHeadAttention", &["x"], &["y"], &attributes), &[("x", packed)], &[], &["y"]);
+    let operands = [("q", q), ("k", k), ("v", v)];
+    let want = results(fused("MultiHeadAttention", &["q", "k", "v"], &["y"], &attributes), &operands, &[], &["y"]);
+    assert_near(&got[0], &[2, 2, 6], &want[0].to_f64());
+}
+
+#[test]
+fn rotary_embeddings_have_a_position_for_each_section() {
+    // One section is the rotation by that section's positions.
+    let (x, cosines, sines) = (numbers(&[1, 2, 3, 8], 51), numbers(&[9, 4], 52), numbers(&[9, 4], 53));
+    let streams: Vec<i64> = vec![0, 1, 2, 5, 3, 8, 7, 4, 6];
+    let of = |sections: [i64; 3], layout: i64| {
+        let operands =
+            [("x", x.clone()), ("at", Tensor::new([1, 3].into(), vec![0i64; 3]).unwrap()), ("cos", cosines.clone())];
+        let positions = Tensor::new([3, 1, 3].into(), streams.clone()).unwrap();
+        let operands = [operands[0].clone(), ("at", positions), operands[2].clone(), ("sin", sines.clone())];
+        let attributes = [("mrope_section", Attr::Ints(sections.to_vec())), ("mrope_layout", Attr::Int(layout))];
+        let node = fused("MRotaryEmbedding", &["x", "at", "cos", "sin"], &["y"], &attributes);
+        results(node, &operands, &[], &["y"])[0].to_f64()
+    };
+    let rows = x.to_f64();
+    let want = |stream_of: &dyn Fn(usize) -> usize| -> Vec<f64> {
+        let (cosines, sines) = (cosines.to_f64(), sines.to_f64());
+        (0..rows.len())
+            .map(|at| {
+                let (token, lane, row) = (at / 8 % 3, at % 8, at / 8 * 8);
+                let pair = lane % 4;
+                let place = streams[stream_of(pair) * 3 + token] as usize * 4 + pair;
+                let (a, b) = (rows[row + pair], rows[row + pair + 4]);
+                if lane < 4 { a * cosines[place] - b * sines[place] } else { a * sines[place] + b * cosines[place] }
+            })
+            .collect()
+    };
+    for (sections, layout, stream_of) in [
+        ([4, 0, 0], 0, [0, 0, 0, 0]),
+        ([0, 0, 4], 0, [2, 2, 2, 2]),
+        ([1, 2, 1], 0, [0, 1, 1, 2]),
+        ([2, 1, 1], 1, [0, 1, 2, 0]),
+        ([3, 1, 0], 1, [0, 1, 0, 0]),
+    ] {
+        let got = of(sections, layout);
+        let want = want(&|pair| stream_of[pair]);
+        assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{sections:?} {layout}");
+    }
 }
 
 #[test]

@@ -2,14 +2,17 @@
 
 mod attention;
 mod damaged;
+mod few_bits;
 mod functions;
 mod gradients;
+mod learned;
 mod limits;
 mod model_file;
 mod models;
 mod mxnet;
 mod operators;
 mod real;
+mod states;
 mod subgraphs;
 mod trainable;
 

@@ -34,7 +34,7 @@ fn label_encoder_maps_keys_to_values() {
     assert!(learned(encoder(&twice), &ints(&[5])).unwrap_err().contains("must be distinct"));
     let texts = [("keys_strings", Attr::Texts(vec!["a"])), table[1].clone()];
     assert!(learned(encoder(&texts), &ints(&[5])).unwrap_err().contains("`keys_strings`: strings are not supported"));
-    assert!(learned(node("Scaler", &["x"], &["y"], &[]), &ints(&[5])).unwrap_err().contains("ai.onnx.ml.Scaler"));
+    assert!(learned(node("ZipMap", &["x"], &["y"], &[]), &ints(&[5])).unwrap_err().contains("ai.onnx.ml.ZipMap"));
 }
 
 /// Two nodes: leaf 0 if feature 0 <= 1, else leaf 1 if feature 1 > 2, else leaf 2.

@@ -132,6 +132,7 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
         | Op::Attention(_)
         | Op::BatchNorm(_)
         | Op::Binary(_)
+        | Op::BitCast(_)
         | Op::Cast(_)
         | Op::Chain(_)
         | Op::Compare(_)

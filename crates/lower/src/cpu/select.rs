@@ -116,7 +116,7 @@ fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String>
         Op::MatMul(product) => matmul(node, product, weights).map(|call| vec![call]),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
         Op::Relayout(_) => blocked::relayout(node).map(|call| vec![call]),
-        Op::Reshape(_) | Op::StopGradient(_) => Err("it is always an alias".into()),
+        Op::BitCast(_) | Op::Reshape(_) | Op::StopGradient(_) => Err("it is always an alias".into()),
         Op::Transpose(transpose) => Ok(vec![transposed(node, &transpose.order)]),
         Op::Slice(slice) => {
             let x = &node.input(0).shape;

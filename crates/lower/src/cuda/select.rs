@@ -116,7 +116,7 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::Pad(pad) => Ok(movement::padded(node, pad)),
         Op::Gather(gather) => Ok(movement::gathered(node, gather.axis)),
         Op::Resize(resize) => movement::resized(node, resize),
-        Op::Reshape(_) | Op::StopGradient(_) => Err("it is always an alias".into()),
+        Op::BitCast(_) | Op::Reshape(_) | Op::StopGradient(_) => Err("it is always an alias".into()),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
         Op::Recurrent(op) => recurrent::recurrent(node, op),
         Op::Relayout(_) => Ok(movement::laid_out(node)),

@@ -36,7 +36,7 @@ pub fn canonicalize(graph: &Graph) -> Graph {
 /// Whether a node whose result has the type of its operand returns that operand.
 fn is_identity(node: &Node) -> bool {
     match &node.op {
-        Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) | Op::StopGradient(_) => true,
+        Op::BitCast(_) | Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) | Op::StopGradient(_) => true,
         Op::Slice(slice) => slice.step.iter().zip(&slice.count[..]).all(|(&step, &n)| step == 1 || n < 2),
         Op::Transpose(transpose) => transpose.order.iter().copied().eq(0..transpose.order.len()),
         Op::Pad(pad) => pad.pad.iter().all(|pad| *pad == [0, 0]),

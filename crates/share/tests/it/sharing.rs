@@ -56,6 +56,44 @@ fn equal_models_of_granularity_layer_add_nothing_but_a_manifest() {
     assert_eq!(bytes_of(two, &ranges(&reversed)), reversed);
 }
 
+/// A mapping for each small tensor would cost more than its bytes: they are shared only with large ones of the same section.
+#[test]
+fn small_tensors_alone_are_not_shared() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let small = [(1, 8 * KIB), (2, 12 * KIB)];
+    let first = tensors(&[&small[..], &[(3, 40 * KIB)]].concat());
+    let second = tensors(&[&small[..], &[(4, 50 * KIB)]].concat());
+    write_image(&folder.file("first"), &first);
+    write_image(&folder.file("second"), &second);
+    let mut client = daemon.client();
+    let _first = open(&mut client, &folder.file("first"), Granularity::Layer).expect("it loads");
+    let before = daemon.figure("/tiers/host/resident_bytes");
+    let attached = open(&mut client, &folder.file("second"), Granularity::Layer).expect("it loads");
+    let grown = daemon.figure("/tiers/host/resident_bytes") - before;
+    assert!(70 * KIB as u64 <= grown, "all of the second model: {grown}");
+    let AttachedWeights::Tensors { manifest, .. } = &attached.weights else { panic!("granularity is layer") };
+    assert_eq!(manifest.segments.len(), 1);
+    assert_eq!(bytes_of(attached, &ranges(&second)), second);
+}
+
+/// A section that is resident is mapped as it is, although another model has one of its tensors too.
+#[test]
+fn resident_section_is_used_again_whole() {
+    let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
+    let (common, own) = ((1, 100 * KIB), (2, 60 * KIB));
+    write_image(&folder.file("other"), &tensors(&[common]));
+    let all = tensors(&[common, own]);
+    write_image(&folder.file("m"), &all);
+    let mut client = daemon.client();
+    let _other = open(&mut client, &folder.file("other"), Granularity::Layer).expect("it loads");
+    let _section = open(&mut client, &folder.file("m"), Granularity::Model).expect("it loads");
+    let before = daemon.figure("/tiers/host/resident_bytes");
+    let attached = open(&mut client, &folder.file("m"), Granularity::Layer).expect("it loads");
+    let grown = daemon.figure("/tiers/host/resident_bytes") - before;
+    assert!(grown < 4 * KIB as u64, "nothing but a manifest: {grown}");
+    assert_eq!(bytes_of(attached, &ranges(&all)), all);
+}
+
 #[test]
 fn both_granularities_of_one_model_hold_its_bytes_once() {
     for order in [[Granularity::Model, Granularity::Layer], [Granularity::Layer, Granularity::Model]] {

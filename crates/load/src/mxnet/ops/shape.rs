@@ -393,7 +393,7 @@ pub(super) fn depth_to_space(node: &mut ImportedNode) -> NodeResult {
 
 pub(super) fn space_to_depth(node: &mut ImportedNode) -> NodeResult {
     let (x, block) = (node.input(0)?, node.count("block_size")?);
-    Ok(vec![node.space_to_depth(x, block)?])
+    Ok(vec![node.space_to_depth(x, block, false)?])
 }
 
 pub(super) fn shape_array(node: &mut ImportedNode) -> NodeResult {

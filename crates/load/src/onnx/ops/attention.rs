@@ -1,11 +1,18 @@
-//! Attention and rotary embeddings: `Attention`, `RotaryEmbedding` and `TensorScatter` of opsets 23 and 24, and the fused
-//! attention of domain `com.microsoft`. Sources: ONNX, docs/Operators.md; onnxruntime, docs/ContribOperators.md.
+//! Attention and rotary embeddings: `Attention` and `RotaryEmbedding` of opset 23 and later, and the fused attention of domain
+//! `com.microsoft`. Sources: ONNX, docs/Operators.md; onnxruntime, docs/ContribOperators.md.
+//!
+//! Past and present keys and values have static extents. Where the number of keys in use depends on a run-time input, the
+//! others are hidden: their bytes must be finite numbers.
 
-use ir::ops::{ReduceKind, Slice, Softmax};
+use ir::ops::{ReduceKind, Slice};
 use ir::{Refusal, ops};
+use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape};
 
+use super::fused::scaled;
+use super::quantized::integer_product;
+use super::{normalize, scatter};
 use crate::common::{NodeResult, Operand, refuse};
 use crate::onnx::node::ImportedNode;
 
@@ -19,6 +26,8 @@ struct Heads {
     softcap: f32,
     /// Added to the products; minus infinity hides a key.
     bias: Option<Operand>,
+    /// The product of each head with a key whose value is zero.
+    sink: Option<Operand>,
 }
 
 /// The steps of attention that a model may ask for.
@@ -57,7 +66,7 @@ fn join_heads(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
 }
 
 /// Each head of keys or values for as many heads of queries.
-fn repeat_heads(node: &mut ImportedNode, x: Operand, q_heads: usize) -> Result<Operand, Refusal> {
+pub(super) fn repeat_heads(node: &mut ImportedNode, x: Operand, q_heads: usize) -> Result<Operand, Refusal> {
     let [batch, heads, tokens, width] = extents(node, x, "keys and values")?;
     if heads == q_heads {
         return Ok(x);
@@ -73,6 +82,11 @@ fn repeat_heads(node: &mut ImportedNode, x: Operand, q_heads: usize) -> Result<O
 
 /// `softmax(q k^T * scale + bias) v`; queries whose keys are all hidden have results of 0.
 fn attend(node: &mut ImportedNode, heads: Heads) -> Result<Attended, Refusal> {
+    attend_if(node, heads, true)
+}
+
+/// [`attend`]; `may_hide_all` is whether the bias may hide all keys from a query.
+fn attend_if(node: &mut ImportedNode, heads: Heads, may_hide_all: bool) -> Result<Attended, Refusal> {
     let [_, q_heads, ..] = extents(node, heads.q, "queries")?;
     let (operands, dtype) = node.widen(&[heads.q, heads.k, heads.v])?;
     let k = repeat_heads(node, operands[1], q_heads)?;
@@ -94,9 +108,12 @@ fn attend(node: &mut ImportedNode, heads: Heads) -> Result<Attended, Refusal> {
     if let Some(bias) = heads.bias {
         let bias = node.cast(bias, inner)?;
         biased = node.binary(Binary::Add, capped, bias)?;
-        sees = sees_keys(node, bias)?;
+        sees = if may_hide_all { sees_keys(node, bias)? } else { None };
     }
-    let mut weights = node.apply(Softmax { axis: 3, log: false }, &[biased])?;
+    let mut weights = match heads.sink {
+        None => node.softmax(biased, 3, false)?,
+        Some(sink) => softmax_with_sink(node, biased, sink)?,
+    };
     let mut y = node.mat_mul(weights, v)?;
     if let Some(sees) = sees {
         let zero = node.number(0.0, inner);
@@ -111,6 +128,22 @@ fn attend(node: &mut ImportedNode, heads: Heads) -> Result<Attended, Refusal> {
         biased: narrow(biased)?,
         weights: narrow(weights)?,
     })
+}
+
+/// The softmax over the last axis and one more product, that of `sink`: a number for each head, or one for all.
+fn softmax_with_sink(node: &mut ImportedNode, products: Operand, sink: Operand) -> Result<Operand, Refusal> {
+    let [batch, heads, queries, keys] = extents(node, products, "the products")?;
+    let sink = node.cast(sink, node.dtype(products))?;
+    let sink = match node.shape(sink).elements() {
+        1 => node.reshape(sink, Shape::from([1, 1, 1, 1]))?,
+        count if count == heads => node.reshape(sink, Shape::from([1, heads, 1, 1]))?,
+        count => refuse!("there must be a sink for each of {heads} heads, got {count}"),
+    };
+    let sink = node.expand(sink, Shape::from([batch, heads, queries, 1]))?;
+    let all = node.apply(ops::Concat { axis: 3 }, &[products, sink])?;
+    let weights = node.softmax(all, 3, false)?;
+    let shape = node.shape(weights);
+    node.apply(Slice::range(&shape, 3, 0, keys), &[weights])
 }
 
 /// Whether each query sees a key, `[.., queries, 1]`; `None` if all do by a constant bias.
@@ -238,7 +271,8 @@ pub(super) fn attention(node: &mut ImportedNode) -> NodeResult {
     let scale = node.float("scale")?.unwrap_or(1.0 / (width as f32).sqrt());
     let softcap = node.float_or("softcap", 0.0)?;
     let mode = node.int_or("qk_matmul_output_mode", 0)?;
-    let Attended { y, products, capped, biased, weights } = attend(node, Heads { q, k, v, scale, softcap, bias })?;
+    let Attended { y, products, capped, biased, weights } =
+        attend(node, Heads { q, k, v, scale, softcap, bias, sink: None })?;
     let step = match mode {
         0 => products,
         1 => capped,
@@ -256,7 +290,8 @@ pub(super) fn rotary(node: &mut ImportedNode) -> NodeResult {
     let (x, cosines, sines) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let positions = node.optional(3);
     let heads = node.int_or("num_heads", 0)?;
-    Ok(vec![rotated(node, x, [cosines, sines], positions, heads)?])
+    let rotary = Rotary::of_attributes(node, [cosines, sines], positions)?;
+    Ok(vec![rotated(node, x, rotary, heads)?])
 }
 
 /// `RotaryEmbedding` of `com.microsoft`: `x`, positions, cosines and sines.
@@ -282,18 +317,88 @@ pub(super) fn rotary_of_microsoft(node: &mut ImportedNode) -> NodeResult {
         (0, Some(&all)) if shape.rank() == 3 => (all / (2 * node.shape(cosines)[1]).max(1)) as i64,
         (heads, _) => heads,
     };
-    Ok(vec![rotated(node, x, [cosines, sines], Some(positions), heads)?])
+    let rotary = Rotary::of_attributes(node, [cosines, sines], Some(positions))?;
+    Ok(vec![rotated(node, x, rotary, heads)?])
 }
 
-fn rotated(
-    node: &mut ImportedNode,
-    x: Operand,
+/// `MRotaryEmbedding` of `com.microsoft`: as `RotaryEmbedding`, with three positions for each token, `[3, batch, tokens]`;
+/// `mrope_section` and `mrope_layout` state which of them each angle has.
+pub(super) fn rotary_of_sections(node: &mut ImportedNode) -> NodeResult {
+    node.ignore(&["is_packed_batching", "scale"]);
+    let (x, positions, tables) = (node.input(0)?, node.input(1)?, [node.input(2)?, node.input(3)?]);
+    let shape = node.shape(positions);
+    let [3, batch, tokens] = shape[..] else { refuse!("positions must have shape [3, batch, tokens], got {shape}") };
+    let [_, half] = node.shape(tables[0])[..] else { refuse!("cosines and sines must be matrices") };
+    let sections = match node.ints("mrope_section")?.as_deref() {
+        Some(&[t, h, w]) => [t, h, w].map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
+        _ => refuse!("attribute `mrope_section` must have 3 numbers"),
+    };
+    if sections.iter().fold(0, |sum: usize, &count| sum.saturating_add(count)) != half {
+        refuse!("the numbers of `mrope_section` must add up to {half}, got {sections:?}");
+    }
+    let [t, h, w] = sections;
+    // The number of the position that an angle has.
+    let source = move |is_interleaved: bool, at: usize| match (is_interleaved, at % 3) {
+        (false, _) => usize::from(t <= at) + usize::from(t + h <= at),
+        (true, 1) if at < 3 * h => 1,
+        (true, 2) if at < 3 * w => 2,
+        (true, _) => 0,
+    };
+    let is_interleaved = match node.int_or("mrope_layout", 0)? {
+        0 => false,
+        1 => true,
+        other => refuse!("attribute `mrope_layout` must be 0 or 1, got {other}"),
+    };
+    let mut angles = tables;
+    for table in &mut angles {
+        let of_streams = node.apply(ops::Gather { axis: 0 }, &[*table, positions])?;
+        let all = node.shape(of_streams);
+        let mut chosen = None;
+        for stream in 0..3 {
+            let part = node.apply(Slice::range(&all, 0, stream, 1), &[of_streams])?;
+            let part = node.reshape(part, Shape::from([batch, tokens, half]))?;
+            chosen = Some(match chosen {
+                None => part,
+                Some(others) => {
+                    let is_own = node.constant_of([half], |at| source(is_interleaved, at) == stream)?;
+                    node.select(is_own, part, others)?
+                }
+            });
+        }
+        *table = chosen.ok_or_else(|| Refusal("positions are missing".into()))?;
+    }
+    let heads = match (node.int_or("num_heads", 0)?, node.shape(x)[..].last()) {
+        (0, Some(&all)) if node.shape(x).rank() == 3 => (all / (2 * half).max(1)) as i64,
+        (heads, _) => heads,
+    };
+    let rotary = Rotary::of_attributes(node, angles, None)?;
+    Ok(vec![rotated(node, x, rotary, heads)?])
+}
+
+/// A rotary embedding.
+#[derive(Clone, Copy)]
+struct Rotary {
+    /// Cosines and sines.
     tables: [Operand; 2],
+    /// The rows of the tables for each token, `[batch, tokens]`; without them the tables are `[batch, tokens, ..]`.
     positions: Option<Operand>,
-    heads: i64,
-) -> Result<Operand, Refusal> {
-    let is_interleaved = node.flag("interleaved")?;
-    let turned = node.int_or("rotary_embedding_dim", 0)?;
+    /// Whether the parts of a complex number are neighbors.
+    is_interleaved: bool,
+    /// Elements that are turned; 0 for all.
+    turned: i64,
+}
+
+impl Rotary {
+    /// With the attributes of the operator.
+    fn of_attributes(node: &ImportedNode, tables: [Operand; 2], positions: Option<Operand>) -> Result<Rotary, Refusal> {
+        let (is_interleaved, turned) = (node.flag("interleaved")?, node.int_or("rotary_embedding_dim", 0)?);
+        Ok(Rotary { tables, positions, is_interleaved, turned })
+    }
+}
+
+/// `x` of rank 4, or of rank 3 with these heads, turned.
+fn rotated(node: &mut ImportedNode, x: Operand, rotary: Rotary, heads: i64) -> Result<Operand, Refusal> {
+    let Rotary { tables, positions, is_interleaved, turned } = rotary;
     let is_flat = node.shape(x).rank() == 3;
     let x = match (is_flat, usize::try_from(heads)) {
         (false, _) => x,
@@ -349,68 +454,447 @@ fn rotated(
     if is_flat { join_heads(node, y) } else { Ok(y) }
 }
 
+/// Past and new keys or values, joined along the tokens; both `[batch, heads, tokens, width]`.
+fn joined(node: &mut ImportedNode, past: Option<Operand>, new: Operand) -> Result<Operand, Refusal> {
+    match past {
+        None => Ok(new),
+        Some(past) => node.apply(ops::Concat { axis: 2 }, &[past, new]),
+    }
+}
+
+/// Part `ix` of `count` parts that are packed along axis 3 of `[batch, tokens, heads, count, width]`, as `[batch, heads,
+/// tokens, width]`.
+fn packed_part(node: &mut ImportedNode, x: Operand, ix: usize, count: usize) -> Result<Operand, Refusal> {
+    let shape = node.shape(x);
+    let [batch, tokens, heads, parts, width] = shape[..] else { refuse!("{shape} must have rank 5") };
+    if parts != count {
+        refuse!("axis 3 of packed input {shape} must have {count} elements");
+    }
+    let part = node.apply(Slice::range(&shape, 3, ix, 1), &[x])?;
+    let part = node.reshape(part, Shape::from([batch, tokens, heads, width]))?;
+    node.transpose(part, &[0, 2, 1, 3])
+}
+
 /// `MultiHeadAttention`: queries, keys and values `[batch, tokens, heads * width]`, and optionally their biases in one
-/// vector, a mask of keys and numbers that are added to the products.
+/// vector, a mask of keys, numbers that are added to the products, and past keys and values. Keys and values may have the
+/// heads apart, `[batch, heads, tokens, width]`, or be packed: all three `[batch, tokens, heads, 3, width]`, or keys and
+/// values `[batch, tokens, heads, 2, width]`. Results: `y`, and present keys and values.
 pub(super) fn multi_head(node: &mut ImportedNode) -> NodeResult {
-    if (6..8).any(|ix| node.optional(ix).is_some()) || (1..3).any(|ix| node.has_output(ix)) {
-        refuse!("past and present keys are not supported");
+    if (8..10).any(|ix| node.optional(ix).is_some()) {
+        refuse!("past keys in a buffer that is shared with the present ones are not supported");
     }
     let heads = heads_attribute(node)?;
-    let mut operands = [node.input(0)?, node.input(1)?, node.input(2)?];
-    if operands.iter().any(|&operand| node.shape(operand).rank() != 3) {
-        refuse!("packed queries, keys and values are not supported");
-    }
-    if let Some(bias) = node.optional(3) {
-        let mut first = 0;
-        for operand in &mut operands {
-            let width = node.shape(*operand)[2];
+    let (query, key, value) = (node.input(0)?, node.optional(1), node.optional(2));
+    let bias = node.optional(3);
+    // The operands of rank 3, and where their part of the bias begins.
+    let mut first = 0;
+    let mut apart = |node: &mut ImportedNode, x: Operand, name: &str| -> Result<Operand, Refusal> {
+        let shape = node.shape(x);
+        let [_, _, width] = shape[..] else { refuse!("{name} must have rank 3, got {shape}") };
+        let mut x = x;
+        if let Some(bias) = bias {
             let part = vector_part(node, bias, first, width)?;
-            *operand = node.binary(Binary::Add, *operand, part)?;
-            first += width;
+            x = node.binary(Binary::Add, x, part)?;
         }
+        first += width;
+        split_heads(node, x, heads, name)
+    };
+    let rank = |node: &ImportedNode, x: Option<Operand>| x.map_or(0, |x| node.shape(x).rank());
+    let operands = match (rank(node, Some(query)), rank(node, key), rank(node, value)) {
+        (5, 0, 0) if bias.is_none() => {
+            [packed_part(node, query, 0, 3)?, packed_part(node, query, 1, 3)?, packed_part(node, query, 2, 3)?]
+        }
+        (3, 5, 0) if bias.is_none() => {
+            let key = node.input(1)?;
+            [apart(node, query, "queries")?, packed_part(node, key, 0, 2)?, packed_part(node, key, 1, 2)?]
+        }
+        (3, 4, 4) => [apart(node, query, "queries")?, node.input(1)?, node.input(2)?],
+        (3, 3, 3) => {
+            let (key, value) = (node.input(1)?, node.input(2)?);
+            [apart(node, query, "queries")?, apart(node, key, "keys")?, apart(node, value, "values")?]
+        }
+        (q, k, v) => {
+            refuse!("queries of rank {q} with keys of rank {k}, values of rank {v} and their bias are not supported")
+        }
+    };
+    let past = [node.optional(6), node.optional(7)];
+    if past[0].is_some() != past[1].is_some() {
+        refuse!("past keys and values must be given together");
     }
-    for operand in &mut operands {
-        *operand = split_heads(node, *operand, heads, "input")?;
-    }
-    let y = masked(node, operands, node.optional(4), node.optional(5))?;
-    Ok(vec![y])
+    let [q, k, v] = operands;
+    let (k, v) = (joined(node, past[0], k)?, joined(node, past[1], v)?);
+    let past = past[0].map_or(0, |past| node.shape(past)[2]);
+    let y = masked(node, [q, k, v], past, node.optional(4), node.optional(5))?;
+    Ok(vec![y, k, v])
 }
 
 /// `Attention` of `com.microsoft`: tokens `[batch, tokens, inputs]`, weights `[inputs, 3 * heads * width]` and biases, and
-/// optionally a mask and numbers that are added to the products.
+/// optionally a mask, past keys and values `[2, batch, heads, tokens, width]` and numbers that are added to the products.
+/// Results: `y`, and present keys and values.
 pub(super) fn of_microsoft(node: &mut ImportedNode) -> NodeResult {
-    if node.optional(4).is_some() || node.has_output(1) {
-        refuse!("past and present keys are not supported");
-    }
-    let heads = heads_attribute(node)?;
     let (x, weights) = (node.input(0)?, node.input(1)?);
-    let columns = match node.shape(weights)[..] {
-        [_, columns] => columns,
-        _ => refuse!("weights must be a matrix, got {}", node.shape(weights)),
-    };
+    let mut projected = node.mat_mul(x, weights)?;
+    if let Some(bias) = node.optional(2) {
+        projected = node.binary(Binary::Add, projected, bias)?;
+    }
+    if node.optional(6).is_some() {
+        refuse!("past keys in a buffer that is shared with the present ones are not supported");
+    }
+    projected_attention(node, projected, node.optional(3), node.optional(4), node.optional(5))
+}
+
+/// `QAttention`: as `Attention`, of tokens and weights in bytes with their scales and zero points.
+pub(super) fn quantized(node: &mut ImportedNode) -> NodeResult {
+    let (x, weights) = (node.input(0)?, node.input(1)?);
+    let sums = integer_product(node, x, weights, node.optional(6), node.optional(7))?;
+    let (x_scale, weight_scale) = (node.input(3)?, node.input(4)?);
+    let projected = scaled(node, sums, x_scale, weight_scale, node.optional(2))?.swap_remove(0);
+    projected_attention(node, projected, node.optional(5), node.optional(8), None)
+}
+
+/// Attention of queries, keys and values that are side by side in `[batch, tokens, ..]`.
+fn projected_attention(
+    node: &mut ImportedNode,
+    projected: Operand,
+    mask: Option<Operand>,
+    past: Option<Operand>,
+    added: Option<Operand>,
+) -> NodeResult {
+    if node.flag("do_rotary")? || node.flag("past_present_share_buffer")? {
+        refuse!("attributes `do_rotary` and `past_present_share_buffer` must be 0");
+    }
+    node.ignore(&["rotary_embedding_dim"]);
+    let heads = heads_attribute(node)?;
+    let shape = node.shape(projected);
+    let [_, _, columns] = shape[..] else { refuse!("tokens must have rank 3, got {shape}") };
     let widths = match node.ints("qkv_hidden_sizes")? {
         Some(sizes) => sizes,
         None => vec![columns as i64 / 3; 3],
     };
     let widths: Vec<usize> = widths.into_iter().map(|width| usize::try_from(width).unwrap_or(0)).collect();
-    if widths.len() != 3 || widths.iter().sum::<usize>() != columns {
+    if widths.len() != 3 || widths.iter().fold(0, |sum: usize, &width| sum.saturating_add(width)) != columns {
         refuse!("the widths of queries, keys and values must add up to {columns}");
-    }
-    let mut projected = node.mat_mul(x, weights)?;
-    if let Some(bias) = node.optional(2) {
-        projected = node.binary(Binary::Add, projected, bias)?;
     }
     let mut operands = [projected; 3];
     let mut first = 0;
     for (operand, width) in operands.iter_mut().zip(widths) {
-        let mut slice = Slice::whole(&node.shape(projected));
-        (slice.start[2], slice.count[2]) = (first, width);
-        let part = node.apply(slice, &[projected])?;
+        let part = node.apply(Slice::range(&shape, 2, first, width), &[projected])?;
         *operand = split_heads(node, part, heads, "input")?;
         first += width;
     }
-    let y = masked(node, operands, node.optional(3), node.optional(5))?;
-    Ok(vec![y])
+    let [q, mut k, mut v] = operands;
+    let mut n_past = 0;
+    if let Some(past) = past {
+        let shape = node.shape(past);
+        let [2, batch, heads, tokens, width] = shape[..] else {
+            refuse!("past keys and values must have shape [2, batch, heads, tokens, width], got {shape}")
+        };
+        n_past = tokens;
+        for (ix, operand) in [&mut k, &mut v].into_iter().enumerate() {
+            let part = node.apply(Slice::range(&shape, 0, ix, 1), &[past])?;
+            let part = node.reshape(part, Shape::from([batch, heads, tokens, width]))?;
+            *operand = joined(node, Some(part), *operand)?;
+        }
+    }
+    let y = masked(node, [q, k, v], n_past, mask, added)?;
+    if !node.has_output(1) {
+        return Ok(vec![y]);
+    }
+    let mut both = Vec::new();
+    for operand in [k, v] {
+        let mut shape = node.shape(operand);
+        shape.insert(0, 1);
+        both.push(node.reshape(operand, shape)?);
+    }
+    let present = node.apply(ops::Concat { axis: 0 }, &both)?;
+    Ok(vec![y, present])
+}
+
+/// A number that hides a key without being infinite: rows without a key in use are not NaN.
+const HIDDEN: f64 = -1e30;
+
+/// `GroupQueryAttention`: queries, keys and values `[batch, tokens, heads * width]`, or all in the first operand; past keys
+/// and values `[batch, kv_heads, past, width]`; for each batch element the number of keys minus one (`seqlens_k`), and the
+/// largest number of keys (`total_sequence_length`); optionally cosines and sines with positions, numbers that are added to
+/// the products, sinks, weights of normalizations of queries and keys, and the number of tokens of each batch element that
+/// are not padding. Results: `y`, present keys and values, and the products or their softmax.
+///
+/// New keys are written behind those in use, so that past and present may be one state. The present ones have as many tokens
+/// as the past ones, or `total_sequence_length` if that is constant and larger. Tokens that are not in use are as they were
+/// in the past; those behind the last valid token of a padded chunk have any finite values.
+pub(super) fn grouped_query(node: &mut ImportedNode) -> NodeResult {
+    for name in ["k_quant_type", "v_quant_type"] {
+        if node.text_or(name, "NONE") != "NONE" {
+            refuse!("attribute `{name}` must be `NONE`: quantized keys and values are not supported");
+        }
+    }
+    if [12, 13].into_iter().any(|ix| node.optional(ix).is_some()) {
+        refuse!("scales of quantized keys and values are not supported");
+    }
+    if node.flag("sliding_window_cache")? {
+        refuse!("attribute `sliding_window_cache` must be 0");
+    }
+    node.ignore(&["kv_cache_bit_width"]);
+    let heads = heads_attribute(node)?;
+    let kv_heads = match node.int("kv_num_heads")? {
+        Some(count @ 1..=65_536) if heads.is_multiple_of(count as usize) => count as usize,
+        Some(count) => refuse!("attribute `kv_num_heads` must divide {heads} heads, got {count}"),
+        None => refuse!("attribute `kv_num_heads` is missing"),
+    };
+    let [mut q, mut k, v] = grouped_operands(node, heads, kv_heads)?;
+    let [batch, _, tokens, width] = extents(node, q, "queries")?;
+    if extents(node, k, "keys")?[..3] != [batch, kv_heads, tokens] || node.shape(k) != node.shape(v) {
+        refuse!("keys and values must have {tokens} tokens, got {} and {}", node.shape(k), node.shape(v));
+    }
+    if let (Some(q_scale), Some(k_scale)) = (node.optional(14), node.optional(15)) {
+        let epsilon = node.float_or("qk_norm_epsilon", 1e-6)?;
+        let (q_epsilon, k_epsilon) =
+            (node.float_or("q_norm_epsilon", epsilon)?, node.float_or("k_norm_epsilon", epsilon)?);
+        q = normalize::rms_of(node, q, q_scale, 3, q_epsilon)?[0];
+        k = normalize::rms_of(node, k, k_scale, 3, k_epsilon)?[0];
+    } else if node.optional(14).is_some() || node.optional(15).is_some() {
+        refuse!("weights of the normalizations of queries and keys must be given together");
+    }
+    node.ignore(&["qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon"]);
+    let cache = Cache::of(node, [batch, kv_heads, tokens, width])?;
+    if node.flag("do_rotary")? {
+        let tables = [node.input(7)?, node.input(8)?];
+        let turned = match node.shape(tables[0])[..] {
+            [_, half] => 2 * half as i64,
+            _ => refuse!("cosines and sines must be matrices, got {}", node.shape(tables[0])),
+        };
+        let positions = cache.positions(node, node.optional(9))?;
+        let is_interleaved = node.flag("rotary_interleaved")?;
+        let rotary = Rotary { tables, positions: Some(positions), is_interleaved, turned };
+        q = rotated(node, q, rotary, 0)?;
+        k = rotated(node, k, rotary, 0)?;
+    }
+    node.ignore(&["rotary_interleaved"]);
+    let [present_k, present_v] = [cache.written(node, 3, k)?, cache.written(node, 4, v)?];
+    // A first prompt sees its own keys only.
+    let (k, v) = if cache.first.is_none() { (k, v) } else { (present_k, present_v) };
+    let bias = cache.bias(node, node.shape(k)[2])?;
+    let scale = match node.float_or("scale", 0.0)? {
+        0.0 => 1.0 / (width as f32).sqrt(),
+        scale => scale,
+    };
+    let softcap = node.float_or("softcap", 0.0)?;
+    let sink = match (node.optional(11), node.flag("smooth_softmax")?) {
+        (Some(sink), _) => Some(sink),
+        (None, true) => Some(node.number(0.0, DType::F32)),
+        (None, false) => None,
+    };
+    if node.int_or("qk_output", 0)? != 0 {
+        refuse!("attribute `qk_output` must be 0: the products are not a result");
+    }
+    let y = attend_if(node, Heads { q, k, v, scale, softcap, bias, sink }, false)?.y;
+    Ok(vec![join_heads(node, y)?, present_k, present_v])
+}
+
+/// Queries, keys and values `[batch, heads, tokens, width]`.
+fn grouped_operands(node: &mut ImportedNode, heads: usize, kv_heads: usize) -> Result<[Operand; 3], Refusal> {
+    let x = node.input(0)?;
+    if let (Some(k), Some(v)) = (node.optional(1), node.optional(2)) {
+        let q = split_heads(node, x, heads, "queries")?;
+        return Ok([q, split_heads(node, k, kv_heads, "keys")?, split_heads(node, v, kv_heads, "values")?]);
+    }
+    if node.optional(1).is_some() || node.optional(2).is_some() {
+        refuse!("keys and values must be given together");
+    }
+    let shape = node.shape(x);
+    let [_, _, all] = shape[..] else { refuse!("queries must have rank 3, got {shape}") };
+    let groups = heads + 2 * kv_heads;
+    if !all.is_multiple_of(groups) {
+        refuse!("packed queries, keys and values {shape} must have a multiple of {groups} heads");
+    }
+    let width = all / groups;
+    let mut part = |first: usize, count: usize, name: &str| {
+        let part = node.apply(Slice::range(&shape, 2, first * width, count * width), &[x])?;
+        split_heads(node, part, count, name)
+    };
+    Ok([part(0, heads, "queries")?, part(heads, kv_heads, "keys")?, part(heads + kv_heads, kv_heads, "values")?])
+}
+
+/// The keys and values of `GroupQueryAttention` that are in use.
+struct Cache {
+    batch: usize,
+    /// New tokens.
+    tokens: usize,
+    /// Tokens of the past and present ones.
+    extents: [usize; 2],
+    /// The number of keys in use after this step, `[batch]`, of `i64`.
+    counts: Operand,
+    /// The position of the first new token, `[batch]`; `None` if it is 0, that of a first prompt.
+    first: Option<Operand>,
+}
+
+impl Cache {
+    /// Reads the past keys and values, the numbers of keys and the numbers of valid tokens.
+    fn of(node: &mut ImportedNode, [batch, kv_heads, tokens, width]: [usize; 4]) -> Result<Cache, Refusal> {
+        let counts = node.input(5)?;
+        if node.shape(counts).elements() != batch {
+            refuse!("`seqlens_k` must have a number for each of {batch} batch elements, got {}", node.shape(counts));
+        }
+        let counts = node.cast(counts, DType::I64)?;
+        let counts = node.reshape(counts, Shape::from([batch]))?;
+        let one = node.number(1.0, DType::I64);
+        let counts = node.binary(Binary::Add, counts, one)?;
+        let total = match node.constant_value(node.input(6)?) {
+            Some(total) => match total.to_i64()[..] {
+                [total @ 0..=0x100_0000_0000] => Some(total as usize),
+                [total] => refuse!("`total_sequence_length` must be in 0..=2^40, got {total}"),
+                _ => refuse!("`total_sequence_length` must have 1 element, got {}", total.shape()),
+            },
+            None => None,
+        };
+        let past = match (node.optional(3), node.optional(4)) {
+            (None, None) => 0,
+            (Some(k), Some(v)) => {
+                let [.., past, _] = extents(node, k, "past keys")?;
+                let want = Shape::from([batch, kv_heads, past, width]);
+                for operand in [k, v] {
+                    if node.shape(operand) != want {
+                        refuse!("past keys and values must have shape {want}, got {}", node.shape(operand));
+                    }
+                }
+                past
+            }
+            _ => refuse!("past keys and values must be given together"),
+        };
+        let valid = node.optional(16);
+        let present = match total {
+            _ if past == 0 => tokens,
+            // With padded chunks it is an upper bound only.
+            Some(_) if valid.is_some() => past,
+            Some(total) => past.max(total),
+            None => past,
+        };
+        if present < tokens || (past == 0 && total.is_some_and(|total| total != tokens)) {
+            refuse!(
+                "past keys of {past} tokens and `total_sequence_length` must hold {tokens} new tokens, got a total of {}",
+                total.map_or("unknown".to_string(), |total| total.to_string())
+            );
+        }
+        let first = if past == 0 || (valid.is_none() && total == Some(tokens)) {
+            None
+        } else {
+            let new = match valid {
+                Some(valid) if node.shape(valid).elements() == batch => {
+                    let valid = node.cast(valid, DType::I64)?;
+                    node.reshape(valid, Shape::from([batch]))?
+                }
+                Some(valid) => refuse!("`query_seqlens` must have shape [{batch}], got {}", node.shape(valid)),
+                None => node.number(tokens as f64, DType::I64),
+            };
+            // A padded first prompt has fewer keys in use than tokens.
+            let first = node.binary(Binary::Sub, counts, new)?;
+            let zero = node.number(0.0, DType::I64);
+            Some(node.binary(Binary::Max, first, zero)?)
+        };
+        Ok(Cache { batch, tokens, extents: [past, present], counts, first })
+    }
+
+    /// The absolute position of each new token, `[batch, tokens]` or `[1, tokens]`.
+    fn absolute(&self, node: &mut ImportedNode) -> Result<Operand, Refusal> {
+        let numbers = node.constant_of([1, self.tokens], |at| at as i64)?;
+        match self.first {
+            None => Ok(numbers),
+            Some(first) => {
+                let first = node.reshape(first, Shape::from([self.batch, 1]))?;
+                node.binary(Binary::Add, first, numbers)
+            }
+        }
+    }
+
+    /// The position of each new token in the tables of a rotary embedding, `[batch, tokens]`.
+    fn positions(&self, node: &mut ImportedNode, given: Option<Operand>) -> Result<Operand, Refusal> {
+        let shape = Shape::from([self.batch, self.tokens]);
+        let Some(given) = given else {
+            let positions = self.absolute(node)?;
+            return node.expand(positions, shape);
+        };
+        if self.first.is_some() {
+            if node.shape(given) != shape {
+                refuse!("`position_ids` must have shape {shape}, got {}", node.shape(given));
+            }
+            return Ok(given);
+        }
+        // Of a first prompt, the position of the first token.
+        let count = node.shape(given).elements();
+        let flat = node.reshape(given, Shape::from([count]))?;
+        let start = node.apply(Slice::range(&Shape::from([count]), 0, 0, count.min(1)), &[flat])?;
+        let start = node.cast(start, DType::I64)?;
+        let numbers = node.constant_of([1, self.tokens], |at| at as i64)?;
+        let positions = node.binary(Binary::Add, numbers, start)?;
+        node.expand(positions, shape)
+    }
+
+    /// The past keys or values in operand `ix` with the new ones written behind those in use.
+    fn written(&self, node: &mut ImportedNode, ix: usize, new: Operand) -> Result<Operand, Refusal> {
+        let [past, present] = self.extents;
+        if past == 0 || (self.first.is_none() && present == self.tokens) {
+            return Ok(new);
+        }
+        let mut old = node.input(ix)?;
+        if past < present {
+            let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0, 0], 4);
+            pad[2] = [0, (present - past) as isize];
+            old = node.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &[old])?;
+        }
+        if node.dtype(old) != node.dtype(new) {
+            refuse!("past keys and values must be {}, got {}", node.dtype(new), node.dtype(old));
+        }
+        match self.first {
+            None => node.apply(ops::Insert { axis: 2, start: 0 }, &[old, new]),
+            Some(first) => scatter::written_runs(node, old, new, 2, first, false),
+        }
+    }
+
+    /// Numbers that are added to the products with `keys` keys.
+    fn bias(&self, node: &mut ImportedNode, keys: usize) -> Result<Option<Operand>, Refusal> {
+        let window = match node.int_or("local_window_size", -1)? {
+            -1 => None,
+            size @ 1.. => Some(size),
+            size => refuse!("attribute `local_window_size` must be -1 or at least 1, got {size}"),
+        };
+        let numbers = node.constant_of([1, 1, 1, keys], |at| at as i64)?;
+        let is_seen = match node.int_or("causal", 1)? {
+            1 => {
+                let positions = self.absolute(node)?;
+                let rows = node.shape(positions)[0];
+                let positions = node.reshape(positions, Shape::from([rows, 1, self.tokens, 1]))?;
+                let mut is_seen = node.compare(Compare::LessOrEqual, numbers, positions)?;
+                if let Some(window) = window {
+                    let window = node.number(window as f64, DType::I64);
+                    let start = node.binary(Binary::Sub, positions, window)?;
+                    let is_near = node.compare(Compare::Greater, numbers, start)?;
+                    is_seen = node.binary(Binary::And, is_seen, is_near)?;
+                }
+                is_seen
+            }
+            0 if window.is_none() => {
+                let counts = node.reshape(self.counts, Shape::from([self.batch, 1, 1, 1]))?;
+                node.compare(Compare::Less, numbers, counts)?
+            }
+            0 => refuse!("attribute `local_window_size` must be -1 if `causal` is 0"),
+            other => refuse!("attribute `causal` must be 0 or 1, got {other}"),
+        };
+        let (zero, hidden) = (node.number(0.0, DType::F32), node.number(HIDDEN, DType::F32));
+        let own = node.select(is_seen, zero, hidden)?;
+        let Some(added) = node.optional(10) else { return Ok(Some(own)) };
+        let mut added = node.cast(added, DType::F32)?;
+        let shape = node.shape(added);
+        let [.., columns] = extents(node, added, "`attention_bias`")?;
+        if columns < keys {
+            // Keys behind are hidden.
+            let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0, 0], 4);
+            pad[3] = [0, (keys - columns) as isize];
+            added = node.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &[added])?;
+        } else if keys < columns {
+            added = node.apply(Slice::range(&shape, 3, 0, keys), &[added])?;
+        }
+        Ok(Some(node.binary(Binary::Add, own, added)?))
+    }
 }
 
 fn heads_attribute(node: &ImportedNode) -> Result<usize, Refusal> {
@@ -433,10 +917,12 @@ fn vector_part(node: &mut ImportedNode, x: Operand, first: usize, count: usize) 
 }
 
 /// Attention with the masks of `com.microsoft`, joined to `[batch, tokens, heads * width]`: a mask of zeros and ones for
-/// keys, `[batch, keys]`, or `[batch, queries, keys]`, or the number of keys of each batch element.
+/// keys, `[batch, keys]`, or `[batch, queries, keys]`, the number of keys of each batch element, or those numbers and behind
+/// them the first key of each. With attribute `unidirectional`, queries see the `past` keys, earlier ones and their own.
 fn masked(
     node: &mut ImportedNode,
     [q, k, v]: [Operand; 3],
+    past: usize,
     mask: Option<Operand>,
     added: Option<Operand>,
 ) -> Result<Operand, Refusal> {
@@ -457,6 +943,18 @@ fn masked(
                 let numbers = node.constant_of([1, 1, 1, keys], |at| at as i64)?;
                 node.compare(Compare::Less, numbers, counts)?
             }
+            [count] if count == 2 * batch => {
+                // The ends of the keys in use, then their starts.
+                let mask = node.cast(mask, DType::I64)?;
+                let numbers = node.constant_of([1, 1, 1, keys], |at| at as i64)?;
+                let mut part = |first: usize, function: Compare| {
+                    let part = node.apply(Slice::range(&Shape::from([count]), 0, first, batch), &[mask])?;
+                    let part = node.reshape(part, Shape::from([batch, 1, 1, 1]))?;
+                    node.compare(function, numbers, part)
+                };
+                let (is_before, is_after) = (part(0, Compare::Less)?, part(batch, Compare::GreaterOrEqual)?);
+                node.binary(Binary::And, is_before, is_after)?
+            }
             [_, columns] if columns == keys => {
                 let mask = node.reshape(mask, Shape::from([shape[0], 1, 1, keys]))?;
                 node.compare(Compare::Greater, mask, zero)?
@@ -472,8 +970,13 @@ fn masked(
         bias = sum(node, bias, own)?;
     }
     if node.flag("unidirectional")? {
-        let first = keys.saturating_sub(queries);
-        let is_seen = node.constant_of([queries, keys], |at| at % keys.max(1) <= at / keys.max(1) + first)?;
+        if past + queries != keys {
+            refuse!(
+                "attribute `unidirectional` requires as many new keys as queries, got {} and {queries}",
+                keys - past
+            );
+        }
+        let is_seen = node.constant_of([queries, keys], |at| at % keys.max(1) <= at / keys.max(1) + past)?;
         let own = hidden_unless(node, is_seen)?;
         bias = sum(node, bias, own)?;
     }
@@ -481,6 +984,6 @@ fn masked(
         0.0 => 1.0 / (width as f32).sqrt(),
         scale => scale,
     };
-    let y = attend(node, Heads { q, k, v, scale, softcap: 0.0, bias })?.y;
+    let y = attend(node, Heads { q, k, v, scale, softcap: 0.0, bias, sink: None })?.y;
     join_heads(node, y)
 }

@@ -1,9 +1,10 @@
 //! Constants, casts, and operators that are the identity in inference.
 
-use ir::Refusal;
+use ir::{Refusal, ops};
+use types::pointwise::Binary;
 use types::{DType, Shape, Tensor, each_data};
 
-use crate::common::{NodeResult, counts, refuse};
+use crate::common::{Narrow, NodeResult, Operand, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
 pub(super) fn constant(node: &mut ImportedNode) -> NodeResult {
@@ -20,7 +21,12 @@ pub(super) fn constant(node: &mut ImportedNode) -> NodeResult {
     } else {
         refuse!("attribute `value`, `value_float`, `value_floats`, `value_int` or `value_ints` is required")
     };
-    Ok(vec![node.constant_of_file(tensor)])
+    let narrow = node.narrow_tensor("value");
+    let constant = node.constant_of_file(tensor);
+    if let Some(narrow) = narrow {
+        node.mark_narrow(constant, narrow);
+    }
+    Ok(vec![constant])
 }
 
 pub(super) fn constant_of_shape(node: &mut ImportedNode) -> NodeResult {
@@ -30,7 +36,12 @@ pub(super) fn constant_of_shape(node: &mut ImportedNode) -> NodeResult {
         refuse!("attribute `value` must have 1 element, got {}", value.elements());
     }
     let filled = fill(node, &value, shape)?;
-    Ok(vec![node.constant_of_file(filled)])
+    let narrow = node.narrow_tensor("value");
+    let constant = node.constant_of_file(filled);
+    if let Some(narrow) = narrow {
+        node.mark_narrow(constant, narrow);
+    }
+    Ok(vec![constant])
 }
 
 /// A tensor filled with the element of `value`.
@@ -70,7 +81,7 @@ pub(super) fn dropout(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![x, node.constant_as(of_mask, shape, |_| true)?])
 }
 
-/// Attributes that have an effect on 8-bit floats only.
+/// Attributes that have an effect on narrow floats only.
 const SATURATION: &[&str] = &["saturate", "round_mode"];
 
 pub(super) fn cast(node: &mut ImportedNode) -> NodeResult {
@@ -93,6 +104,8 @@ pub(super) fn cast(node: &mut ImportedNode) -> NodeResult {
             _ => refuse!("attribute `to`: `{name}` is not supported"),
         };
         short.parse().map_err(Refusal)?
+    } else if let Some(narrow) = node.narrow_attribute("to")? {
+        return Ok(vec![narrowed(node, node.input(0)?, narrow)?]);
     } else {
         match node.dtype_attribute("to")? {
             Some(to) => to,
@@ -104,8 +117,46 @@ pub(super) fn cast(node: &mut ImportedNode) -> NodeResult {
 
 pub(super) fn cast_like(node: &mut ImportedNode) -> NodeResult {
     node.ignore(SATURATION);
-    let to = node.dtype(node.input(1)?);
-    Ok(vec![node.cast(node.input(0)?, to)?])
+    let (x, like) = (node.input(0)?, node.input(1)?);
+    Ok(vec![match node.narrow(like) {
+        Some(narrow) => narrowed(node, x, narrow)?,
+        None => node.cast(x, node.dtype(like))?,
+    }])
+}
+
+/// Conversion to integers of few bits, which wraps. That of floats is refused: ONNX truncates, ONNX Runtime rounds, and
+/// earlier versions of ONNX saturate.
+fn narrowed(node: &mut ImportedNode, x: Operand, to: Narrow) -> Result<Operand, Refusal> {
+    if node.narrow(x) == Some(to) {
+        return Ok(x);
+    }
+    let Some([least, most]) = to.range().filter(|_| !node.dtype(x).is_float()) else {
+        refuse!("conversion of {} to {} is not supported; use `QuantizeLinear`", node.dtype(x), to.name());
+    };
+    let [least, most] = [least, most].map(f64::from);
+    let x = node.cast(x, DType::I32)?;
+    let [shift, mask] = [-least, most - least].map(|number| node.number(number, DType::I32));
+    let x = node.binary(Binary::Add, x, shift)?;
+    let x = node.binary(Binary::And, x, mask)?;
+    let x = node.binary(Binary::Sub, x, shift)?;
+    let y = node.cast(x, to.dtype())?;
+    node.mark_narrow(y, to);
+    Ok(y)
+}
+
+/// `BitCast`: the same bytes as elements of dtype `to`, which must have the same size.
+pub(super) fn bit_cast(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    if let Some(narrow) = node.narrow_attribute("to")?.or(node.narrow(x)) {
+        // Its numbers are held in another dtype.
+        refuse!("bits of {} are not supported", narrow.name());
+    }
+    let Some(to) = node.dtype_attribute("to")? else { refuse!("attribute `to` is missing") };
+    // The bytes of `bool` are 0 and 1.
+    if node.dtype(x) == to || (node.dtype(x) == DType::Bool && matches!(to, DType::I8 | DType::U8)) {
+        return Ok(vec![node.cast(x, to)?]);
+    }
+    Ok(vec![node.apply_folded(ops::BitCast { to }, &[x])?])
 }
 
 /// Numbers from `start` up to `limit`, exclusive.

@@ -178,7 +178,7 @@ pub(super) fn dynamic_product(node: &mut ImportedNode) -> NodeResult {
     scaled(node, sums, scale, b_scale, node.optional(4))
 }
 
-fn scaled(
+pub(super) fn scaled(
     node: &mut ImportedNode,
     sums: Operand,
     a_scale: Operand,

@@ -128,6 +128,22 @@ fn in_blocks(node: &mut ImportedNode, shape: &Shape, part: Operand) -> Result<Op
     if node.shape(part) != blocks {
         refuse!("scales must fit blocks of {block} along axis {at} of {shape}, got shape {}", node.shape(part));
     }
+    spread_blocks(node, part, at, block, shape[at])
+}
+
+/// Each number along axis `at` repeated `block` times, to `extent` in all: the last block may be shorter.
+pub(super) fn spread_blocks(
+    node: &mut ImportedNode,
+    part: Operand,
+    at: usize,
+    block: usize,
+    extent: usize,
+) -> Result<Operand, Refusal> {
+    let mut blocks = node.shape(part);
+    if block == 1 || (blocks[at] == 1 && extent <= block) {
+        // A single block broadcasts.
+        return Ok(part);
+    }
     let mut spread = blocks.clone();
     spread.insert(at + 1, 1);
     let part = node.reshape(part, spread.clone())?;
@@ -135,8 +151,7 @@ fn in_blocks(node: &mut ImportedNode, shape: &Shape, part: Operand) -> Result<Op
     let part = node.expand(part, spread)?;
     blocks[at] = blocks[at].saturating_mul(block);
     let part = node.reshape(part, blocks.clone())?;
-    // The last block may be shorter.
-    if blocks == *shape { Ok(part) } else { node.apply(ops::Slice::range(&blocks, at, 0, shape[at]), &[part]) }
+    if blocks[at] == extent { Ok(part) } else { node.apply(ops::Slice::range(&blocks, at, 0, extent), &[part]) }
 }
 
 /// Refuses a precision of the arithmetic other than that of the scales, the default (0).
@@ -157,6 +172,9 @@ pub(super) fn dequantize(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["axis", "block_size"]);
     let (x, scale) = (node.input(0)?, node.input(1)?);
     precision_of(node, "output_dtype", scale)?;
+    if node.narrow(x) != node.optional(2).map_or(node.narrow(x), |zero| node.narrow(zero)) {
+        refuse!("the zero point must have the element type of the input");
+    }
     let zero = match node.optional(2) {
         Some(zero) => Some(along_axis(node, x, zero)?),
         None => None,
@@ -165,44 +183,75 @@ pub(super) fn dequantize(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![dequantized(node, x, scale, zero)?])
 }
 
-/// `(x - zero_point) * scale`, both broadcast over `x`.
+/// `(x - zero_point) * scale`, both broadcast over `x`, in `f32` and rounded to the dtype of the scale once.
 pub(super) fn dequantized(
     node: &mut ImportedNode,
     x: Operand,
     scale: Operand,
     zero: Option<Operand>,
 ) -> Result<Operand, Refusal> {
-    use DType::{I8, I16, I32, U8, U16};
-    if !matches!(node.dtype(x), I8 | U8 | I16 | U16 | I32) || node.dtype(scale) != DType::F32 {
+    use DType::{Bf16, F16, F32, I8, I16, I32, U8, U16};
+    // Narrow floats are read as `f32`.
+    let is_quantized = matches!(node.dtype(x), I8 | U8 | I16 | U16 | I32) || node.narrow(x).is_some();
+    if !is_quantized || !matches!(node.dtype(scale), F32 | F16 | Bf16) {
         refuse!("input {} with scales {} is not supported", node.dtype(x), node.dtype(scale));
     }
     // Int8 weights are not folded: passes decide whether an int8 kernel uses them.
     let mut y = match node.constant_value(x).is_some() && matches!(node.dtype(x), I8 | U8) && 1 < node.shape(x).rank() {
-        true => node.apply_all(ops::Cast { to: DType::F32 }, &[x])?.swap_remove(0),
-        false => node.cast(x, DType::F32)?,
+        true => node.apply_all(ops::Cast { to: F32 }, &[x])?.swap_remove(0),
+        false => node.cast(x, F32)?,
     };
     if let Some(zero) = zero {
-        let zero = node.cast(zero, DType::F32)?;
+        let zero = node.cast(zero, F32)?;
         y = node.binary(Binary::Sub, y, zero)?;
     }
-    node.binary(Binary::Mul, y, scale)
+    let wide = node.cast(scale, F32)?;
+    let y = node.binary(Binary::Mul, y, wide)?;
+    node.cast(y, node.dtype(scale))
 }
 
 pub(super) fn quantize(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["axis", "saturate"]);
     let (x, scale) = (node.input(0)?, node.input(1)?);
     precision_of(node, "precision", scale)?;
-    let declared = if node.int_or("output_dtype", 0)? == 0 { None } else { node.dtype_attribute("output_dtype")? };
-    let dtype = node.optional(2).map(|zero| node.dtype(zero)).or(declared).unwrap_or(DType::U8);
-    if declared.is_some_and(|declared| declared != dtype) {
+    let declared = match (node.int_or("output_dtype", 0)?, node.narrow_attribute("output_dtype")?) {
+        (0, _) => None,
+        (_, Some(narrow)) => Some((narrow.dtype(), Some(narrow))),
+        (_, None) => node.dtype_attribute("output_dtype")?.map(|dtype| (dtype, None)),
+    };
+    let zero = node.optional(2).map(|zero| (node.dtype(zero), node.narrow(zero)));
+    let (dtype, narrow) = zero.or(declared).unwrap_or((DType::U8, None));
+    if declared.is_some_and(|declared| declared != (dtype, narrow)) {
         refuse!("attribute `output_dtype` must be {dtype}, the dtype of the zero point");
     }
+    let range = match narrow {
+        Some(narrow) => match narrow.range() {
+            Some([least, most]) => [f32::from(least), f32::from(most)],
+            None => refuse!("quantization to {} is not supported", narrow.name()),
+        },
+        None => range(dtype)?,
+    };
     let scale = along_axis(node, x, scale)?;
     let zero = match node.optional(2) {
         Some(zero) => Some(along_axis(node, x, zero)?),
         None => None,
     };
-    Ok(vec![quantized(node, x, scale, zero, dtype)?])
+    let y = quantized_within(node, x, scale, zero, (dtype, range))?;
+    if let Some(narrow) = narrow {
+        node.mark_narrow(y, narrow);
+    }
+    Ok(vec![y])
+}
+
+/// The integers of a dtype that floats are quantized to.
+fn range(dtype: DType) -> Result<[f32; 2], Refusal> {
+    Ok(match dtype {
+        DType::I8 => [-128.0, 127.0],
+        DType::U8 => [0.0, 255.0],
+        DType::I16 => [-32_768.0, 32_767.0],
+        DType::U16 => [0.0, 65_535.0],
+        other => refuse!("quantization to {other} is not supported"),
+    })
 }
 
 /// `x / scale` rounded, plus the zero point, saturated to `dtype`; scale and zero point broadcast over `x`.
@@ -213,17 +262,23 @@ pub(super) fn quantized(
     zero: Option<Operand>,
     dtype: DType,
 ) -> Result<Operand, Refusal> {
-    let (min, max) = match dtype {
-        DType::I8 => (-128.0, 127.0),
-        DType::U8 => (0.0, 255.0),
-        DType::I16 => (-32_768.0, 32_767.0),
-        DType::U16 => (0.0, 65_535.0),
-        other => refuse!("quantization to {other} is not supported"),
-    };
-    if node.dtype(x) != DType::F32 || node.dtype(scale) != DType::F32 {
+    let range = range(dtype)?;
+    quantized_within(node, x, scale, zero, (dtype, range))
+}
+
+/// [`quantized`], to integers of a range. Half precision is divided in `f32`, as ONNX Runtime does.
+fn quantized_within(
+    node: &mut ImportedNode,
+    x: Operand,
+    scale: Operand,
+    zero: Option<Operand>,
+    (dtype, [min, max]): (DType, [f32; 2]),
+) -> Result<Operand, Refusal> {
+    let (wide, _) = node.widen(&[x, scale])?;
+    if node.dtype(wide[0]) != DType::F32 || node.dtype(wide[1]) != DType::F32 {
         refuse!("input {} with scales {} is not supported", node.dtype(x), node.dtype(scale));
     }
-    let mut y = node.binary(Binary::Div, x, scale)?;
+    let mut y = node.binary(Binary::Div, wide[0], wide[1])?;
     y = node.unary(Unary::Round, y)?;
     if let Some(zero) = zero {
         let zero = node.cast(zero, DType::F32)?;

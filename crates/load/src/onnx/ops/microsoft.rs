@@ -5,7 +5,7 @@ use ir::{Refusal, ops};
 use types::pointwise::{Binary, Unary};
 use types::{DType, Shape};
 
-use super::{linear, pool};
+use super::{linear, pool, quantized};
 use crate::common::{NodeResult, Operand, axis, refuse};
 use crate::onnx::node::ImportedNode;
 
@@ -86,11 +86,33 @@ pub(super) fn softmax(node: &mut ImportedNode) -> NodeResult {
     bytes(node, y, 3, 0)
 }
 
+/// `condition, x, x_scale, x_zero, y, y_scale, y_zero, z_scale, z_zero`
+pub(super) fn select(node: &mut ImportedNode) -> NodeResult {
+    let condition = node.input(0)?;
+    let (x, y) = (numbers(node, 1)?, numbers(node, 4)?);
+    let z = node.select(condition, x, y)?;
+    bytes(node, z, 7, 1)
+}
+
+/// `ExpandDims`: an axis of extent 1 in front of axis `axis` of the result, a constant operand.
+pub(super) fn expand_dims(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let mut shape = node.shape(x);
+    let at = axis(node.constant_number(1, "axis")? as i64, shape.rank() + 1)?;
+    shape.insert(at, 1);
+    Ok(vec![node.reshape(x, shape)?])
+}
+
 fn refuse_channels_last(node: &mut ImportedNode) -> Result<(), Refusal> {
     if node.flag("channels_last")? {
         refuse!("attribute `channels_last` is not supported");
     }
     Ok(())
+}
+
+pub(super) fn conv(node: &mut ImportedNode) -> NodeResult {
+    refuse_channels_last(node)?;
+    quantized::q_linear_conv(node)
 }
 
 pub(super) fn global_average(node: &mut ImportedNode) -> NodeResult {

@@ -4,15 +4,18 @@
 //! opset defines them, applies ops, and returns the outputs of the node, or refuses the node with a reason.
 
 mod attention;
+mod blocks;
 mod boxes;
 mod constant;
 mod conv;
 mod deform;
 mod einsum;
+mod forest;
 mod fused;
 mod grid;
 mod index;
 mod linear;
+mod linear_models;
 mod loss;
 mod microsoft;
 mod ml;
@@ -26,9 +29,11 @@ mod reduce;
 mod resize;
 mod scan;
 mod scatter;
+mod scores;
 mod sequence;
 mod shape;
 mod signal;
+mod stateful;
 mod text;
 mod tree;
 mod unique;
@@ -110,8 +115,18 @@ const ENTRIES: &[(&str, TranslateEntries)] = &[
 const ML: &[(&str, Translate)] = &[
     ("ArrayFeatureExtractor", ml::array_feature_extractor),
     ("Binarizer", ml::binarizer),
+    ("FeatureVectorizer", linear_models::vectorizer),
+    ("Imputer", linear_models::imputer),
     ("LabelEncoder", ml::label_encoder),
+    ("LinearClassifier", linear_models::classifier),
+    ("LinearRegressor", linear_models::regressor),
+    ("Normalizer", linear_models::normalizer),
+    ("OneHotEncoder", linear_models::one_hot),
+    ("SVMRegressor", linear_models::svm_regressor),
+    ("Scaler", linear_models::scaler),
     ("TreeEnsemble", tree::ensemble),
+    ("TreeEnsembleClassifier", forest::classifier),
+    ("TreeEnsembleRegressor", forest::regressor),
 ];
 
 const TRAINING: &[(&str, Translate)] =
@@ -121,30 +136,45 @@ const TRAINING: &[(&str, Translate)] =
 const MICROSOFT: &[(&str, Translate)] = &[
     ("Attention", attention::of_microsoft),
     ("BiasGelu", fused::bias_gelu),
+    ("CausalConvWithState", stateful::causal_conv),
     ("DequantizeLinear", linear::dequantize),
     ("DynamicQuantizeMatMul", fused::dynamic_product),
     ("EmbedLayerNormalization", fused::embed),
+    ("ExpandDims", microsoft::expand_dims),
     ("FastGelu", fused::fast_gelu),
     ("FusedConv", fused::fused_conv),
     ("FusedGemm", fused::fused_gemm),
     ("FusedMatMul", fused::fused_product),
+    ("GatherBlockQuantized", blocks::gather),
+    ("GatherND", index::gather_nd),
     ("Gelu", pointwise::gelu),
+    ("GridSample", grid::sample),
+    ("GroupQueryAttention", attention::grouped_query),
+    ("LinearAttention", stateful::linear_attention),
+    ("MRotaryEmbedding", attention::rotary_of_sections),
+    ("MatMulBnb4", blocks::mat_mul_bnb4),
     ("MatMulIntegerToFloat", fused::integer_product),
+    ("MatMulNBits", blocks::mat_mul),
     ("MultiHeadAttention", attention::multi_head),
+    ("QAttention", attention::quantized),
     ("QGemm", microsoft::gemm),
     ("QLinearAdd", microsoft::add),
     ("QLinearAveragePool", microsoft::average),
     ("QLinearConcat", microsoft::concat),
+    ("QLinearConv", microsoft::conv),
     ("QLinearGlobalAveragePool", microsoft::global_average),
     ("QLinearLeakyRelu", microsoft::leaky_relu),
     ("QLinearMul", microsoft::mul),
     ("QLinearSigmoid", microsoft::sigmoid),
     ("QLinearSoftmax", microsoft::softmax),
+    ("QLinearWhere", microsoft::select),
     ("QuantizeLinear", linear::quantize),
     ("QuickGelu", fused::quick_gelu),
     ("RotaryEmbedding", attention::rotary_of_microsoft),
     ("SkipLayerNormalization", fused::skip_layer),
     ("SkipSimplifiedLayerNormalization", fused::skip_rms),
+    ("TransposeMatMul", fused::fused_product),
+    ("Trilu", constant::trilu),
 ];
 
 // A row per operator, sorted. `If`, `Loop`, `Scan` and `SequenceMap` are in `translate`.
@@ -165,6 +195,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Attention", attention::attention),
     ("AveragePool", pool::average),
     ("BatchNormalization", normalize::batch),
+    ("BitCast", constant::bit_cast),
     ("BitShift", pointwise::bit_shift),
     ("BitwiseAnd", pointwise::bitwise_and),
     ("BitwiseNot", pointwise::bitwise_not),
@@ -173,6 +204,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("BlackmanWindow", signal::blackman),
     ("Cast", constant::cast),
     ("CastLike", constant::cast_like),
+    ("CausalConvWithState", stateful::causal_conv),
     ("Ceil", pointwise::ceil),
     ("Celu", pointwise::celu),
     ("CenterCropPad", shape::center_crop_pad),
@@ -187,6 +219,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("ConvTranspose", conv::conv_transpose),
     ("Cos", pointwise::cos),
     ("Cosh", pointwise::cosh),
+    ("CumProd", scan::cum_prod),
     ("CumSum", scan::cum_sum),
     ("DFT", signal::dft),
     ("DeformConv", deform::conv),
@@ -232,6 +265,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("LeakyRelu", pointwise::leaky_relu),
     ("Less", pointwise::less),
     ("LessOrEqual", pointwise::less_or_equal),
+    ("LinearAttention", stateful::linear_attention),
     ("Log", pointwise::log),
     ("LogSoftmax", normalize::log_softmax),
     ("LpNormalization", normalize::lp),
@@ -306,6 +340,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Squeeze", shape::squeeze),
     ("Sub", pointwise::sub),
     ("Sum", pointwise::sum),
+    ("SwiGLU", pointwise::swiglu),
     ("Swish", pointwise::swish),
     ("Tan", pointwise::tan),
     ("Tanh", pointwise::tanh),

@@ -1,9 +1,9 @@
 //! Normalization and softmax.
 
-use ir::ops::{Lrn, ReduceKind, Softmax};
+use ir::ops::{Lrn, ReduceKind};
 use ir::{Moving, Refusal};
 use types::Shape;
-use types::pointwise::{Binary, Unary};
+use types::pointwise::{Binary, Compare, Unary};
 
 use crate::common::{NodeResult, Normalized, Operand, axes, axis, counts, refuse};
 use crate::onnx::node::ImportedNode;
@@ -22,17 +22,17 @@ fn exponentials(node: &mut ImportedNode, log: bool) -> NodeResult {
     let shape = node.shape(x);
     if 13 <= node.opset() {
         let axis = axis(node.int_or("axis", -1)?, shape.rank())?;
-        return Ok(vec![node.apply_f32(Softmax { axis, log }, &[x])?]);
+        return Ok(vec![node.softmax(x, axis, log)?]);
     }
     let axis = flat_axis(node, &shape)?;
     let tail = &shape[axis..];
     // A single long axis needs no reshape.
     if let Some(long) = (0..tail.len()).find(|&ix| (0..tail.len()).all(|other| other == ix || tail[other] == 1)) {
-        return Ok(vec![node.apply_f32(Softmax { axis: axis + long, log }, &[x])?]);
+        return Ok(vec![node.softmax(x, axis + long, log)?]);
     }
     let flat = Shape::from([shape[..axis].iter().product(), shape[axis..].iter().product()]);
     let x = node.reshape(x, flat)?;
-    let y = node.apply_f32(Softmax { axis: 1, log }, &[x])?;
+    let y = node.softmax(x, 1, log)?;
     Ok(vec![node.reshape(y, shape)?])
 }
 
@@ -224,5 +224,9 @@ pub(super) fn lp(node: &mut ImportedNode) -> NodeResult {
     };
     let axis = axis(node.int_or("axis", -1)?, node.shape(x).rank())?;
     let norm = node.reduce(kind, x, [axis].into_iter().collect(), true)?;
-    Ok(vec![node.binary(Binary::Div, x, norm)?])
+    let y = node.binary(Binary::Div, x, norm)?;
+    // Zeros stay zeros.
+    let zero = node.number(0.0, node.dtype(x));
+    let is_zero = node.compare(Compare::Equal, norm, zero)?;
+    Ok(vec![node.select(is_zero, zero, y)?])
 }

@@ -50,6 +50,16 @@ pub(super) fn swish(node: &mut ImportedNode) -> NodeResult {
     swish_of(node, alpha)
 }
 
+/// `a sigmoid(alpha a) b`, of equal shapes.
+pub(super) fn swiglu(node: &mut ImportedNode) -> NodeResult {
+    let (a, b) = (node.input(0)?, node.input(1)?);
+    if node.shape(a) != node.shape(b) {
+        refuse!("operands must have equal shapes, got {} and {}", node.shape(a), node.shape(b));
+    }
+    let gate = swish(node)?[0];
+    Ok(vec![node.binary(Binary::Mul, gate, b)?])
+}
+
 /// `x sigmoid(alpha x)`
 pub(super) fn swish_of(node: &mut ImportedNode, alpha: f32) -> NodeResult {
     let x = node.input(0)?;
@@ -215,7 +225,30 @@ pub(super) fn bit_shift(node: &mut ImportedNode) -> NodeResult {
         other => refuse!("attribute `direction` must be `LEFT` or `RIGHT`, got `{other}`"),
     };
     let (a, b) = (node.input(0)?, node.input(1)?);
-    Ok(vec![node.binary(function, a, b)?])
+    let dtype = node.dtype(a);
+    let unsigned = match dtype {
+        DType::I8 => DType::U8,
+        DType::I16 => DType::U16,
+        DType::I32 => DType::U32,
+        DType::I64 => DType::U64,
+        _ => return Ok(vec![node.binary(function, a, b)?]),
+    };
+    // A negative shift becomes a large one, which moves all bits out.
+    let by = node.cast(b, unsigned)?;
+    if function == Binary::ShiftLeft {
+        let bits = node.cast(a, unsigned)?;
+        let bits = node.binary(function, bits, by)?;
+        return Ok(vec![node.cast(bits, dtype)?]);
+    }
+    // Copies of the sign come in: those of a negative number's complement are zeros.
+    let (zero, ones) = (node.number(0.0, dtype), node.number(-1.0, dtype));
+    let is_negative = node.compare(Compare::Less, a, zero)?;
+    let sign = node.select(is_negative, ones, zero)?;
+    let bits = node.binary(Binary::Xor, a, sign)?;
+    let bits = node.cast(bits, unsigned)?;
+    let bits = node.binary(function, bits, by)?;
+    let bits = node.cast(bits, dtype)?;
+    Ok(vec![node.binary(Binary::Xor, bits, sign)?])
 }
 
 pub(super) fn bitwise_not(node: &mut ImportedNode) -> NodeResult {

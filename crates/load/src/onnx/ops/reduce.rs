@@ -1,6 +1,7 @@
 //! Reductions.
 
 use ir::ops::{ArgExtreme, ReduceKind};
+use types::DType;
 
 use crate::common::{NodeResult, axes, axis};
 use crate::onnx::node::ImportedNode;
@@ -29,7 +30,15 @@ fn reduce(node: &mut ImportedNode, kind: ReduceKind) -> NodeResult {
         return Ok(vec![x]);
     }
     let axes = if list.is_empty() { (0..rank).collect() } else { axes(&list, rank)? };
-    Ok(vec![node.reduce(kind, x, axes, keep)?])
+    let is_extreme = matches!(kind, ReduceKind::Max | ReduceKind::Min);
+    let is_empty = node.shape(x).elements() == 0;
+    let y = node.reduce(kind, x, axes, keep)?;
+    if node.dtype(x) == DType::Bool && is_extreme && is_empty {
+        // No element is the least value of the dtype, or the greatest.
+        let shape = node.shape(y);
+        return Ok(vec![node.constant_of(shape, |_| kind == ReduceKind::Min)?]);
+    }
+    Ok(vec![y])
 }
 
 pub(super) fn arg_max(node: &mut ImportedNode) -> NodeResult {

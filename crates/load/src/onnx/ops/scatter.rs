@@ -95,18 +95,30 @@ pub(super) fn runs(node: &mut ImportedNode) -> NodeResult {
     if node.shape(starts).elements() != shape[0] {
         refuse!("there must be a position for each of {} batch elements, got {}", shape[0], node.shape(starts));
     }
+    Ok(vec![written_runs(node, data, updates, axis, starts, is_circular)?])
+}
+
+/// For each batch element, the data with a run along `axis` replaced by the updates, from the position in `starts` on; a
+/// circular one goes on at the start. The axes but `axis` are those of the data.
+pub(super) fn written_runs(
+    node: &mut ImportedNode,
+    data: Operand,
+    updates: Operand,
+    axis: usize,
+    starts: Operand,
+    is_circular: bool,
+) -> Result<Operand, Refusal> {
+    let (shape, places) = (node.shape(data), node.shape(updates));
+    // Slices behind the axis are written as a whole.
+    let cells = shape[axis + 1..].iter().product();
+    let outer = Shape::from(&places[..=axis]);
     let along = |extents: [usize; 2]| -> Shape {
-        (0..shape.rank())
-            .map(|at| {
-                if at == 0 {
-                    extents[0]
-                } else if at == axis {
-                    extents[1]
-                } else {
-                    1
-                }
-            })
-            .collect()
+        let extent = |at: usize| match at {
+            0 => extents[0],
+            at if at == axis => extents[1],
+            _ => 1,
+        };
+        (0..=axis).map(extent).collect()
     };
     let starts = node.cast(starts, DType::I64)?;
     let starts = node.reshape(starts, along([shape[0], 1]))?;
@@ -118,9 +130,9 @@ pub(super) fn runs(node: &mut ImportedNode) -> NodeResult {
         let wrapped = node.binary(Binary::Sub, index, extent)?;
         index = node.select(is_behind, wrapped, index)?;
     }
-    let index = node.expand(index, places.clone())?;
-    let flat = node.flat_elements(index, &shape, axis)?;
-    scattered(node, data, (flat, places), updates, 1, None)
+    let index = node.expand(index, outer.clone())?;
+    let flat = node.flat_elements(index, &Shape::from(&shape[..=axis]), axis)?;
+    Ok(scattered(node, data, (flat, outer), updates, cells, None)?.swap_remove(0))
 }
 
 /// Indices are vectors along the last axis; they select slices of the remaining axes.

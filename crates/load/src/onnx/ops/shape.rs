@@ -174,19 +174,25 @@ fn block(node: &ImportedNode) -> Result<usize, Refusal> {
     }
 }
 
+/// Attribute `mode`: whether the depth varies slowest (`CRD`) instead of the cells of a block.
+fn mode(node: &ImportedNode) -> Result<bool, Refusal> {
+    match node.text_or("mode", "DCR") {
+        "DCR" => Ok(false),
+        "CRD" => Ok(true),
+        other => refuse!("attribute `mode` must be `DCR` or `CRD`, got `{other}`"),
+    }
+}
+
 pub(super) fn depth_to_space(node: &mut ImportedNode) -> NodeResult {
     let (x, block) = (node.input(0)?, block(node)?);
-    let depth_first = match node.text_or("mode", "DCR") {
-        "DCR" => false,
-        "CRD" => true,
-        other => refuse!("attribute `mode` must be `DCR` or `CRD`, got `{other}`"),
-    };
+    let depth_first = mode(node)?;
     Ok(vec![node.depth_to_space(x, block, depth_first)?])
 }
 
 pub(super) fn space_to_depth(node: &mut ImportedNode) -> NodeResult {
     let (x, block) = (node.input(0)?, block(node)?);
-    Ok(vec![node.space_to_depth(x, block)?])
+    let depth_first = mode(node)?;
+    Ok(vec![node.space_to_depth(x, block, depth_first)?])
 }
 
 /// Crops or pads each axis to its extent, equally at both ends; an odd element is at the end.

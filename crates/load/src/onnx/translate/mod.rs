@@ -74,6 +74,9 @@ pub(super) fn translate<'a>(
             Some(tensor) => translator.builder.add_constant(input.name, tensor, false),
             None => Operand::Value(translator.builder.graph.add_input(input.name, input.dtype, input.shape)),
         };
+        if let Some(narrow) = input.narrow {
+            translator.builder.narrow.insert(operand, narrow);
+        }
         translator.define(input.name, Entry::Operand(operand))?;
     }
     let outputs = translator.model_graph(graph)?;
@@ -218,7 +221,11 @@ impl<'a> Translator<'a> {
                 return Err(LoadError::Tensor { tensor: proto.name.to_string(), reason });
             }
         };
-        Ok(self.builder.add_constant(proto.name, tensor, is_learned))
+        let operand = self.builder.add_constant(proto.name, tensor, is_learned);
+        if let Some(narrow) = tensor::narrow(proto.element) {
+            self.builder.narrow.insert(operand, narrow);
+        }
+        Ok(operand)
     }
 
     /// The transpose of a parameter's replacement for an initializer that is the transpose of the parameter; else `tensor`.
@@ -341,6 +348,7 @@ impl<'a> Translator<'a> {
         let mut call = ImportedNode::new(&mut self.builder, source, scope);
         let yielded = row.translate(&mut call).and_then(|yielded| {
             call.refuse_unread_attributes()?;
+            call.keep_narrow(&yielded);
             let used = node.outputs.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
             match yielded.len() < used {
                 true => Err(Refusal(format!("output {} (`{}`) is not supported", used - 1, node.outputs[used - 1]))),

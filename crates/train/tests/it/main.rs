@@ -1,0 +1,3 @@
+//! Runs of training in process, on models of a few numbers.
+
+mod run;
