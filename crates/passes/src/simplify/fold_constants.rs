@@ -56,8 +56,8 @@ fn fold(graph: &Graph, stays: &dyn Fn(&Node) -> bool) -> Graph {
     })
 }
 
-/// The nodes that fold, decided before anything is computed, and results that are still read. A chain of operators on a large weight keeps
-/// one result at a time.
+/// The nodes that fold, decided before anything is computed, and results that are still read. A chain of operators on a large
+/// weight keeps one result at a time.
 struct Folding {
     folds: Map<NodeId, bool>,
     /// By value: whether it follows from a weight.
