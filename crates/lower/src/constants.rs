@@ -1,11 +1,11 @@
 //! [`Constants`]: the constants' section of a plan, whose bytes are made when they are needed.
 //!
-//! Weights are most of a compiler's memory. So the section is a list of tensors and of rules that pack them:
-//! [`Constants::write_to`] packs part after part while the section is written, and releases each tensor behind its last
-//! part. Never all packed bytes are in memory together.
+//! Weights are most of a compiler's memory. So the section is a list of tensors and of rules that pack them.
+//! [`Constants::write_to`] packs one part after another while the section is written, and releases each tensor after its last
+//! part. The packed section is never in memory as a whole.
 //!
-//! Constants with the same bytes are stored once. Whether they have, is only decided by their bytes if their sizes, and the
-//! sums of their elements are equal: packing moves elements, adds zeros or rounds, so that others differ.
+//! Constants with the same bytes are stored once. Only constants of equal size whose elements have the same sum of bits are
+//! compared, by the digests of their packed bytes: most packings move elements and add zeros, which keeps the sum.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -70,20 +70,18 @@ impl Source {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let mut parts = (0..self.parts()).map(|part| self.part(part));
-        let first = parts.next().unwrap_or_default();
-        parts.fold(first, |mut bytes, part| {
-            bytes.extend(part);
-            bytes
-        })
+        let mut bytes = Vec::with_capacity(self.size().0 as usize);
+        for part in 0..self.parts() {
+            bytes.extend_from_slice(&self.part(part));
+        }
+        bytes
     }
 
     /// Whether both are the same tensor by the same rule.
     fn is(&self, other: &Source) -> bool {
-        let code = |source: &Source| source.pack.as_ref().map(|pack| pack.code().map(<[u8]>::to_vec));
-        let same_rule = match (code(self), code(other)) {
+        let same_rule = match (&self.pack, &other.pack) {
             (None, None) => true,
-            (Some(Some(own)), Some(Some(other))) => own == other,
+            (Some(own), Some(other)) => own.code().is_some() && own.code() == other.code(),
             _ => false,
         };
         same_rule && Arc::ptr_eq(&self.tensor, &other.tensor)

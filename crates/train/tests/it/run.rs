@@ -136,7 +136,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is in the folder for temporary files.
+        // If this fails, a file stays in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

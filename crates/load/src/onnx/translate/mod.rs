@@ -151,8 +151,8 @@ impl<'a> Translator<'a> {
         self.results(graph)
     }
 
-    /// The same of the model's own graph. Initializers are read at their first use and released behind their last, so that
-    /// those that are transposed or computed with are not in memory twice. Training reads all of them.
+    /// As [`Translator::graph`], for the main graph. Initializers are read at their first use and released after their last,
+    /// so that a transposed or folded weight and its original are not both in memory. Training reads all of them.
     fn model_graph(&mut self, graph: &'a model::Graph<'a>) -> Result<Vec<Entry>, LoadError> {
         // A subgraph may read any name.
         let has_subgraphs =
