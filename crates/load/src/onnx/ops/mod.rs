@@ -27,6 +27,7 @@ mod quantized;
 mod recurrent;
 mod reduce;
 mod resize;
+mod rotary;
 mod scan;
 mod scatter;
 mod scores;
@@ -151,7 +152,7 @@ const MICROSOFT: &[(&str, Translate)] = &[
     ("GridSample", grid::sample),
     ("GroupQueryAttention", attention::grouped_query),
     ("LinearAttention", stateful::linear_attention),
-    ("MRotaryEmbedding", attention::rotary_of_sections),
+    ("MRotaryEmbedding", rotary::rotary_of_sections),
     ("MatMulBnb4", blocks::mat_mul_bnb4),
     ("MatMulIntegerToFloat", fused::integer_product),
     ("MatMulNBits", blocks::mat_mul),
@@ -170,7 +171,7 @@ const MICROSOFT: &[(&str, Translate)] = &[
     ("QLinearWhere", microsoft::select),
     ("QuantizeLinear", linear::quantize),
     ("QuickGelu", fused::quick_gelu),
-    ("RotaryEmbedding", attention::rotary_of_microsoft),
+    ("RotaryEmbedding", rotary::rotary_of_microsoft),
     ("SkipLayerNormalization", fused::skip_layer),
     ("SkipSimplifiedLayerNormalization", fused::skip_rms),
     ("TransposeMatMul", fused::fused_product),
@@ -314,7 +315,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Resize", resize::resize),
     ("ReverseSequence", index::reverse_sequence),
     ("RoiAlign", boxes::roi_align),
-    ("RotaryEmbedding", attention::rotary),
+    ("RotaryEmbedding", rotary::rotary),
     ("Round", pointwise::round),
     ("STFT", signal::stft),
     ("Scatter", scatter::elements),
