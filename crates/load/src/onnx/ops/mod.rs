@@ -13,6 +13,7 @@ mod einsum;
 mod forest;
 mod fused;
 mod grid;
+mod grouped_attention;
 mod index;
 mod linear;
 mod linear_models;
@@ -150,7 +151,7 @@ const MICROSOFT: &[(&str, Translate)] = &[
     ("GatherND", index::gather_nd),
     ("Gelu", pointwise::gelu),
     ("GridSample", grid::sample),
-    ("GroupQueryAttention", attention::grouped_query),
+    ("GroupQueryAttention", grouped_attention::grouped_query),
     ("LinearAttention", stateful::linear_attention),
     ("MRotaryEmbedding", rotary::rotary_of_sections),
     ("MatMulBnb4", blocks::mat_mul_bnb4),
