@@ -17,7 +17,7 @@ use types::Tensor;
 use weights::npy;
 
 use crate::arguments::Settings;
-use crate::networks::difference;
+use crate::networks::{difference, write};
 use crate::rows::{Baseline, BaselineOutcome, BaselineRow, BaselineRun, BaselineState, NetworkRow};
 
 /// The script and its imports. They are part of this program, which runs without the repository (`--pack`).
@@ -143,11 +143,13 @@ impl Baselines {
         for _ in 0..ROUNDS {
             theirs.extend(times(&process.command(&format!("run {}", comparison.iters))?)?);
             for _ in 0..comparison.iters {
+                write(session, comparison.bytes).map_err(failed)?;
                 let start = Instant::now();
                 session.run().map_err(failed)?;
                 ours.push(1e3 * start.elapsed().as_secs_f64());
             }
             their_queue.extend(times(&process.command(&format!("queue {}", comparison.iters))?)?);
+            write(session, comparison.bytes).map_err(failed)?;
             let start = Instant::now();
             session.run_timed(comparison.iters).map_err(failed)?;
             our_queue.push(1e3 * start.elapsed().as_secs_f64() / comparison.iters as f64);
@@ -174,6 +176,8 @@ pub(crate) struct Comparison<'a> {
     pub(crate) precision: Precision,
     pub(crate) device: usize,
     pub(crate) inputs: &'a [Tensor],
+    /// The bytes of the inputs.
+    pub(crate) bytes: &'a [Vec<u8>],
     /// The reference results.
     pub(crate) want: &'a [Tensor],
     pub(crate) tolerance: f64,

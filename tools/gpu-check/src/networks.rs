@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use compiler::gpu::{GpuCompiler, Libraries, Precision, TuneOptions, library_paths, tune};
 use compiler::{Compiled, Model, source};
@@ -29,6 +29,8 @@ pub(crate) const AUDITED_MAX: Bytes = Bytes(256 << 20);
 const COMPARED: [&str; 5] = ["resnet50", "mobilenet_v2", "densenet121", "vgg16", "bert_base"];
 /// The most networks that are compiled at once: each has its weights in memory.
 const COMPILED_MAX: usize = 8;
+/// Runs before the timed ones: clocks rise under load.
+const WARM: Duration = Duration::from_millis(500);
 
 /// Inputs of the check.
 pub(crate) struct NetworkCheck<'a> {
@@ -175,7 +177,8 @@ impl Reference {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut host = open(&compiled, &Host { threads })?;
         let want = host.run_tensors(&inputs).map_err(failed)?;
-        let cpu_ms = timed(&mut host, 3).map_err(failed)?.latency_ms.p50;
+        let bytes = le_bytes(&inputs);
+        let cpu_ms = timed(&mut host, &bytes, 3).map_err(failed)?.latency_ms.p50;
         Ok(Reference { name, batch, graph, inputs, want, cpu_ms })
     }
 
@@ -261,11 +264,11 @@ fn row(
     let mut session = open(compiled, &CudaDevice { ordinal: settings.device, places: paths })?;
     let got = session.run_tensors(inputs).map_err(failed)?;
     let difference = got.iter().zip(want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
-    let report = timed(&mut session, settings.iters).map_err(failed)?;
+    let bytes = le_bytes(inputs);
+    let report = timed(&mut session, &bytes, settings.iters).map_err(failed)?;
     let memory = session.device_memory().map_err(failed)?;
     let usage = session.device_usage().map_err(failed)?;
     let allocations = usage.allocations_in_run;
-    let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
     let arena = compiled.plan.arena.size();
     let audit = match arena <= AUDITED_MAX {
         true => Ok(runtime::audit::audit(&mut session, &bytes).map_err(failed)?),
@@ -285,10 +288,9 @@ fn row(
     let roofline = check.peaks.as_ref().map(|peaks| peaks::roofline(peaks, &compiled.plan, precision, seconds));
     let of_baselines = match (&check.baselines, task.compared && verdict != Verdict::Wrong) {
         (Some(baselines), true) => {
-            // The audit overwrote the inputs.
-            write(&mut session, &bytes).map_err(failed)?;
             let (device, iters) = (settings.device, settings.iters);
-            baselines.measure(&Comparison { graph, precision, device, inputs, want, tolerance, iters }, &mut session)
+            let comparison = Comparison { graph, precision, device, inputs, bytes: &bytes, want, tolerance, iters };
+            baselines.measure(&comparison, &mut session)
         }
         _ => Vec::new(),
     };
@@ -318,7 +320,13 @@ fn row(
     Ok(NetworkRow { run: Some(run), ..task.row(verdict, None) })
 }
 
-fn write(session: &mut Session, inputs: &[Vec<u8>]) -> Result<(), RunError> {
+/// The bytes of tensors as an executable reads them.
+pub(crate) fn le_bytes(tensors: &[Tensor]) -> Vec<Vec<u8>> {
+    tensors.iter().map(Tensor::to_le_bytes).collect()
+}
+
+/// Writes all inputs of a session.
+pub(crate) fn write(session: &mut Session, inputs: &[Vec<u8>]) -> Result<(), RunError> {
     inputs.iter().enumerate().try_for_each(|(ix, bytes)| session.write_input(ix, bytes))
 }
 
@@ -356,17 +364,30 @@ pub(crate) fn difference(got: &Tensor, want: &Tensor) -> f64 {
     got.iter().zip(&want).map(apart).fold(0.0, f64::max)
 }
 
-/// Times runs, by the host's clock and by the device's.
+/// Times runs, by the host's clock and by the device's. A run may overwrite its inputs, so they are written before each:
+/// numbers that a run left behind may be faster or slower to compute with.
 #[expect(clippy::disallowed_methods, reason = "the time of a run is the result")]
-pub(crate) fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
-    session.run()?;
+pub(crate) fn timed(session: &mut Session, inputs: &[Vec<u8>], iters: usize) -> Result<BenchReport, RunError> {
+    let warm = Instant::now();
+    loop {
+        write(session, inputs)?;
+        session.run()?;
+        if WARM <= warm.elapsed() {
+            break;
+        }
+    }
     let mut seconds = Vec::with_capacity(iters);
     for _ in 0..iters {
+        write(session, inputs)?;
         let start = Instant::now();
         session.run()?;
         seconds.push(start.elapsed().as_secs_f64());
     }
-    let device: Result<Vec<Option<f64>>, RunError> = (0..iters).map(|_| session.run_timed(1)).collect();
+    let timed = |_| {
+        write(session, inputs)?;
+        session.run_timed(1)
+    };
+    let device: Result<Vec<Option<f64>>, RunError> = (0..iters).map(timed).collect();
     let device = device?.into_iter().flatten().collect();
     Ok(BenchReport::new(seconds, session.threads(), session.plan().batch).with_device(device))
 }

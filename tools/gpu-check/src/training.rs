@@ -14,7 +14,7 @@ use types::{Bytes, Tensor};
 
 use crate::arguments::Settings;
 use crate::check::{Deadline, Targets};
-use crate::networks::{AUDITED_MAX, difference, open, timed};
+use crate::networks::{AUDITED_MAX, difference, le_bytes, open, timed};
 use crate::output::Output;
 use crate::rows::{MemoryRow, TrainingRow, TrainingRun, Verdict};
 
@@ -148,11 +148,12 @@ fn run(settings: &Settings, processor: &Compiled, gpu: &Compiled) -> Result<(Ver
         let (got, want) = (session.state(&port.name).map_err(failed)?, host.state(&port.name).map_err(failed)?);
         largest = largest.max(difference(&got, &want));
     }
-    let report = timed(&mut session, settings.iters).map_err(failed)?;
-    let cpu_ms = timed(&mut host, 3).map_err(failed)?.latency_ms.p50;
+    let bytes = le_bytes(&inputs(plan, 1));
+    let report = timed(&mut session, &bytes, settings.iters).map_err(failed)?;
+    let cpu_ms = timed(&mut host, &bytes, 3).map_err(failed)?.latency_ms.p50;
     let memory = session.device_memory().map_err(failed)?;
     let allocations = session.device_usage().map_err(failed)?.allocations_in_run;
-    let (arena, bytes) = (plan.arena.size(), inputs(plan, 1).iter().map(Tensor::to_le_bytes).collect::<Vec<_>>());
+    let arena = plan.arena.size();
     let audit = match arena <= AUDITED_MAX {
         true => Ok(runtime::audit::audit(&mut session, &bytes).map_err(failed)?),
         false => Err(format!("the arena has {arena}, and the limit is {AUDITED_MAX}")),
