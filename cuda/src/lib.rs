@@ -11,10 +11,14 @@ pub const POINTWISE: &str = include_str!("../templates/pointwise.cu");
 pub const PRODUCT: &str = include_str!("../templates/product.cu");
 /// Matrix products and convolutions by tensor cores (`mma.sync`).
 pub const TENSOR: &str = include_str!("../templates/tensor.cu");
+/// Attention by tensor cores.
+pub const ATTENTION: &str = include_str!("../templates/attention.cu");
 /// The geometry of convolution and pooling windows.
 pub const WINDOW: &str = include_str!("../templates/window.cu");
 /// Convolutions in `f32`, and the gradients of their weights.
 pub const CONVOLUTION: &str = include_str!("../templates/convolution.cu");
+/// Convolutions of channels-last values: by tensor cores, and by channel.
+pub const CHANNELS_LAST: &str = include_str!("../templates/channels_last.cu");
 /// Pooling and its gradients.
 pub const POOL: &str = include_str!("../templates/pool.cu");
 /// Reductions along rows: softmax, normalization, attention.

@@ -48,6 +48,59 @@ struct bf16 {
     __device__ bf16& operator=(float number) { return *this = bf16(number); }
 };
 
+/// Reads eight numbers at an address that is a multiple of their size, or of 16 bytes.
+__device__ __forceinline__ void load_eight(const float* from, float (&to)[8]) {
+    const uint4* words = (const uint4*)from;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const uint4 four = words[half];
+        to[half * 4] = __int_as_float((int)four.x), to[half * 4 + 1] = __int_as_float((int)four.y);
+        to[half * 4 + 2] = __int_as_float((int)four.z), to[half * 4 + 3] = __int_as_float((int)four.w);
+    }
+}
+template <class T>
+__device__ __forceinline__ T half_of_bits(unsigned bits) {
+    T number;
+    number.bits = (unsigned short)bits;
+    return number;
+}
+template <class T>
+__device__ __forceinline__ void load_eight(const T* from, float (&to)[8]) {
+    const uint4 eight = *(const uint4*)from;
+    const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int word = 0; word < 4; word++) to[word * 2] = half_of_bits<T>(words[word]), to[word * 2 + 1] = half_of_bits<T>(words[word] >> 16);
+}
+
+/// Two numbers in half precision as a word, the first one in its low bits.
+template <class T>
+__device__ __forceinline__ unsigned word_of(float low, float high) {
+    return T(low).bits | (unsigned)T(high).bits << 16;
+}
+
+/// Stores eight numbers, as `load_eight` reads them.
+__device__ __forceinline__ void store_eight(const float (&from)[8], float* to) {
+    uint4* words = (uint4*)to;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        words[half] = uint4{(unsigned)__float_as_int(from[half * 4]), (unsigned)__float_as_int(from[half * 4 + 1]),
+                            (unsigned)__float_as_int(from[half * 4 + 2]), (unsigned)__float_as_int(from[half * 4 + 3])};
+    }
+}
+template <class T>
+__device__ __forceinline__ void store_eight(const float (&from)[8], T* to) {
+    *(uint4*)to = uint4{word_of<T>(from[0], from[1]), word_of<T>(from[2], from[3]), word_of<T>(from[4], from[5]), word_of<T>(from[6], from[7])};
+}
+
+/// Adds eight numbers in memory to `sums`.
+template <class T>
+__device__ __forceinline__ void add_eight(const T* from, float (&sums)[8]) {
+    float items[8];
+    load_eight(from, items);
+#pragma unroll
+    for (int ix = 0; ix < 8; ix++) sums[ix] += items[ix];
+}
+
 /// Reduces one value per thread across the block; every thread gets the result. `room` has one element per warp.
 template <class T, class Join>
 __device__ T join_block(T own, T* room, Join join) {

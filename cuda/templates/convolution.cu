@@ -19,7 +19,7 @@ __device__ void convolve(const X* x, const K* weights, Y* y, Finish finish, floa
     constexpr int TERMS = INS * W::TAPS;
     if constexpr (PARTS == 1) product<OUTS, W::OUTPUT, TERMS, 1>(0, left, right, store);
     else if (iteration == 0) product<OUTS, W::OUTPUT, TERMS, PARTS>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, W::OUTPUT>(parts));
-    else reduce_splits<TILE, PARTS, OUTS, W::OUTPUT>(parts, store);
+    else reduce_splits<TILE, TILE, PARTS, OUTS, W::OUTPUT>(parts, store);
 }
 
 /// One thread per output, for groups of few channels.
@@ -80,7 +80,7 @@ __device__ void weight_gradient(const X* x, const X* dy, Y* y, float* parts = nu
     const auto store = [=](int out, int column, float sum) { y[((size_t)group * OUTS + out) * COLUMNS + column] = sum; };
     if constexpr (PARTS == 1) product<OUTS, COLUMNS, TERMS, 1>(0, left, right, store);
     else if (iteration == 0) product<OUTS, COLUMNS, TERMS, PARTS>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, COLUMNS>(parts));
-    else reduce_splits<TILE, PARTS, OUTS, COLUMNS>(parts, store);
+    else reduce_splits<TILE, TILE, PARTS, OUTS, COLUMNS>(parts, store);
 }
 
 /// One block per weight, for groups of few channels.

@@ -9,23 +9,36 @@ constexpr int SIDE = 4;
 // the partial sums to `parts: [gridDim.z, ROWS, COLUMNS]`. A second one adds them in a fixed order, so results are
 // deterministic. `blockIdx.z` is `item * PARTS + part`.
 
+/// A store of single elements.
+template <class F>
+struct Each {
+    static constexpr bool WIDE = false;
+    F store;
+    __device__ void operator()(int row, int column, float sum) const { store(row, column, sum); }
+};
+template <class F>
+__device__ Each<F> each(F store) {
+    return {store};
+}
+
 /// Stores a block's partial sums.
 template <int ROWS, int COLUMNS>
 struct SplitSums {
+    static constexpr bool WIDE = false;
     float* sums;
     __device__ explicit SplitSums(float* parts) : sums(parts + blockIdx.z * ((size_t)ROWS * COLUMNS)) {}
     __device__ void operator()(int row, int column, float sum) const { sums[(size_t)row * COLUMNS + column] = sum; }
 };
 
-/// Split-K reduction: calls `store(row, column, sum over all parts)` for each element of a tile of `SIDE` x `SIDE`. The blocks
-/// of the tile's parts share its elements.
-template <int SIDE, int PARTS, int ROWS, int COLUMNS, class Store>
+/// Split-K reduction: calls `store(row, column, sum over all parts)` for each element of a tile. The blocks of the tile's parts
+/// share its elements.
+template <int TILE_ROWS, int TILE_COLUMNS, int PARTS, int ROWS, int COLUMNS, class Store>
 __device__ void reduce_splits(const float* parts, Store store) {
     constexpr size_t SUMS = (size_t)ROWS * COLUMNS;
     const int part = blockIdx.z % PARTS;
     const float* first = parts + (blockIdx.z - part) * SUMS;
-    for (int cell = part * THREADS + threadIdx.x; cell < SIDE * SIDE; cell += PARTS * THREADS) {
-        const int row = blockIdx.y * SIDE + cell / SIDE, column = blockIdx.x * SIDE + cell % SIDE;
+    for (int cell = part * blockDim.x + threadIdx.x; cell < TILE_ROWS * TILE_COLUMNS; cell += PARTS * blockDim.x) {
+        const int row = blockIdx.y * TILE_ROWS + cell / TILE_COLUMNS, column = blockIdx.x * TILE_COLUMNS + cell % TILE_COLUMNS;
         if (ROWS <= row || COLUMNS <= column) continue;
         const float* at = first + (size_t)row * COLUMNS + column;
         float sum = at[0];

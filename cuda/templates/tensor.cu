@@ -1,10 +1,9 @@
-// Matrix products on tensor cores, and convolutions as implicit GEMM. Operands are half precision, or f32 rounded to eleven
-// bits (TF32); their products are exact in f32, and accumulators are f32. A block computes 32 M x 32 N results. Its eight warps
-// are arranged 2 x 4; each computes M x N tiles of 16 x 8.
+// Matrix products on tensor cores. Operands are half precision, or f32 rounded to eleven bits (TF32); their products are exact
+// in f32, and accumulators are f32. A block computes a tile of the result, each of its warps M x N tiles of 16 x 8.
 //
-// Operand tiles go through shared memory in three stages: one is multiplied while the others are filled. Stages are filled by
-// `cp.async`, in the largest pieces that the operands' alignment permits. If only single halves are aligned, they are loaded
-// before the products and stored after them instead.
+// Tiles of the operands go through shared memory in three stages: one is multiplied while the others are filled. A loader fills
+// the stages of an operand. `LineCopies` and `RightLines` copy lines of a matrix by `cp.async` in pieces of 16 bytes;
+// `channels_last.cu` has one for windows. `Gathered` takes any operand, element by element if it must.
 
 #ifndef PRESTOW_SHIM
 /// Rounds to eleven bits, to nearest, ties away from zero. The shim has the same in C++.
@@ -116,18 +115,28 @@ __device__ __forceinline__ void load_turned(unsigned (&to)[4], const unsigned* l
 
 /// Stages of shared memory.
 constexpr int STAGES = 3;
-/// Words per line of a left tile: two tensor-core steps.
+/// Words per line of a tile in which terms are adjacent: two tensor-core steps.
 constexpr int WORDS = 16;
+/// Terms per stage.
+template <class T>
+constexpr int DEPTH_OF = WORDS * IN_WORD<T>;
+
+/// A block's tile: `DOWN` x `ACROSS` warps, each with `M` x `N` tensor-core tiles.
+template <int DOWN_, int ACROSS_, int M_, int N_>
+struct Tile {
+    static constexpr int DOWN = DOWN_, ACROSS = ACROSS_, M = M_, N = N_;
+    static constexpr int THREADS = 32 * DOWN * ACROSS, ROWS = 16 * M * DOWN, COLUMNS = 8 * N * ACROSS;
+};
 
 // Lines consist of chunks of four words. The chunks are swizzled by line, so that eight lines read at once use different banks.
 
-/// Position of a word in a left tile, in which terms are adjacent.
+/// Position of a word in a tile in which terms are adjacent.
 __device__ __forceinline__ int in_left(int line, int word) { return line * WORDS + ((word / 4 ^ (line / 2 & 3)) * 4 + word % 4); }
 
 /// Position of a word in a right tile with lines of `LINE` words, in which columns are adjacent.
 template <class T, int LINE>
 __device__ __forceinline__ int in_right(int term, int word) {
-    const int order = IN_WORD<T> == 2 ? term & 7 : (term & 3) * 2;
+    const int order = LINE == 16 ? term / 2 & 3 : IN_WORD<T> == 2 ? term & 7 : (term & 3) * 2;
     return term * LINE + ((word / 4 ^ order) * 4 + word % 4);
 }
 
@@ -138,8 +147,8 @@ __device__ __forceinline__ unsigned bits_at(const Stored<T>* at) {
     else return at ? (unsigned)__float_as_int(*at) : 0u;
 }
 
-/// Transfer of an operand tile of `COUNT` words to shared memory, in pieces of `BYTES` bytes.
-template <class T, int COUNT, int BYTES>
+/// Transfer of an operand tile of `COUNT` words to shared memory by a number of threads, in pieces of `BYTES` bytes.
+template <class T, int COUNT, int BYTES, int THREADS>
 struct Pieces {
     static constexpr bool LATER = 4 <= BYTES;
     static constexpr int SIZE = LATER ? BYTES / 4 : 1;
@@ -178,84 +187,192 @@ struct Pieces {
     }
 };
 
-/// Calls `store(row, column, sum of left(row, k) * right(k, column))` for each element of the block's tile, where `k` runs over
-/// one of `PARTS` equal parts of the inner dimension. `left` and `right` return addresses, or null for zero. Runs of `LEFT`
-/// bytes in a row of the left operand, and of `RIGHT` bytes in a line of the right one, are contiguous and aligned to their size.
-template <class T, int M, int N, int ROWS, int COLUMNS, int TERMS, int PARTS, int LEFT, int RIGHT, class Left, class Right, class Store>
-__device__ void product_by_cores(int part, Left left, Right right, Store store) {
-    // Words per line of a right tile, and terms per stage.
-    constexpr int LINE = 32 * N / IN_WORD<T>, DEPTH = WORDS * IN_WORD<T>;
-    constexpr int ALL = (TERMS + DEPTH - 1) / DEPTH, SHARE = (ALL + PARTS - 1) / PARTS;
-    // This part's first tile and its number of tiles; the last part may be shorter, or empty.
-    const int origin = PARTS == 1 ? 0 : part * SHARE;
-    const int TILES = PARTS == 1 ? ALL : ALL < origin + SHARE ? ALL - origin : SHARE;
-    alignas(128) __shared__ unsigned left_tiles[STAGES][32 * M * WORDS];
-    alignas(128) __shared__ unsigned right_tiles[STAGES][DEPTH * LINE];
-    const int first_row = blockIdx.y * (32 * M), first_column = blockIdx.x * (32 * N);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4;
-    const int row = warp / 4 * (16 * M), column = warp % 4 * (8 * N);
-    const auto to_left = [](int line, int word) { return in_left(line, word); };
-    const auto to_right = [](int term, int word) { return in_right<T, LINE>(term, word); };
-    Pieces<T, 32 * M * WORDS, LEFT> lefts;
-    Pieces<T, DEPTH * LINE, RIGHT> rights;
-    const auto begin = [&](int tile, int stage) {
-        const int first = (origin + tile) * DEPTH;
+/// A loader of tiles in which terms are adjacent. `item(line, k)` is the address of an element, or null for zero; runs of
+/// `BYTES` bytes along a line are contiguous and aligned to their size. `LINES` lines make a tile, of `EXTENT` in all.
+template <class T, int THREADS, int LINES, int EXTENT, int TERMS, int BYTES, class Item>
+struct GatheredLines {
+    static constexpr bool TURNED = false;
+    Item item;
+    int first_line, term;
+    Pieces<T, LINES * WORDS, BYTES, THREADS> pieces;
+    __device__ __forceinline__ GatheredLines(Item item, int first_line, int tile) : item(item), first_line(first_line), term(tile * DEPTH_OF<T>) {}
+    __device__ __forceinline__ void begin(unsigned* tile) {
         // `ix == -1` must return any valid address: a copy of zeros does not read it.
-        lefts.template begin<WORDS>(left_tiles[stage], [&](int line, int word, int ix) -> const Stored<T>* {
-            if (ix < 0) return left(0, 0);
-            const int at = first_row + line, k = first + word * IN_WORD<T> + ix;
-            return at < ROWS && k < TERMS ? left(at, k) : nullptr;
-        }, to_left);
-        rights.template begin<LINE>(right_tiles[stage], [&](int term, int word, int ix) -> const Stored<T>* {
-            if (ix < 0) return right(0, 0) ? right(0, 0) : left(0, 0);
-            const int at = first_column + word * IN_WORD<T> + ix, k = first + term;
-            return at < COLUMNS && k < TERMS ? right(k, at) : nullptr;
-        }, to_right);
-    };
-    const auto end = [&](int stage) {
-        lefts.template end<WORDS>(left_tiles[stage], to_left);
-        rights.template end<LINE>(right_tiles[stage], to_right);
-    };
+        pieces.template begin<WORDS>(tile, [&](int line, int word, int ix) -> const Stored<T>* {
+            if (ix < 0) return item(0, 0);
+            const int at = first_line + line, k = term + word * IN_WORD<T> + ix;
+            return at < EXTENT && k < TERMS ? item(at, k) : nullptr;
+        }, in_left);
+        term += DEPTH_OF<T>;
+    }
+    __device__ __forceinline__ void end(unsigned* tile) { pieces.template end<WORDS>(tile, in_left); }
+};
+
+/// A loader of right tiles in which columns are adjacent, as `GatheredLines`: `item(k, column)` is the address of an element, and
+/// `valid` any address.
+template <class T, int THREADS, int TILE_COLUMNS, int COLUMNS, int TERMS, int BYTES, class Item>
+struct GatheredColumns {
+    static constexpr bool TURNED = true;
+    static constexpr int LINE = TILE_COLUMNS / IN_WORD<T>;
+    Item item;
+    const Stored<T>* valid;
+    int first_column, term;
+    Pieces<T, DEPTH_OF<T> * LINE, BYTES, THREADS> pieces;
+    __device__ __forceinline__ GatheredColumns(Item item, const Stored<T>* valid, int first_column, int tile)
+        : item(item), valid(valid), first_column(first_column), term(tile * DEPTH_OF<T>) {}
+    __device__ __forceinline__ void begin(unsigned* tile) {
+        pieces.template begin<LINE>(tile, [&](int line, int word, int ix) -> const Stored<T>* {
+            if (ix < 0) return valid;
+            const int at = first_column + word * IN_WORD<T> + ix, k = term + line;
+            return at < COLUMNS && k < TERMS ? item(k, at) : nullptr;
+        }, in_right<T, LINE>);
+        term += DEPTH_OF<T>;
+    }
+    __device__ __forceinline__ void end(unsigned* tile) { pieces.template end<LINE>(tile, in_right<T, LINE>); }
+};
+
+/// A loader of tiles in which terms are adjacent, from lines of a matrix `STRIDE` elements apart, in pieces of 16 bytes. `EXTENT`
+/// is the number of lines, `LINES` that of a tile. `TERMS` and `STRIDE` are multiples of 16 bytes, and the matrix is aligned.
+template <class T, int THREADS, int LINES, int EXTENT, int TERMS, int STRIDE>
+struct LineCopies {
+    static constexpr bool TURNED = false;
+    static constexpr int DEPTH = DEPTH_OF<T>, STEP = THREADS / (WORDS / 4), OWN = LINES / STEP;
+    static_assert(STEP % 8 == 0 && LINES % STEP == 0, "a thread's lines have the same place in the swizzle");
+    const Stored<T>*matrix, *from;
+    int line, term, place;
+    __device__ __forceinline__ LineCopies(const Stored<T>* matrix, int first_line, int tile) : matrix(matrix) {
+        const int own = threadIdx.x / (WORDS / 4), word = threadIdx.x % (WORDS / 4) * 4;
+        line = first_line + own, term = tile * DEPTH + word * IN_WORD<T>, place = in_left(own, word);
+        from = matrix + (size_t)line * STRIDE + term;
+    }
+    __device__ __forceinline__ void begin(unsigned* tile) {
+        const bool in_terms = TERMS % DEPTH == 0 || term < TERMS;
+#pragma unroll
+        for (int own = 0; own < OWN; own++) {
+            const bool inside = in_terms && (EXTENT % LINES == 0 || line + own * STEP < EXTENT);
+            copy_later<16>(tile + place + own * STEP * WORDS, inside ? from + own * STEP * STRIDE : matrix, inside);
+        }
+        from += DEPTH, term += DEPTH;
+    }
+    __device__ __forceinline__ void end(unsigned*) {}
+};
+
+/// A loader of right tiles in which columns are adjacent, as `LineCopies`: `COLUMNS` and `STRIDE` are multiples of 16 bytes.
+template <class T, int THREADS, int TILE_COLUMNS, int COLUMNS, int TERMS, int STRIDE>
+struct RightLines {
+    static constexpr bool TURNED = true;
+    static constexpr int DEPTH = DEPTH_OF<T>, LINE = TILE_COLUMNS / IN_WORD<T>, STEP = THREADS / (LINE / 4), OWN = DEPTH / STEP;
+    static_assert(STEP % 4 == 0 && (IN_WORD<T> == 1 || STEP % 8 == 0) && DEPTH % STEP == 0, "a thread's lines have the same place in the swizzle");
+    const Stored<T>*matrix, *from;
+    int term, place;
+    bool in_columns;
+    __device__ __forceinline__ RightLines(const Stored<T>* matrix, int first_column, int tile) : matrix(matrix) {
+        const int own = threadIdx.x / (LINE / 4), word = threadIdx.x % (LINE / 4) * 4, column = first_column + word * IN_WORD<T>;
+        term = tile * DEPTH + own, place = in_right<T, LINE>(own, word), in_columns = COLUMNS % TILE_COLUMNS == 0 || column < COLUMNS;
+        from = matrix + (size_t)term * STRIDE + column;
+    }
+    __device__ __forceinline__ void begin(unsigned* tile) {
+#pragma unroll
+        for (int own = 0; own < OWN; own++) {
+            const bool inside = in_columns && (TERMS % DEPTH == 0 || term + own * STEP < TERMS);
+            copy_later<16>(tile + place + own * STEP * LINE, inside ? from + own * STEP * STRIDE : matrix, inside);
+        }
+        from += (size_t)DEPTH * STRIDE, term += DEPTH;
+    }
+    __device__ __forceinline__ void end(unsigned*) {}
+};
+
+/// Reads the `N` right operands of a warp's tensor-core step from a tile whose columns, or with `TURNED == false` whose terms, are
+/// adjacent. The warp's first column is `column`.
+template <class T, int N, bool TURNED, int LINE>
+__device__ __forceinline__ void load_right(unsigned (&b)[N][2], const unsigned* tile, int step, int column) {
+    const int lane = threadIdx.x % 32;
+    if constexpr (!TURNED || IN_WORD<T> == 2) {
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            unsigned four[4];
+            if constexpr (TURNED) {
+                load_turned(four, tile + in_right<T, LINE>(step * 16 + lane % 16, (column / 8 + n + lane / 16) * 4));
+            } else {
+                load_matrices(four, tile + in_left(column + n * 8 + lane / 16 * 8 + lane % 8, step * 8 + lane / 8 % 2 * 4));
+            }
+            b[n][0] = four[0], b[n][1] = four[1], b[n + 1][0] = four[2], b[n + 1][1] = four[3];
+        }
+    } else {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) b[n][half] = tile[in_right<T, LINE>(step * 8 + half * 4 + lane % 4, column + n * 8 + lane / 4)];
+        }
+    }
+    if constexpr (IN_WORD<T> == 1) {
+#pragma unroll
+        for (int n = 0; n < N; n++) b[n][0] = tf32(__int_as_float((int)b[n][0])).bits, b[n][1] = tf32(__int_as_float((int)b[n][1])).bits;
+    }
+}
+
+/// Exchanges four accumulator tiles of a row, two columns of each in a lane, so that each of the four lanes has the eight columns of
+/// the tile of its number. `half` selects the upper or lower row.
+template <int N>
+__device__ __forceinline__ void gather_eight(float (&eight)[8], const float (&tiles)[N][4], int n, int half, int pair) {
+    float own[4][2];
+#pragma unroll
+    for (int tile = 0; tile < 4; tile++) own[tile][0] = tiles[n + tile][half * 2], own[tile][1] = tiles[n + tile][half * 2 + 1];
+#pragma unroll
+    for (int bit = 1; bit <= 2; bit *= 2) {
+        const bool upper = pair & bit;
+#pragma unroll
+        for (int low = 0; low < 4; low++) {
+            if (low & bit) continue;
+#pragma unroll
+            for (int column = 0; column < 2; column++) {
+                const float got = __shfl_xor_sync(0xffffffffu, upper ? own[low][column] : own[low | bit][column], bit);
+                if (upper) own[low][column] = got;
+                else own[low | bit][column] = got;
+            }
+        }
+    }
+#pragma unroll
+    for (int tile = 0; tile < 4; tile++) eight[tile * 2] = own[tile][0], eight[tile * 2 + 1] = own[tile][1];
+}
+
+/// Calls `store(row, column, sum of left(row, k) * right(k, column))` for each element of the block's tile, where `k` runs over
+/// the terms of the loaders. `tiles` is the number of stages' tiles that they have. A store with `WIDE` takes eight columns at once.
+template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
+__device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right rights, Store store) {
+    constexpr int M = S::M, N = S::N, LINE = S::COLUMNS / IN_WORD<T>;
+    alignas(128) __shared__ unsigned left_tiles[STAGES][S::ROWS * WORDS];
+    alignas(128) __shared__ unsigned right_tiles[STAGES][S::COLUMNS * WORDS];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4;
+    const int row = warp / S::ACROSS * (16 * M), column = warp % S::ACROSS * (8 * N);
     float sums[M][N][4] = {};
 #pragma unroll
     for (int tile = 0; tile < STAGES - 1; tile++) {
-        if (tile < TILES) {
-            begin(tile, tile);
-            end(tile);
+        if (tile < tiles) {
+            lefts.begin(left_tiles[tile]);
+            rights.begin(right_tiles[tile]);
+            lefts.end(left_tiles[tile]);
+            rights.end(right_tiles[tile]);
         }
         end_group();
     }
     int stage = 0;
 #pragma unroll 1
-    for (int tile = 0; tile < TILES; tile++) {
+    for (int tile = 0; tile < tiles; tile++) {
         wait_for_groups<STAGES - 2>();
         // After the barrier every thread sees this stage, and no thread reads the previous one, which is refilled.
         __syncthreads();
         const int next = tile + STAGES - 1, free = stage == 0 ? STAGES - 1 : stage - 1;
-        if (next < TILES) begin(next, free);
+        if (next < tiles) {
+            lefts.begin(left_tiles[free]);
+            rights.begin(right_tiles[free]);
+        }
         end_group();
         const unsigned *left_tile = left_tiles[stage], *right_tile = right_tiles[stage];
 #pragma unroll
         for (int step = 0; step < 2; step++) {
             unsigned b[N][2];
-            if constexpr (IN_WORD<T> == 2) {
-#pragma unroll
-                for (int n = 0; n < N; n += 2) {
-                    unsigned four[4];
-                    const int term = step * 16 + lane % 16, chunk = column / 8 + n + lane / 16;
-                    load_turned(four, right_tile + in_right<T, LINE>(term, chunk * 4));
-                    b[n][0] = four[0], b[n][1] = four[1], b[n + 1][0] = four[2], b[n + 1][1] = four[3];
-                }
-            } else {
-#pragma unroll
-                for (int n = 0; n < N; n++) {
-#pragma unroll
-                    for (int half = 0; half < 2; half++) {
-                        const unsigned bits = right_tile[in_right<T, LINE>(step * 8 + half * 4 + pair, column + n * 8 + group)];
-                        b[n][half] = tf32(__int_as_float((int)bits)).bits;
-                    }
-                }
-            }
+            load_right<T, N, Right::TURNED, LINE>(b, right_tile, step, column);
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 unsigned a[4];
@@ -268,26 +385,128 @@ __device__ void product_by_cores(int part, Left left, Right right, Store store) 
                 for (int n = 0; n < N; n++) multiply_tile(T(), sums[m][n], a, b[n]);
             }
         }
-        if (next < TILES) end(free);
+        if (next < tiles) {
+            lefts.end(left_tiles[free]);
+            rights.end(right_tiles[free]);
+        }
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
+    const int first_row = blockIdx.y * S::ROWS + row, first_column = blockIdx.x * S::COLUMNS + column;
+    if constexpr (Store::WIDE) {
+        static_assert(N % 4 == 0 && COLUMNS % 8 == 0, "four tiles are exchanged, and eight columns are stored, at once");
 #pragma unroll
-    for (int m = 0; m < M; m++) {
+        for (int m = 0; m < M; m++) {
 #pragma unroll
-        for (int n = 0; n < N; n++) {
+            for (int n = 0; n < N; n += 4) {
 #pragma unroll
-            for (int ix = 0; ix < 4; ix++) {
-                const int at = first_row + row + m * 16 + group + ix / 2 * 8;
-                const int to = first_column + column + n * 8 + pair * 2 + ix % 2;
-                if (at < ROWS && to < COLUMNS) store(at, to, sums[m][n][ix]);
+                for (int half = 0; half < 2; half++) {
+                    float eight[8];
+                    gather_eight(eight, sums[m], n, half, pair);
+                    const int at = first_row + m * 16 + half * 8 + group, to = first_column + (n + pair) * 8;
+                    if ((ROWS % S::ROWS == 0 || at < ROWS) && (COLUMNS % S::COLUMNS == 0 || to < COLUMNS)) store(at, to, eight);
+                }
+            }
+        }
+    } else {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+#pragma unroll
+                for (int ix = 0; ix < 4; ix++) {
+                    const int at = first_row + m * 16 + group + ix / 2 * 8, to = first_column + n * 8 + pair * 2 + ix % 2;
+                    if (at < ROWS && to < COLUMNS) store(at, to, sums[m][n][ix]);
+                }
             }
         }
     }
 }
 
+/// The first tile of one of `PARTS` parts of `TERMS` terms, and the number of its tiles. The last part may be shorter, or empty.
+template <class T, int TERMS, int PARTS>
+struct Part {
+    static constexpr int ALL = (TERMS + DEPTH_OF<T> - 1) / DEPTH_OF<T>, SHARE = (ALL + PARTS - 1) / PARTS;
+    int first, tiles;
+    __device__ explicit Part(int part) : first(part * SHARE), tiles(ALL < part * SHARE + SHARE ? ALL - part * SHARE : SHARE) {}
+};
+
+/// The product of two operands by their elements' addresses, or null for zero, with the gathering loaders. Runs of `LEFT` bytes in a
+/// row of the left operand, and of `RIGHT` bytes in a line of the right one, are contiguous and aligned to their size.
+template <class T, class S, int ROWS, int COLUMNS, int TERMS, int PARTS, int LEFT, int RIGHT, class Left, class Right, class Store>
+__device__ void product_of_gathered(int part, Left left, Right right, Store store) {
+    const Part<T, TERMS, PARTS> own(part);
+    const Stored<T>* valid = right(0, 0) ? right(0, 0) : left(0, 0);
+    const GatheredLines<T, S::THREADS, S::ROWS, ROWS, TERMS, LEFT, Left> lefts(left, blockIdx.y * S::ROWS, own.first);
+    const GatheredColumns<T, S::THREADS, S::COLUMNS, COLUMNS, TERMS, RIGHT, Right> rights(right, valid, blockIdx.x * S::COLUMNS, own.first);
+    product_by_cores<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, store);
+}
+
+/// A store of a row-major matrix `y: [.., COLUMNS]`, eight elements at once. `finish(sums, column, index)` is the epilogue.
+template <int COLUMNS, class Y, class Finish>
+struct Eights {
+    static constexpr bool WIDE = true;
+    Y* y;
+    Finish finish;
+    size_t first;
+    __device__ __forceinline__ void operator()(int row, int column, float (&sums)[8]) const {
+        const size_t at = first + (size_t)row * COLUMNS + column;
+        finish(sums, column, at);
+        store_eight(sums, y + at);
+    }
+};
+
+/// Stores a product of loaders to item `item` of `y: [.., ROWS, COLUMNS]`, with split-K into `PARTS`. The epilogue of one element is
+/// `finish`, and with `WIDE` that of eight is `finish_eight`.
+template <class T, class S, int ROWS, int COLUMNS, int TERMS, int PARTS, bool WIDE, class Loaders, class Y, class Finish, class FinishEight>
+__device__ __forceinline__ void store_product(Loaders loaders, Y* y, int item, Finish finish, FinishEight finish_eight, float* parts, int iteration) {
+    const size_t first = (size_t)item * ((size_t)ROWS * COLUMNS);
+    const auto store = each([=](int row, int column, float sum) {
+        const size_t at = first + (size_t)row * COLUMNS + column;
+        y[at] = finish(sum, column, at);
+    });
+    if (PARTS != 1 && iteration != 0) {
+        reduce_splits<S::ROWS, S::COLUMNS, PARTS, ROWS, COLUMNS>(parts, store);
+        return;
+    }
+    const Part<T, TERMS, PARTS> own(PARTS == 1 ? 0 : blockIdx.z % PARTS);
+    const auto lefts = loaders.left(blockIdx.y * S::ROWS, own.first);
+    const auto rights = loaders.right(blockIdx.x * S::COLUMNS, own.first);
+    if constexpr (PARTS != 1) product_by_cores<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, SplitSums<ROWS, COLUMNS>(parts));
+    else if constexpr (WIDE) product_by_cores<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, Eights<COLUMNS, Y, FinishEight>{y, finish_eight, first});
+    else product_by_cores<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, store);
+}
+
+/// Loaders of two matrices: `a: [ROWS, TERMS]` and `b: [TERMS, COLUMNS]`, or with `TRANSPOSED` `[COLUMNS, TERMS]`. Runs of `LEFT` and
+/// `RIGHT` bytes in their lines are contiguous and aligned to their size.
+template <class T, class S, int ROWS, int COLUMNS, int TERMS, int LEFT, int RIGHT, bool TRANSPOSED>
+struct Matrices {
+    const Stored<T>*a, *b;
+    __device__ __forceinline__ auto left(int first_row, int tile) const {
+        if constexpr (LEFT == 16) {
+            return LineCopies<T, S::THREADS, S::ROWS, ROWS, TERMS, TERMS>(a, first_row, tile);
+        } else {
+            const auto item = [a = a](int row, int k) { return a + ((size_t)row * TERMS + k); };
+            return GatheredLines<T, S::THREADS, S::ROWS, ROWS, TERMS, LEFT, decltype(item)>(item, first_row, tile);
+        }
+    }
+    __device__ __forceinline__ auto right(int first_column, int tile) const {
+        if constexpr (TRANSPOSED && RIGHT == 16) {
+            return LineCopies<T, S::THREADS, S::COLUMNS, COLUMNS, TERMS, TERMS>(b, first_column, tile);
+        } else if constexpr (TRANSPOSED) {
+            const auto item = [b = b](int column, int k) { return b + ((size_t)column * TERMS + k); };
+            return GatheredLines<T, S::THREADS, S::COLUMNS, COLUMNS, TERMS, RIGHT, decltype(item)>(item, first_column, tile);
+        } else if constexpr (RIGHT == 16) {
+            return RightLines<T, S::THREADS, S::COLUMNS, COLUMNS, TERMS, COLUMNS>(b, first_column, tile);
+        } else {
+            const auto item = [b = b](int k, int column) { return b + ((size_t)k * COLUMNS + column); };
+            return GatheredColumns<T, S::THREADS, S::COLUMNS, COLUMNS, TERMS, RIGHT, decltype(item)>(item, b, first_column, tile);
+        }
+    }
+};
+
 /// Implicit GEMM as in `convolution.cu`: output channels by pixels, for each image and group. `LEFT` and `RIGHT` are the
-/// contiguous bytes of weights and pixels, as in `product_by_cores`.
-template <class T, class W, int M, int N, int INS, int OUTS, int GROUPS, int PARTS, int LEFT, int RIGHT, class X, class Y, class Finish>
+/// contiguous bytes of weights and pixels, as in `product_of_gathered`.
+template <class T, class W, class S, int INS, int OUTS, int GROUPS, int PARTS, int LEFT, int RIGHT, class X, class Y, class Finish>
 __device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish finish, float* parts = nullptr, int iteration = 0) {
     const int item = blockIdx.z / PARTS, group = item % GROUPS;
     const X* input = x + (size_t)item * INS * W::INPUT;
@@ -297,18 +516,18 @@ __device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish fin
         const int pixel = W::pixel(output, term % W::TAPS);
         return pixel < 0 ? nullptr : input + term / W::TAPS * W::INPUT + pixel;
     };
-    const auto store = [=](int out, int output, float sum) {
+    const auto store = each([=](int out, int output, float sum) {
         const size_t at = ((size_t)item * OUTS + out) * W::OUTPUT + output;
         y[at] = finish(sum, group * OUTS + out, at);
-    };
+    });
     constexpr int TERMS = INS * W::TAPS;
-    if constexpr (PARTS == 1) product_by_cores<T, M, N, OUTS, W::OUTPUT, TERMS, 1, LEFT, RIGHT>(0, left, right, store);
-    else if (iteration == 0) product_by_cores<T, M, N, OUTS, W::OUTPUT, TERMS, PARTS, LEFT, RIGHT>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, W::OUTPUT>(parts));
-    else reduce_splits<32 * M, PARTS, OUTS, W::OUTPUT>(parts, store);
+    if constexpr (PARTS == 1) product_of_gathered<T, S, OUTS, W::OUTPUT, TERMS, 1, LEFT, RIGHT>(0, left, right, store);
+    else if (iteration == 0) product_of_gathered<T, S, OUTS, W::OUTPUT, TERMS, PARTS, LEFT, RIGHT>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, W::OUTPUT>(parts));
+    else reduce_splits<S::ROWS, S::COLUMNS, PARTS, OUTS, W::OUTPUT>(parts, store);
 }
 
 /// The gradient of weights as in `convolution.cu`. `LEFT` and `RIGHT` are the contiguous bytes of the gradient and of pixels.
-template <class T, class W, int M, int N, int BATCH, int INS, int OUTS, int GROUPS, int PARTS, int LEFT, int RIGHT, class X, class Y>
+template <class T, class W, class S, int BATCH, int INS, int OUTS, int GROUPS, int PARTS, int LEFT, int RIGHT, class X, class Y>
 __device__ void weight_gradient_by_cores(const X* x, const X* dy, Y* y, float* parts = nullptr, int iteration = 0) {
     const int group = blockIdx.z / PARTS;
     const X* input = x + (size_t)group * INS * W::INPUT;
@@ -322,8 +541,8 @@ __device__ void weight_gradient_by_cores(const X* x, const X* dy, Y* y, float* p
         return pixel < 0 ? nullptr : input + plane * W::INPUT + pixel;
     };
     constexpr int COLUMNS = INS * W::TAPS, TERMS = BATCH * W::OUTPUT;
-    const auto store = [=](int out, int column, float sum) { y[((size_t)group * OUTS + out) * COLUMNS + column] = sum; };
-    if constexpr (PARTS == 1) product_by_cores<T, M, N, OUTS, COLUMNS, TERMS, 1, LEFT, RIGHT>(0, left, right, store);
-    else if (iteration == 0) product_by_cores<T, M, N, OUTS, COLUMNS, TERMS, PARTS, LEFT, RIGHT>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, COLUMNS>(parts));
-    else reduce_splits<32 * M, PARTS, OUTS, COLUMNS>(parts, store);
+    const auto store = each([=](int out, int column, float sum) { y[((size_t)group * OUTS + out) * COLUMNS + column] = sum; });
+    if constexpr (PARTS == 1) product_of_gathered<T, S, OUTS, COLUMNS, TERMS, 1, LEFT, RIGHT>(0, left, right, store);
+    else if (iteration == 0) product_of_gathered<T, S, OUTS, COLUMNS, TERMS, PARTS, LEFT, RIGHT>(blockIdx.z % PARTS, left, right, SplitSums<OUTS, COLUMNS>(parts));
+    else reduce_splits<S::ROWS, S::COLUMNS, PARTS, OUTS, COLUMNS>(parts, store);
 }

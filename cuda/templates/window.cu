@@ -1,13 +1,38 @@
 // Windows over images `[batch, channels, rows, columns]`.
 
 /// The geometry of a window, rows before columns.
-template <int INPUT_ROWS, int INPUT_COLUMNS, int OUTPUT_ROWS, int OUTPUT_COLUMNS, int KERNEL_ROWS, int KERNEL_COLUMNS,
+template <int INPUT_ROWS_, int INPUT_COLUMNS_, int OUTPUT_ROWS_, int OUTPUT_COLUMNS_, int KERNEL_ROWS, int KERNEL_COLUMNS,
           int STRIDE_ROWS, int STRIDE_COLUMNS, int DILATION_ROWS, int DILATION_COLUMNS, int PAD_ROWS, int PAD_COLUMNS>
 struct Window {
-    static constexpr int INPUT = INPUT_ROWS * INPUT_COLUMNS;
-    static constexpr int OUTPUT = OUTPUT_ROWS * OUTPUT_COLUMNS;
-    static constexpr int TAPS = KERNEL_ROWS * KERNEL_COLUMNS;
-    static constexpr int ROW_TAPS = KERNEL_ROWS, COLUMN_TAPS = KERNEL_COLUMNS;
+    static constexpr int INPUT_ROWS = INPUT_ROWS_, INPUT_COLUMNS = INPUT_COLUMNS_, INPUT = INPUT_ROWS * INPUT_COLUMNS;
+    static constexpr int OUTPUT_ROWS = OUTPUT_ROWS_, OUTPUT_COLUMNS = OUTPUT_COLUMNS_, OUTPUT = OUTPUT_ROWS * OUTPUT_COLUMNS;
+    static constexpr int ROW_TAPS = KERNEL_ROWS, COLUMN_TAPS = KERNEL_COLUMNS, TAPS = KERNEL_ROWS * KERNEL_COLUMNS;
+    static constexpr int ROW_STRIDE = STRIDE_ROWS, COLUMN_STRIDE = STRIDE_COLUMNS, ROW_DILATION = DILATION_ROWS;
+    static constexpr int COLUMN_DILATION = DILATION_COLUMNS, ROW_PAD = PAD_ROWS, COLUMN_PAD = PAD_COLUMNS;
+
+    /// The pixel that the first tap of `output` reads, counted on into the padding.
+    static __device__ int corner(int output) {
+        return (output / OUTPUT_COLUMNS * STRIDE_ROWS - PAD_ROWS) * INPUT_COLUMNS + output % OUTPUT_COLUMNS * STRIDE_COLUMNS - PAD_COLUMNS;
+    }
+
+    /// The distance of a tap from the first one, in pixels.
+    static __device__ int from_corner(int row, int column) { return row * DILATION_ROWS * INPUT_COLUMNS + column * DILATION_COLUMNS; }
+
+    /// A bit for each row of taps of `output` that is inside the image, then one for each column.
+    static __device__ unsigned taps_inside(int output) {
+        unsigned bits = 0;
+#pragma unroll
+        for (int tap = 0; tap < KERNEL_ROWS; tap++) {
+            const int row = output / OUTPUT_COLUMNS * STRIDE_ROWS + tap * DILATION_ROWS - PAD_ROWS;
+            bits |= (0 <= row && row < INPUT_ROWS ? 1u : 0u) << tap;
+        }
+#pragma unroll
+        for (int tap = 0; tap < KERNEL_COLUMNS; tap++) {
+            const int column = output % OUTPUT_COLUMNS * STRIDE_COLUMNS + tap * DILATION_COLUMNS - PAD_COLUMNS;
+            bits |= (0 <= column && column < INPUT_COLUMNS ? 1u : 0u) << (KERNEL_ROWS + tap);
+        }
+        return bits;
+    }
 
     /// The pixel that `tap` of `output` reads, or -1 in padding.
     static __device__ int pixel(int output, int tap) {

@@ -24,6 +24,9 @@ using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atanh, std::
     std::expm1, std::fabs, std::floor, std::fmax, std::fmin, std::fmod, std::log, std::log1p, std::pow, std::rint, std::sin,
     std::sinh, std::sqrt, std::tan, std::tanh, std::size_t;
 
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
 struct Three {
     unsigned x, y, z;
 };
@@ -42,6 +45,7 @@ inline int __float_as_int(float number) {
 }
 // Shims are compiled without contraction, so a product is rounded before it is added to anything.
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float exp2_of(float number) { return std::exp2(number); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 /// IEEE 754 binary16: 1 sign bit, 5 exponent bits, 10 fraction bits.
 inline float float_of_f16(unsigned short bits) {

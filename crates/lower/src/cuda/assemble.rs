@@ -3,7 +3,7 @@
 use cuda_driver::{Launch, StepCode};
 use plan::{Operand, Place, Plan, Step};
 
-use super::emit::{Chosen, Emitted, ITERATION, THREADS, Template};
+use super::emit::{Chosen, Emitted, ITERATION, Template};
 use super::tiling;
 
 /// All functions that the steps of plans launch, as one source.
@@ -49,13 +49,13 @@ pub fn library_work(code: &[u8]) -> Option<StepCode> {
     }
 }
 
-/// The addresses of a step's operands, up to a multiple of the driver's alignment.
+/// The addresses of a step's operands and results, up to a multiple of the driver's alignment.
 fn places(plan: &Plan, step: &Step) -> Vec<usize> {
     let place = |operand: &Operand| match operand.place {
         Place::Buffer(_) => plan.arena_range(operand).map_or(1, |range| range.start as usize),
         Place::Constant(ix) => (plan.constants[ix.0 as usize].offset + operand.offset).0 as usize,
     };
-    step.inputs.iter().map(place).collect()
+    step.inputs.iter().chain(&step.outputs).map(place).collect()
 }
 
 /// Brings the functions of the steps of some plans together, and leaves in each step how its function is launched.
@@ -81,7 +81,7 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
                 }
             };
             let same = |(other, _): &&(Emitted, usize)| {
-                (&other.parameters, &other.body) == (&emitted.parameters, &emitted.body)
+                (&other.parameters, &other.body, other.threads) == (&emitted.parameters, &emitted.body, emitted.threads)
             };
             let entry = match bodies.iter().find(same) {
                 Some((_, entry)) => *entry,
@@ -94,7 +94,7 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
                     source.entries.len() - 1
                 }
             };
-            let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
+            let (entry, block) = (source.entries[entry].name.clone(), [emitted.threads, 1, 1]);
             let launch = Launch { entry, grid: emitted.grid, block, repeat: emitted.iterations };
             step.code = StepCode::Launch(launch).code();
         }
@@ -110,8 +110,8 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
         let (name, parameters) = (&source.entries[*entry].name, parameters.join(", "));
         // Sums stay in registers, as long as a multiprocessor has two blocks at once.
         let bounds = match emitted.kind.blocks_min() {
-            Some(blocks) => format!("{THREADS}, {blocks}"),
-            None => THREADS.to_string(),
+            Some(blocks) => format!("{}, {blocks}", emitted.threads),
+            None => emitted.threads.to_string(),
         };
         let head = format!("extern \"C\" __global__ void __launch_bounds__({bounds}) {name}({parameters})");
         source.text.push_str(&format!("{head} {{\n{}}}\n\n", emitted.body));

@@ -131,6 +131,25 @@ pub(super) fn finish(epilogue: &Epilogue) -> String {
     lines
 }
 
+/// `const auto finish_eight = ..`: the same for the sums of eight neighboring channels, whose operands are aligned.
+pub(super) fn finish_eight(epilogue: &Epilogue) -> String {
+    let mut lines = String::from("    const auto finish_eight = [=](float (&v)[8], int channel, size_t at) {\n");
+    if epilogue.bias {
+        lines.push_str("        add_eight(a2 + channel, v);\n");
+    }
+    if epilogue.residual {
+        lines.push_str(&format!("        add_eight(a{} + at, v);\n", 2 + usize::from(epilogue.bias)));
+    }
+    if !epilogue.activation.is_empty() {
+        lines.push_str("#pragma unroll\n        for (int ix = 0; ix < 8; ix++) {\n");
+        for &function in &epilogue.activation {
+            lines.push_str(&format!("            v[ix] = {};\n", unary(function, "v[ix]", "float")));
+        }
+        lines.push_str("        }\n");
+    }
+    lines + "    };\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

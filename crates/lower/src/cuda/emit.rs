@@ -9,7 +9,7 @@ use types::{Bytes, Shape};
 /// The driver's alignment of allocations, which is that of the widest vector load or more.
 pub(super) const ALIGNMENT: Bytes = Bytes(256);
 
-/// The threads of a block, `THREADS` in `cuda/templates/base.cu`.
+/// The usual number of threads of a block, `THREADS` in `cuda/templates/base.cu`.
 pub const THREADS: u32 = 256;
 /// The most blocks along the second and third axis of a grid.
 pub(super) const GRID_MAX: u32 = 65_535;
@@ -102,8 +102,10 @@ pub(super) enum Template {
     Pointwise,
     Product,
     Tensor,
+    Attention,
     Window,
     Convolution,
+    ChannelsLast,
     Pool,
     Rows,
     Recurrent,
@@ -113,13 +115,15 @@ pub(super) enum Template {
 }
 
 impl Template {
-    pub(super) const ALL: [(Template, &'static str); 12] = [
+    pub(super) const ALL: [(Template, &'static str); 14] = [
         (Template::Base, cuda_kernels::BASE),
         (Template::Pointwise, cuda_kernels::POINTWISE),
         (Template::Product, cuda_kernels::PRODUCT),
         (Template::Tensor, cuda_kernels::TENSOR),
+        (Template::Attention, cuda_kernels::ATTENTION),
         (Template::Window, cuda_kernels::WINDOW),
         (Template::Convolution, cuda_kernels::CONVOLUTION),
+        (Template::ChannelsLast, cuda_kernels::CHANNELS_LAST),
         (Template::Pool, cuda_kernels::POOL),
         (Template::Rows, cuda_kernels::ROWS),
         (Template::Recurrent, cuda_kernels::RECURRENT),
@@ -146,6 +150,8 @@ pub(super) struct Emitted {
     /// The text between the braces.
     pub(super) body: String,
     pub(super) grid: [u32; 3],
+    /// Threads of a block, along its only axis.
+    pub(super) threads: u32,
     /// As in [`cuda_driver::Launch`].
     pub(super) iterations: Option<u32>,
     pub(super) needs: Vec<Template>,

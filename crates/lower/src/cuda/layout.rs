@@ -1,8 +1,8 @@
-//! Channels-last values ([`Layout::ChannelsLast`]), which cuDNN's engines for half precision work on: operands and
-//! results in another layout are converted in a workspace.
+//! Channels-last values ([`Layout::ChannelsLast`]), which convolutions on tensor cores work on, emitted ones and cuDNN's
+//! engines.
 //!
-//! Elementwise nodes and copies work in their physical form; pools support both layouts. Convolutions that cuDNN does
-//! not support are emitted for row-major values only.
+//! Elementwise nodes and copies work in their physical form; pools support both layouts. Some convolutions are emitted for
+//! row-major values only: groups of several channels, and channels that are not copied in whole pieces.
 
 use ir::{Graph, Node, Op, Packer, Reuse, TensorType, ValueId, Work};
 use types::{Bytes, DType, Layout, Shape, Tensor};
@@ -11,8 +11,9 @@ use super::emit::around;
 
 // The cost model, in moved bytes. Only relations matter; all costs are proportional to the batch, so that plans for
 // several batches choose alike and share their packed weights.
-/// Operations of an emitted convolution in the time of a byte.
-const FLOPS_OF_A_BYTE: u64 = 2;
+/// Operations of an emitted convolution of row-major values in the time of a byte, and of channels-last ones.
+const FLOPS_OF_A_BYTE: u64 = 8;
+const CHANNELS_LAST_FLOPS_OF_A_BYTE: u64 = 64;
 /// Bytes that are moved in the launch time of a step, about a microsecond.
 const STEP: u64 = 4 << 20;
 
@@ -54,9 +55,16 @@ pub(super) fn unsupported_layout(graph: &Graph, node: &Node) -> Option<Layout> {
     inputs.find(|&(ix, &input)| layout(input) != wanted(ix)).map(|(_, &input)| layout(input))
 }
 
-/// The part of a node's cost that depends on the layout, if cuDNN needs this much workspace for it: its engines write
-/// and read converted operands. `None` without a kernel for the layout.
-pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option<u64>) -> Option<u64> {
+/// Who computes a convolution with a result in some layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConvKernel {
+    /// An engine of cuDNN, which writes and reads converted operands in a workspace of so many bytes.
+    Cudnn(u64),
+    Emitted,
+}
+
+/// The part of a node's cost that depends on the layout. `conv` is for convolutions. `None` without a kernel for the layout.
+pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, conv: Option<ConvKernel>) -> Option<u64> {
     let batch = graph.ty(node.outputs[0]).shape.first().map_or(1, |&extent| extent as u64);
     // A packed operand is written and read once; converted operands and results twice.
     let beside = |bytes: u64, steps: u64| if bytes == 0 { 0 } else { 2 * bytes + steps * STEP * batch };
@@ -65,11 +73,15 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option
     match layout {
         Layout::ChannelsBlocked(_) => None,
         Layout::RowMajor | Layout::ChannelsLast if is_concat => copied(graph, node, layout),
-        Layout::RowMajor if is_conv => {
-            Some(workspace.map_or_else(|| graph.node_flops(node) / FLOPS_OF_A_BYTE, |bytes| beside(bytes, 2)))
-        }
+        Layout::RowMajor if is_conv => Some(match conv? {
+            ConvKernel::Cudnn(bytes) => beside(bytes, 2),
+            ConvKernel::Emitted => graph.node_flops(node) / FLOPS_OF_A_BYTE,
+        }),
         Layout::RowMajor => Some(0),
-        Layout::ChannelsLast if is_conv => workspace.map(|bytes| beside(bytes, 1)),
+        Layout::ChannelsLast if is_conv => Some(match conv? {
+            ConvKernel::Cudnn(bytes) => beside(bytes, 1),
+            ConvKernel::Emitted => graph.node_flops(node) / CHANNELS_LAST_FLOPS_OF_A_BYTE,
+        }),
         Layout::ChannelsLast if is_pool => (graph.ty(node.inputs[0]).shape.rank() < 5).then_some(0),
         Layout::ChannelsLast => graph.channels_last_op(node).map(|_| 0),
     }
@@ -110,6 +122,8 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
 pub(super) enum Rearranged {
     /// With its second axis innermost. The shape has its extents, aligned with those of a result on the right.
     ChannelsInnermost(Shape),
+    /// Weights `[outputs, inputs, ..taps]` of this shape as `[taps, inputs, outputs]`.
+    TapsOutside(Shape),
     /// Converted.
     Cast(DType),
 }
@@ -117,7 +131,7 @@ pub(super) enum Rearranged {
 impl Packer for Rearranged {
     fn size(&self, tensor: &Tensor) -> Bytes {
         match self {
-            Rearranged::ChannelsInnermost(_) => tensor.size(),
+            Rearranged::ChannelsInnermost(_) | Rearranged::TapsOutside(_) => tensor.size(),
             Rearranged::Cast(dtype) => dtype.size() * tensor.elements() as u64,
         }
     }
@@ -125,9 +139,25 @@ impl Packer for Rearranged {
     fn pack(&self, tensor: &Tensor, _part: usize) -> Vec<u8> {
         match self {
             Rearranged::ChannelsInnermost(shape) => channels_innermost(tensor, shape),
+            Rearranged::TapsOutside(shape) => taps_outside(tensor, shape),
             Rearranged::Cast(dtype) => tensor.cast(*dtype).to_le_bytes(),
         }
     }
+}
+
+fn taps_outside(tensor: &Tensor, shape: &Shape) -> Vec<u8> {
+    let size = tensor.dtype().size().0 as usize;
+    let (bytes, [outputs, inputs, taps]) = (tensor.to_le_bytes(), around(shape, 1));
+    let mut taps_outside = Vec::with_capacity(bytes.len());
+    for tap in 0..taps {
+        for input in 0..inputs {
+            for output in 0..outputs {
+                let from = ((output * inputs + input) * taps + tap) * size;
+                taps_outside.extend_from_slice(&bytes[from..from + size]);
+            }
+        }
+    }
+    taps_outside
 }
 
 fn channels_innermost(tensor: &Tensor, shape: &Shape) -> Vec<u8> {

@@ -5,7 +5,7 @@ use ir::{Call, CallInput, Reuse};
 use types::{DType, Layout, Shape};
 
 use super::c_source::{binary, computed, ctype, number, place};
-use super::emit::{Emitted, KernelKind, Template, around, blocks, call};
+use super::emit::{Emitted, KernelKind, THREADS, Template, around, blocks, call};
 use super::pointwise::head;
 use crate::NodeView;
 
@@ -23,7 +23,15 @@ fn moved(node: &NodeView, ix: usize, shape: &[usize], from: &str, to: &str, labe
 fn emitted(node: &NodeView, operands: &[usize], body: String, elements: usize, label: String) -> Call {
     let (kind, parameters) = (KernelKind::Move, node.parameters(operands));
     call(
-        Emitted { kind, parameters, body, grid: blocks(elements), iterations: None, needs: Vec::new() },
+        Emitted {
+            kind,
+            parameters,
+            body,
+            grid: blocks(elements),
+            threads: THREADS,
+            iterations: None,
+            needs: Vec::new(),
+        },
         label,
         operands,
         &[],
@@ -110,7 +118,7 @@ pub(super) fn inserted(node: &NodeView, insert: &Insert) -> Vec<Call> {
     parameters.insert(1, (format!("const {}*", ctype(node.output().dtype)), "same".into()));
     let body = format!("{}    y[{to}] = a1[i];\n", head(elements));
     let (kind, grid) = (KernelKind::Move, blocks(elements));
-    let over = Emitted { kind, parameters, body, grid, iterations: None, needs: Vec::new() };
+    let over = Emitted { kind, parameters, body, grid, threads: THREADS, iterations: None, needs: Vec::new() };
     let mut over = call(over, format!("{part} in {out}"), &[1], &[]);
     over.inputs.push(CallInput::Result);
     vec![whole, over]
@@ -136,7 +144,8 @@ pub(super) fn scattered(node: &NodeView, scatter: &Scatter) -> Vec<Call> {
     };
     let (kind, needs) = (KernelKind::Scatter, vec![Template::Pointwise, Template::Rows]);
     let grid = [rows.max(1) as u32, 1, 1];
-    let emitted = Emitted { kind, parameters: node.all_parameters(), body, grid, iterations: None, needs };
+    let emitted =
+        Emitted { kind, parameters: node.all_parameters(), body, grid, threads: THREADS, iterations: None, needs };
     vec![call(emitted, format!("{count} rows to {}", out.shape), &[0, 1, 2], &[0])]
 }
 

@@ -6,7 +6,7 @@ use types::DType;
 use types::pointwise::{Binary, Unary};
 
 use super::c_source::{binary, comparison, computed, ctype, number, place, unary, unary_of_integer};
-use super::emit::{Emitted, KernelKind, Template, blocks, call};
+use super::emit::{Emitted, KernelKind, THREADS, Template, blocks, call};
 use crate::NodeView;
 
 /// The call for a pointwise node.
@@ -35,6 +35,7 @@ pub(super) fn lower(node: &NodeView) -> Result<Call, String> {
         parameters: node.parameters(&operands),
         body,
         grid: blocks(output.shape.elements()),
+        threads: THREADS,
         iterations: None,
         needs: vec![Template::Pointwise],
     };
@@ -55,6 +56,7 @@ pub(super) fn go_on(node: &NodeView, functions: &[Unary]) -> Call {
         parameters: vec![(format!("{ty}*"), "y".into()), (format!("{ty}*"), "same".into())],
         body,
         grid: blocks(elements),
+        threads: THREADS,
         iterations: None,
         needs: vec![Template::Pointwise],
     };

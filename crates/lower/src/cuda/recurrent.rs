@@ -49,6 +49,7 @@ pub(super) fn recurrent(node: &NodeView, op: &Recurrent) -> Result<Vec<Call>, St
         parameters,
         body,
         grid: [units.div_ceil(UNITS) as u32, directions as u32, batch as u32],
+        threads: THREADS,
         iterations: Some(
             u32::try_from(iterations).map_err(|_| format!("{iterations} steps are more than can be counted"))?,
         ),

@@ -42,6 +42,7 @@ pub(super) fn recurrent_gradient(node: &NodeView, op: &RecurrentGradient) -> Res
         parameters,
         body: phases.text(op, [seq, batch, units], memories),
         grid,
+        threads: THREADS,
         iterations: Some(iterations),
         needs: vec![Template::Pointwise, Template::RecurrentGradient],
     };

@@ -4,14 +4,19 @@ use ir::Call;
 use ir::ops::{ArgExtreme, Attention, CumulativeSum, LayerNorm, Lrn, MatMul, Reduce, ReduceKind, Softmax, TopK};
 use types::{DType, Shape};
 
-use super::c_source::{ctype, finish, number, place};
+use super::c_source::{ctype, finish, finish_eight, number, place};
 use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, around, blocks, call};
 use super::pointwise::head;
-use super::tiling::Tiles;
+use super::tiling::{Tiles, cores, is_copied};
 use crate::NodeView;
 
 /// The most keys whose scores fit into a block's shared memory.
 const KEYS_MAX: usize = 8192;
+/// The widest heads that tensor cores attend with: their means are in registers.
+const WIDTH_MAX: usize = 128;
+/// Warps of a block that attends, and the blocks that keep all multiprocessors of a large GPU at work.
+const WARPS: [usize; 3] = [8, 4, 2];
+const BLOCKS_MIN: usize = 256;
 /// Reductions of fewer elements are one thread's.
 const REDUCED_MIN: usize = 128;
 
@@ -69,7 +74,11 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Ve
     if (GRID_MAX as usize) < count {
         return Err(format!("{count} products at once are more than a grid has"));
     }
-    let tiles = Tiles::new(node, [count, m, n], k, tf32);
+    // Lines of a transposed right factor have the terms of a column.
+    let right_line = if product.transposed { k } else { n };
+    let dtype = node.input(0).dtype;
+    let copied = is_copied(dtype, k) && is_copied(dtype, right_line);
+    let tiles = Tiles::new(node, [count, m, n], k, tf32, copied);
     let (parts, grid) = (tiles.parts, tiles.grid());
     if GRID_MAX < grid[1] {
         return Err(format!("{m} rows are more than a grid has"));
@@ -80,50 +89,51 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Ve
     body.push_str(&format!("    const int i = blockIdx.z{of_parts};\n"));
     let [left, right] = [0, 1].map(|ix| ctype(node.input(ix).dtype));
     body.push_str(&format!("    const {left}* a = a0 + ({a_at});\n    const {right}* b = a1 + ({b_at});\n"));
-    // Rows of a transposed right factor are columns of the product: neighbours along a line are apart.
-    let right_line = if product.transposed { 1 } else { n };
-    let function = match tiles.cores {
+    body.push_str(&match tiles.cores {
         Some(of) => {
-            let behind = |ix: usize, line: usize| {
+            let line = |ix: usize, line: usize| {
                 Tiles::together(node, ix, steps[ix].iter().map(|step| step.unsigned_abs()).chain([line]))
             };
-            let of_warp = tiles.of_warp();
+            let (shape, wide) = (tiles.shape(), tiles.wide(node));
+            let (left, right, transposed) = (line(0, k), line(1, right_line), product.transposed);
+            let more = if parts == 1 { ", nullptr, 0" } else { tiles.arguments() };
             format!(
-                "product_by_cores<{of}, {of_warp}, {m}, {n}, {k}, {parts}, {}, {}>",
-                behind(0, k),
-                behind(1, right_line)
+                "{}    store_product<{of}, {shape}, {m}, {n}, {k}, {parts}, {wide}>(Matrices<{of}, {shape}, {m}, {n}, {k}, {left}, \
+                 {right}, {transposed}>{{a, b}}, y, i, finish, finish_eight{more});\n",
+                finish_eight(&product.epilogue)
             )
         }
-        None => format!("product<{m}, {n}, {k}, {parts}>"),
-    };
-    // Tiles for tensor cores are copied from memory as they are.
-    let item = |factor: &str, at: String| match tiles.cores {
-        Some(_) => format!("{factor} + {at}"),
-        None => format!("(float){factor}[{at}]"),
-    };
-    let of_right = if product.transposed { format!("column * {k} + k") } else { format!("k * {n} + column") };
-    let (left, right) = (item("a", format!("row * {k} + k")), item("b", of_right));
-    body.push_str(&format!(
-        "    const auto left = [=](int row, int k) {{ return {left}; }};\n    const auto right = [=](int k, int column) {{ \
-         return {right}; }};\n    const auto store = [=](int row, int column, float sum) {{\n        const size_t at = \
-         ((size_t)i * {m} + row) * {n} + column;\n        y[at] = finish(sum, column, at);\n    }};\n"
-    ));
-    body.push_str(&match parts {
-        1 => format!("    {function}(0, left, right, store);\n"),
-        _ => format!(
-            "    if (iteration == 0) {function}(blockIdx.z % {parts}, left, right, SplitSums<{m}, {n}>(parts));\n    else \
-             reduce_splits<{}, {parts}, {m}, {n}>(parts, store);\n",
-            tiles.side
-        ),
+        None => of_floats(&factors, product, parts),
     });
     let operands: Vec<usize> = (0..node.operand_count()).collect();
     let mut needs = vec![Template::Pointwise, Template::Product];
     needs.extend((tiles.template() != Template::Product).then(|| tiles.template()));
     let (parameters, iterations) = (tiles.parameters(node.parameters(&operands)), tiles.iterations());
-    let emitted = Emitted { kind: KernelKind::Product, parameters, body, grid, iterations, needs };
+    let threads = tiles.threads();
+    let emitted = Emitted { kind: KernelKind::Product, parameters, body, grid, threads, iterations, needs };
     let residual = product.epilogue.residual.then_some(node.operand_count() - 1);
     let own = call(emitted, factors.label(), &operands, residual.as_slice());
     Ok(vec![Call { workspace: tiles.workspace(), ..own }])
+}
+
+/// The product of `a` and `b` without tensor cores.
+fn of_floats(factors: &Factors, product: &MatMul, parts: usize) -> String {
+    let Factors { m, k, n, .. } = factors;
+    let right = if product.transposed { format!("column * {k} + k") } else { format!("k * {n} + column") };
+    let function = format!("product<{m}, {n}, {k}, {parts}>");
+    let lambdas = format!(
+        "    const auto left = [=](int row, int k) {{ return (float)a[row * {k} + k]; }};\n    const auto right = [=](int k, \
+         int column) {{ return (float)b[{right}]; }};\n    const auto store = [=](int row, int column, float sum) {{\n        \
+         const size_t at = ((size_t)i * {m} + row) * {n} + column;\n        y[at] = finish(sum, column, at);\n    }};\n"
+    );
+    lambdas
+        + &match parts {
+            1 => format!("    {function}(0, left, right, store);\n"),
+            _ => format!(
+                "    if (iteration == 0) {function}(blockIdx.z % {parts}, left, right, SplitSums<{m}, {n}>(parts));\n    else \
+                 reduce_splits<TILE, TILE, {parts}, {m}, {n}>(parts, store);\n"
+            ),
+        }
 }
 
 /// A kernel of a block for each row.
@@ -137,8 +147,15 @@ fn by_rows(
 ) -> Vec<Call> {
     let operands: Vec<usize> = (0..node.operand_count()).collect();
     let (parameters, grid) = (node.parameters(&operands), [rows.max(1) as u32, 1, 1]);
-    let emitted =
-        Emitted { kind, parameters, body, grid, iterations: None, needs: vec![Template::Pointwise, Template::Rows] };
+    let emitted = Emitted {
+        kind,
+        parameters,
+        body,
+        grid,
+        threads: THREADS,
+        iterations: None,
+        needs: vec![Template::Pointwise, Template::Rows],
+    };
     vec![call(emitted, label, &operands, in_place)]
 }
 
@@ -175,7 +192,7 @@ pub(super) fn layer_norm(node: &NodeView, norm: &LayerNorm) -> Result<Vec<Call>,
     Ok(by_rows(node, KernelKind::LayerNorm, rows, body, format!("{rows} x {columns}"), &[0]))
 }
 
-pub(super) fn attention(node: &NodeView, attention: &Attention) -> Result<Vec<Call>, String> {
+pub(super) fn attention(node: &NodeView, attention: &Attention, tf32: bool) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let operand = |ix: usize| {
         let (shape, order) = (&node.input(ix).shape, attention.order[ix]);
@@ -184,27 +201,37 @@ pub(super) fn attention(node: &NodeView, attention: &Attention) -> Result<Vec<Ca
     };
     let [(q, q_strides), (k, k_strides), (v, v_strides)] = [0, 1, 2].map(operand);
     let ([batch, heads, queries, width], keys, value_width) = (q, k[2], v[3]);
-    if KEYS_MAX < keys {
+    let of_cores = cores(node, tf32).filter(|_| {
+        node.input(2).dtype == node.input(0).dtype
+            && 0 < keys
+            && 0 < width
+            && 0 < value_width
+            && width.max(value_width) <= WIDTH_MAX
+    });
+    if of_cores.is_none() && KEYS_MAX < keys {
         return Err(format!("{keys} keys are more than shared memory has room for, which is {KEYS_MAX}"));
     }
     let own = node.output().shape.row_major_strides();
     let y_strides = attention.result.sorted([own[0], own[1], own[2], own[3]]);
-    let at = |strides: [usize; 4]| {
-        format!("(size_t)batch * {} + head * {} + query * {}", strides[0], strides[1], strides[2])
-    };
+    // A block has queries of one head: one without tensor cores, otherwise sixteen a warp.
+    let heads_all = batch * heads;
+    let warps = WARPS.into_iter().find(|warps| BLOCKS_MIN <= heads_all * queries.div_ceil(16 * warps)).unwrap_or(1);
+    let tile = if of_cores.is_some() { 16 * warps } else { 1 };
+    let tiles = queries.div_ceil(tile).max(1);
     let mut body = format!(
-        "    const int query = blockIdx.x % {queries}, head = blockIdx.x / {queries} % {heads}, batch = blockIdx.x / \
-         {};\n    const {}* q = a0 + {};\n    const {}* k = a1 + {};\n    const {}* v = a2 + {};\n    {}* to = y + {};\n",
-        queries * heads,
-        ctype(node.input(0).dtype),
-        at(q_strides),
-        ctype(node.input(1).dtype),
-        at([k_strides[0], k_strides[1], 0, 0]),
-        ctype(node.input(2).dtype),
-        at([v_strides[0], v_strides[1], 0, 0]),
-        ctype(node.output().dtype),
-        at(y_strides),
+        "    const int query = blockIdx.x % {tiles} * {tile}, head = blockIdx.x / {tiles} % {heads}, batch = blockIdx.x / {};\n",
+        tiles * heads
     );
+    let ty = |ix: usize| format!("const {}", ctype(node.input(ix).dtype));
+    for (ty, name, from, strides) in [
+        (ty(0), "q", "a0", q_strides),
+        (ty(1), "k", "a1", k_strides),
+        (ty(2), "v", "a2", v_strides),
+        (ctype(node.output().dtype).to_string(), "to", "y", y_strides),
+    ] {
+        let [batch, head, ..] = strides;
+        body.push_str(&format!("    {ty}* {name} = {from} + ((size_t)batch * {batch} + head * {head});\n"));
+    }
     let mut mask = String::new();
     if attention.mask {
         let (shape, own) = (&node.input(3).shape, node.input(3).shape.row_major_strides());
@@ -214,22 +241,55 @@ pub(super) fn attention(node: &NodeView, attention: &Attention) -> Result<Vec<Ca
         };
         let [batch, head, query, key] = [0, 1, 2, 3].map(stride);
         body.push_str(&format!(
-            "    const {}* mask = a3 + (size_t)batch * {batch} + head * {head} + query * {query};\n",
+            "    const {}* mask = a3 + (size_t)batch * {batch} + head * {head};\n",
             ctype(node.input(3).dtype)
         ));
-        mask = format!(" + mask[key * {key}]");
+        mask = format!("mask[query * {query} + key * {key}]");
     }
-    let (k_token, v_token) = (k_strides[2], v_strides[2]);
-    body.push_str(&format!(
-        "    attend<{keys}, {value_width}>([=](int key) {{\n        float sum = 0.0f;\n        for (int at = 0; at < \
-         {width}; at++) sum += q[at] * k[(size_t)key * {k_token} + at];\n        return sum * {}{mask};\n    }}, [=](int \
-         key, int at) {{ return (float)v[(size_t)key * {v_token} + at]; }},\n        [=](int at, float mean) {{ to[at] = mean; \
-         }});\n",
-        number(attention.scale)
-    ));
-    let rows = batch * heads * queries;
+    let rows = |strides: [usize; 4]| strides[2];
+    let [q_row, k_row, v_row, y_row] = [q_strides, k_strides, v_strides, y_strides].map(rows);
+    let scale = number(attention.scale);
+    match of_cores {
+        Some(of) => {
+            let line = |ix: usize, strides: [usize; 4], width: usize| {
+                Tiles::together(node, ix, strides[..3].iter().copied().chain([width]))
+            };
+            let widths = [line(0, q_strides, width), line(1, k_strides, width), line(2, v_strides, value_width)];
+            let [q, k, v] = widths;
+            let mask = if mask.is_empty() { "0.0f".to_string() } else { format!("(float){mask}") };
+            body.push_str(&format!(
+                "    constexpr int Q = {q}, K = {k}, V = {v}, KV = K < V ? K : V, BYTES = Q < KV ? Q : KV;\n    \
+                 attend_by_cores<{of}, {warps}, {queries}, {keys}, {width}, {value_width}, {q_row}, {k_row}, {v_row}, {y_row}, \
+                 BYTES>(query, q, k, v, to, {scale}, [=](int query, int key) {{ return {mask}; }});\n"
+            ));
+        }
+        None => {
+            let mask = if mask.is_empty() { String::new() } else { format!(" + {mask}") };
+            body.push_str(&format!(
+                "    q += query * {q_row};\n    attend<{keys}, {value_width}>([=](int key) {{\n        float sum = 0.0f;\n        for (int at = \
+                 0; at < {width}; at++) sum += q[at] * k[(size_t)key * {k_row} + at];\n        return sum * {scale}{mask};\n    \
+                 }}, [=](int key, int at) {{ return (float)v[(size_t)key * {v_row} + at]; }},\n        [=](int at, float mean) \
+                 {{ to[query * {y_row} + at] = mean; }});\n"
+            ));
+        }
+    }
+    let blocks = heads_all * if queries == 0 { 0 } else { tiles };
     let label = format!("{batch} x {heads} heads, {queries} x {keys} of {width}");
-    Ok(by_rows(node, KernelKind::Attention, rows, if rows == 0 { String::new() } else { body }, label, &[]))
+    let operands: Vec<usize> = (0..node.operand_count()).collect();
+    let needs = match of_cores {
+        Some(_) => vec![Template::Pointwise, Template::Product, Template::Tensor, Template::Attention],
+        None => vec![Template::Pointwise, Template::Rows],
+    };
+    let emitted = Emitted {
+        kind: KernelKind::Attention,
+        parameters: node.parameters(&operands),
+        body: if blocks == 0 { String::new() } else { body },
+        grid: [blocks.max(1) as u32, 1, 1],
+        threads: if of_cores.is_some() { 32 * warps as u32 } else { THREADS },
+        iterations: None,
+        needs,
+    };
+    Ok(vec![call(emitted, label, &operands, &[])])
 }
 
 pub(super) fn reduce(node: &NodeView, reduce: &Reduce) -> Result<Vec<Call>, String> {
@@ -294,6 +354,7 @@ pub(super) fn reduce(node: &NodeView, reduce: &Reduce) -> Result<Vec<Call>, Stri
         parameters: node.parameters(&[0]),
         body: if rows == 0 { String::new() } else { body },
         grid: if block { [rows.max(1) as u32, 1, 1] } else { blocks(rows) },
+        threads: THREADS,
         iterations: None,
         needs: vec![Template::Rows],
     };
@@ -337,6 +398,7 @@ pub(super) fn arg_extreme(node: &NodeView, extreme: &ArgExtreme) -> Result<Vec<C
         parameters: node.parameters(&[0]),
         body: if outer * inner == 0 { String::new() } else { body },
         grid: blocks(outer * inner),
+        threads: THREADS,
         iterations: None,
         needs: Vec::new(),
     };
@@ -374,6 +436,7 @@ pub(super) fn top_k(node: &NodeView, op: &TopK) -> Result<Vec<Call>, String> {
         parameters,
         body: if outer * inner * k == 0 { String::new() } else { body },
         grid: blocks(outer * inner),
+        threads: THREADS,
         iterations: None,
         needs: Vec::new(),
     };
@@ -399,6 +462,7 @@ pub(super) fn cumulative_sum(node: &NodeView, op: &CumulativeSum) -> Result<Vec<
         parameters: node.parameters(&[0]),
         body: if outer * inner * axis == 0 { String::new() } else { body },
         grid: blocks(outer * inner),
+        threads: THREADS,
         iterations: None,
         needs: Vec::new(),
     };
@@ -425,6 +489,7 @@ pub(super) fn lrn(node: &NodeView, lrn: &Lrn) -> Result<Vec<Call>, String> {
         parameters: node.parameters(&[0]),
         body: if shape.elements() == 0 { String::new() } else { body },
         grid: blocks(shape.elements()),
+        threads: THREADS,
         iterations: None,
         needs: Vec::new(),
     };

@@ -89,20 +89,18 @@ impl CudaTarget {
 /// # Errors
 /// The reason that there is no kernel.
 fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
-    if node.layout == Layout::ChannelsLast && matches!(node.op(), Op::Conv(_)) {
-        return Err("cuDNN does not do it, and emitted kernels are for row-major values".into());
-    }
     match node.op() {
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
             pointwise::lower(node).map(|call| vec![call])
         }
+        Op::Conv(conv) if node.layout == Layout::ChannelsLast => windows::conv_channels_last(node, conv, tf32),
         Op::Conv(conv) => windows::conv(node, conv, tf32),
         Op::ConvTranspose(conv) => windows::conv_transpose(node, conv),
         Op::Pool(pool) => windows::pool(node, pool),
         Op::MatMul(product) => reduction::matmul(node, product, tf32),
         Op::Softmax(softmax) => reduction::softmax(node, softmax),
         Op::LayerNorm(norm) => reduction::layer_norm(node, norm),
-        Op::Attention(attention) => reduction::attention(node, attention),
+        Op::Attention(attention) => reduction::attention(node, attention, tf32),
         Op::Reduce(reduce) => reduction::reduce(node, reduce),
         Op::ArgExtreme(extreme) => reduction::arg_extreme(node, extreme),
         Op::TopK(op) => reduction::top_k(node, op),

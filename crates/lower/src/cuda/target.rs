@@ -6,12 +6,13 @@ use std::rc::Rc;
 use cuda_driver::MathMode;
 use cuda_driver::cublas::Product;
 use cuda_driver::cudnn::Planner;
-use ir::ops::ReduceKind;
+use ir::ops::{Conv, ReduceKind};
 use ir::{Candidate, Formats, Graph, NoKernel, NodeId, Op, Query, Target, UNLIMITED, ValueId};
 use types::{Bytes, DType, Layout};
 
 use super::emit::{ALIGNMENT, ELEMENTS_MAX};
-use super::{cublas_matmul, cudnn_conv, layout};
+use super::layout::ConvKernel;
+use super::{cublas_matmul, cudnn_conv, layout, windows};
 use crate::NodeView;
 use crate::half_precision::{follows, is_of_numbers};
 
@@ -129,9 +130,9 @@ impl Target for CudaTarget {
     }
 
     fn layout(&self) -> Option<Layout> {
-        // cuDNN's engines for tensor cores are fastest on channels-last values, those for f32 on row-major ones.
-        let by_cores = |planner: &Rc<Planner>| self.dtype.is_half() || planner.math() == MathMode::Tf32;
-        self.cudnn.as_ref().is_some_and(by_cores).then_some(Layout::ChannelsLast)
+        // Tensor cores are fastest on channels-last values, and kernels for f32 on row-major ones.
+        let library_rounds = self.cudnn.as_ref().is_some_and(|planner| planner.math() == MathMode::Tf32);
+        (self.dtype.is_half() || self.rounds || library_rounds).then_some(Layout::ChannelsLast)
     }
 
     fn candidates(&self, graph: &Graph, nodes: &[NodeId], query: &Query) -> Result<Vec<Candidate>, NoKernel> {
@@ -172,16 +173,22 @@ impl CudaTarget {
         Ok(Candidate { wants_slack: candidate.workspace < workspace, ..candidate })
     }
 
+    /// Who computes a convolution with a result in a layout.
+    fn conv_kernel(&self, graph: &Graph, id: NodeId, conv: &Conv, layout: Layout) -> Option<ConvKernel> {
+        let view = NodeView { layout, ..NodeView::new(graph, id, &Query::GIVEN) };
+        let library = self.cudnn.as_ref().and_then(|planner| cudnn_conv::calls(&view, conv, planner, layout).ok());
+        if let Some(calls) = library {
+            return Some(ConvKernel::Cudnn(calls[0].workspace.0));
+        }
+        let emitted = layout == Layout::RowMajor || windows::conv_channels_last(&view, conv, self.rounds).is_ok();
+        emitted.then_some(ConvKernel::Emitted)
+    }
+
     /// The candidate for a node whose result has a layout.
     fn candidate_in(&self, graph: &Graph, id: NodeId, layout: Layout) -> Option<Candidate> {
         let node = graph.node(id);
-        let workspace = if let (Op::Conv(conv), Some(planner)) = (&node.op, &self.cudnn) {
-            let view = NodeView::new(graph, id, &Query::GIVEN);
-            cudnn_conv::calls(&view, conv, planner, layout).ok().map(|calls| calls[0].workspace.0)
-        } else {
-            None
-        };
-        let cost = layout::time(graph, node, layout, workspace)?;
+        let conv = if let Op::Conv(conv) = &node.op { self.conv_kernel(graph, id, conv, layout) } else { None };
+        let cost = layout::time(graph, node, layout, conv)?;
         let mut candidate = Candidate { cost, ..Candidate::given(graph, id) };
         candidate.result.layout = layout;
         for (ix, operand) in candidate.operands.iter_mut().enumerate() {

@@ -4,13 +4,56 @@
 use types::{Bytes, DType};
 
 use super::c_source::ctype;
-use super::emit::Template;
+use super::emit::{THREADS, Template};
 use crate::NodeView;
 
 /// The side of a block's tile, `TILE` in `cuda/templates/product.cu`.
 const SIDE: usize = 64;
-/// The side of a large tile for tensor cores, and how many there must be to occupy all multiprocessors.
-const LARGE: usize = 128;
+/// A block's tile on tensor cores, as `Tile` in `cuda/templates/tensor.cu`: warps along rows and columns, and tensor-core tiles
+/// of 16 x 8 of each warp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TileShape {
+    down: usize,
+    across: usize,
+    m: usize,
+    n: usize,
+}
+
+impl TileShape {
+    const fn new(down: usize, across: usize, m: usize, n: usize) -> TileShape {
+        TileShape { down, across, m, n }
+    }
+
+    pub(super) fn rows(self) -> usize {
+        16 * self.m * self.down
+    }
+
+    pub(super) fn columns(self) -> usize {
+        8 * self.n * self.across
+    }
+
+    pub(super) fn threads(self) -> u32 {
+        (32 * self.down * self.across) as u32
+    }
+
+    /// Its C++ type.
+    pub(super) fn text(self) -> String {
+        format!("Tile<{}, {}, {}, {}>", self.down, self.across, self.m, self.n)
+    }
+}
+
+/// The tiles of operands whose lines are copied in pieces of 16 bytes, with the percentage of a multiprocessor's peak that each
+/// can reach: larger ones read less shared memory for a product.
+const COPIED: [(TileShape, usize); 5] = [
+    (TileShape::new(2, 2, 4, 8), 100),
+    (TileShape::new(2, 2, 4, 4), 85),
+    (TileShape::new(2, 2, 2, 8), 85),
+    (TileShape::new(2, 2, 2, 4), 70),
+    (TileShape::new(4, 1, 2, 4), 60),
+];
+/// The tiles of other operands.
+const GATHERED: [TileShape; 2] = [TileShape::new(2, 4, 4, 4), TileShape::new(2, 4, 2, 2)];
+/// How many of the large one there must be to occupy all multiprocessors.
 const LARGE_MIN: usize = 64;
 
 /// Terms that a block without tensor cores takes at once, `DEPTH` in `cuda/templates/product.cu`; and words of those with them, `WORDS`
@@ -29,20 +72,23 @@ const PARTS_MIN: usize = 3;
 const TOGETHER: usize = 16;
 
 /// The placeholder in a kernel's text for the bytes of an operand that one instruction can copy: at most `most`,
-/// depending on the operand's address.
-fn mark(most: usize, ix: usize) -> String {
+/// depending on the operand's address. Results are counted behind the operands.
+pub(super) fn mark(most: usize, ix: usize) -> String {
     format!("@{most}:{ix}@")
 }
 
-/// The text of a kernel whose operands have these addresses.
+/// The text of a kernel whose operands and results have these addresses.
 pub(super) fn placed(body: &str, places: &[usize]) -> String {
-    let mut body = body.to_string();
-    for (ix, &place) in places.iter().enumerate().take(2) {
-        for most in [1, 2, 4, 8, TOGETHER] {
-            body = body.replace(&mark(most, ix), &most.min(lowest_bit(place)).to_string());
-        }
+    let mut text = String::with_capacity(body.len());
+    let mut pieces = body.split('@');
+    text.extend(pieces.next());
+    while let (Some(mark), Some(behind)) = (pieces.next(), pieces.next()) {
+        let (most, ix) = mark.split_once(':').expect("a mark has two numbers");
+        let [most, ix] = [most, ix].map(|number| number.parse::<usize>().expect("a mark has two numbers"));
+        text.push_str(&most.min(lowest_bit(places[ix])).to_string());
+        text.push_str(behind);
     }
-    body
+    text
 }
 
 /// The largest power of two that a number is a multiple of; of zero, as large as one needs.
@@ -52,8 +98,8 @@ fn lowest_bit(number: usize) -> usize {
 
 /// How a product of two operands is computed.
 pub(super) struct Tiles {
-    /// The side of a block's tile.
-    pub(super) side: usize,
+    /// The tile on tensor cores.
+    shape: TileShape,
     /// The type of both factors for tensor cores, in C: `f16`, `bf16` or `tf32`. `None` without tensor cores.
     pub(super) cores: Option<&'static str>,
     /// Split-K: the number of parts that the terms are divided into. Separate blocks compute partial sums, and a second
@@ -63,23 +109,48 @@ pub(super) struct Tiles {
     extents: [usize; 3],
 }
 
+/// The type of a node's first two operands on tensor cores, in C. `None` if they have to be multiplied without.
+pub(super) fn cores(node: &NodeView, tf32: bool) -> Option<&'static str> {
+    let [left, right] = [0, 1].map(|ix| node.input(ix).dtype);
+    match left {
+        _ if left != right => None,
+        DType::F32 if tf32 => Some("tf32"),
+        half if half.is_half() => Some(ctype(half)),
+        _ => None,
+    }
+}
+
+/// Whether lines of so many elements are a multiple of the largest piece.
+pub(super) fn is_copied(dtype: DType, line: usize) -> bool {
+    (line * dtype.size().0 as usize).is_multiple_of(TOGETHER)
+}
+
 impl Tiles {
     /// Tiles for `count` products of `rows` by `columns` results with `terms` terms each, whose factors are the node's
-    /// first two operands. Split-K stays within the node's workspace limit and slack.
-    pub(super) fn new(node: &NodeView, extents: [usize; 3], terms: usize, tf32: bool) -> Tiles {
+    /// first two operands. `copied` states that lines of both have whole pieces of 16 bytes. Split-K stays within the node's
+    /// workspace limit and slack.
+    pub(super) fn new(node: &NodeView, extents: [usize; 3], terms: usize, tf32: bool, copied: bool) -> Tiles {
         let [count, rows, columns] = extents;
-        let [left, right] = [0, 1].map(|ix| node.input(ix).dtype);
-        let cores = match left {
-            _ if left != right => None,
-            DType::F32 if tf32 => Some("tf32"),
-            half if half.is_half() => Some(ctype(half)),
-            _ => None,
+        let cores = cores(node, tf32);
+        let large = count.saturating_mul(rows / GATHERED[0].rows()).saturating_mul(columns / GATHERED[0].columns());
+        let shape = match copied {
+            // The time in which all multiprocessors compute their blocks.
+            true => {
+                COPIED
+                    .into_iter()
+                    .min_by_key(|(shape, percent)| {
+                        let blocks = count * rows.div_ceil(shape.rows()) * columns.div_ceil(shape.columns());
+                        blocks.div_ceil(BLOCKS) * shape.rows() * shape.columns() * 100 / percent
+                    })
+                    .expect("there are some")
+                    .0
+            }
+            false => GATHERED[usize::from(large < LARGE_MIN)],
         };
-        let large = count.saturating_mul(rows / LARGE).saturating_mul(columns / LARGE);
-        let side = if cores.is_some() && LARGE_MIN <= large { LARGE } else { SIDE };
-        let mut tiles = Tiles { side, cores, parts: 1, extents };
+        let mut tiles = Tiles { shape, cores, parts: 1, extents };
         let blocks: usize = tiles.grid().iter().map(|&blocks| blocks as usize).product();
-        let steps = terms.div_ceil(if cores.is_some() { WORDS * 4 / left.size().0 as usize } else { DEPTH });
+        let steps =
+            terms.div_ceil(if cores.is_some() { WORDS * 4 / node.input(0).dtype.size().0 as usize } else { DEPTH });
         let sums = Bytes(4 * (count * rows * columns) as u64);
         let fitting = node.workspace.min(node.slack).0 / sums.0.max(1);
         let parts = (BLOCKS / blocks).min(steps / STEPS_MIN).min(fitting as usize);
@@ -107,7 +178,7 @@ impl Tiles {
         operands
     }
 
-    /// The last arguments of a convolution's function: where sums of parts are, and which launch it is.
+    /// The last arguments of a product's function: where sums of parts are, and which launch it is.
     pub(super) fn arguments(&self) -> &'static str {
         if self.parts == 1 { "" } else { ", parts, (int)iteration" }
     }
@@ -119,20 +190,40 @@ impl Tiles {
         mark(items.into_iter().fold(TOGETHER, |most, items| most.min(lowest_bit(items * size))), ix)
     }
 
+    /// A C++ condition: the epilogue can take eight columns of a row-major result at once. The result and each operand of the
+    /// epilogue must be aligned to 16 bytes.
+    pub(super) fn wide(&self, node: &NodeView) -> String {
+        let [.., columns] = self.extents;
+        if !columns.is_multiple_of(8) || !self.shape.n.is_multiple_of(4) {
+            return "false".into();
+        }
+        let aligned = (2..=node.operand_count()).map(|ix| format!("{} == {TOGETHER}", mark(TOGETHER, ix)));
+        aligned.collect::<Vec<_>>().join(" && ")
+    }
+
     /// The template that has the product.
     pub(super) fn template(&self) -> Template {
         if self.cores.is_some() { Template::Tensor } else { Template::Product }
     }
 
-    /// The rows and columns of tiles of a warp.
-    pub(super) fn of_warp(&self) -> String {
-        format!("{0}, {0}", self.side / 32)
+    /// The C++ type of the tile on tensor cores.
+    pub(super) fn shape(&self) -> String {
+        self.shape.text()
+    }
+
+    fn sides(&self) -> [usize; 2] {
+        if self.cores.is_some() { [self.shape.rows(), self.shape.columns()] } else { [SIDE, SIDE] }
+    }
+
+    /// The threads of a block.
+    pub(super) fn threads(&self) -> u32 {
+        if self.cores.is_some() { self.shape.threads() } else { THREADS }
     }
 
     /// The blocks that it takes.
     pub(super) fn grid(&self) -> [u32; 3] {
-        let [count, rows, columns] = self.extents;
-        let blocks = |extent: usize| extent.div_ceil(self.side).max(1) as u32;
-        [blocks(columns), blocks(rows), (count.max(1) * self.parts) as u32]
+        let ([count, rows, columns], [down, across]) = (self.extents, self.sides());
+        let blocks = |extent: usize, side: usize| extent.div_ceil(side).max(1) as u32;
+        [blocks(columns, across), blocks(rows, down), (count.max(1) * self.parts) as u32]
     }
 }

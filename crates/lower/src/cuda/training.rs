@@ -5,13 +5,21 @@ use ir::ops::{Ctc, Dropout, ScatterAdd, SoftmaxCrossEntropy};
 use types::{Bytes, Philox};
 
 use super::c_source::number;
-use super::emit::{Emitted, KernelKind, Template, around, blocks, call};
+use super::emit::{Emitted, KernelKind, THREADS, Template, around, blocks, call};
 use crate::NodeView;
 
 /// The call of a kernel that reads all operands of a node.
 fn by(node: &NodeView, kind: KernelKind, blocks: [u32; 3], body: String, label: String, in_place: &[usize]) -> Call {
     let needs = vec![Template::Rows, Template::Training];
-    let emitted = Emitted { kind, parameters: node.all_parameters(), body, grid: blocks, iterations: None, needs };
+    let emitted = Emitted {
+        kind,
+        parameters: node.all_parameters(),
+        body,
+        grid: blocks,
+        threads: THREADS,
+        iterations: None,
+        needs,
+    };
     call(emitted, label, &(0..node.operand_count()).collect::<Vec<_>>(), in_place)
 }
 
@@ -116,7 +124,7 @@ fn by_sequence(node: &NodeView, kind: KernelKind, loss: &Ctc, operand: usize, ke
     let mut parameters = node.all_parameters();
     parameters.push(("double*".into(), "workspace".into()));
     let needs = vec![Template::Ctc];
-    let emitted = Emitted { kind, parameters, body, grid: rows(batch), iterations: None, needs };
+    let emitted = Emitted { kind, parameters, body, grid: rows(batch), threads: THREADS, iterations: None, needs };
     let label = format!("{batch} sequences of {steps} steps, {length} labels of {classes}");
     let call = call(emitted, label, &(0..node.operand_count()).collect::<Vec<_>>(), &[]);
     // As `Alignments::NUMBERS` of the template.

@@ -7,7 +7,7 @@ use ir::Call;
 use types::update::{Adadelta, Adagrad, Adam, Lamb, Lion, RmsProp, Sgd, UpdateRule};
 
 use super::c_source::number;
-use super::emit::{Emitted, KernelKind, Template, blocks, call};
+use super::emit::{Emitted, KernelKind, THREADS, Template, blocks, call};
 use super::pointwise::head;
 use crate::NodeView;
 
@@ -31,6 +31,7 @@ pub(super) fn update(node: &NodeView, rule: &UpdateRule) -> Vec<Call> {
         parameters: node.all_parameters(),
         body,
         grid: blocks(shape.elements()),
+        threads: THREADS,
         iterations: None,
         needs: vec![Template::Pointwise, Template::Rows, Template::Training],
     };

@@ -4,7 +4,7 @@ use ir::Call;
 use ir::ops::{ConvWeightGradient, Pool, PoolGradient, PoolKind};
 use types::Bytes;
 
-use super::emit::{Emitted, GRID_MAX, KernelKind, Template, blocks, call};
+use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
 use super::tiling::Tiles;
 use super::windows::{CHANNELS_MIN, behind, comma_separated, label, window};
 use crate::NodeView;
@@ -15,7 +15,7 @@ pub(super) fn weight_gradient(node: &NodeView, op: &ConvWeightGradient, tf32: bo
     let window = window(x, dy, &op.kernel, &op.stride, &op.dilation, &op.pad)?;
     let (batch, groups, ins, outs) = (x[0], op.groups, out[1], out[0] / op.groups);
     let (columns, pixels): (usize, usize) = (out[1..].iter().product(), dy[2..].iter().product());
-    let tiles = Tiles::new(node, [groups, outs, columns], batch * pixels, tf32);
+    let tiles = Tiles::new(node, [groups, outs, columns], batch * pixels, tf32, false);
     let (grid, parts) = (tiles.grid(), tiles.parts);
     let product = CHANNELS_MIN <= outs && grid[1].max(grid[2]) <= GRID_MAX;
     let numbers = format!("{batch}, {ins}, {outs}, {groups}");
@@ -23,9 +23,9 @@ pub(super) fn weight_gradient(node: &NodeView, op: &ConvWeightGradient, tf32: bo
         (true, None) => (grid, format!("weight_gradient<{window}, {numbers}, {parts}>")),
         (true, Some(of)) => {
             let (left, right) = (Tiles::together(node, 1, [pixels]), Tiles::together(node, 0, [1]));
-            let of_warp = tiles.of_warp();
+            let shape = tiles.shape();
             let function =
-                format!("weight_gradient_by_cores<{of}, {window}, {of_warp}, {numbers}, {parts}, {left}, {right}>");
+                format!("weight_gradient_by_cores<{of}, {window}, {shape}, {numbers}, {parts}, {left}, {right}>");
             (grid, function)
         }
         (false, _) => ([out.elements().max(1) as u32, 1, 1], format!("weight_gradient_each<{window}, {numbers}>")),
@@ -34,6 +34,7 @@ pub(super) fn weight_gradient(node: &NodeView, op: &ConvWeightGradient, tf32: bo
     let mut needs = vec![Template::Product, Template::Window, Template::Convolution];
     needs.extend(product.then(|| tiles.template()));
     let (mut parameters, mut iterations, mut workspace) = (node.parameters(&[0, 1]), None, Bytes::ZERO);
+    let threads = if product { tiles.threads() } else { THREADS };
     if product {
         (parameters, iterations, workspace) = (tiles.parameters(parameters), tiles.iterations(), tiles.workspace());
     }
@@ -41,7 +42,7 @@ pub(super) fn weight_gradient(node: &NodeView, op: &ConvWeightGradient, tf32: bo
         0 => String::new(),
         _ => format!("    {function}(a0, a1, y{more});\n"),
     };
-    let emitted = Emitted { kind: KernelKind::WeightGradient, parameters, body, grid, iterations, needs };
+    let emitted = Emitted { kind: KernelKind::WeightGradient, parameters, body, grid, threads, iterations, needs };
     Ok(vec![Call { workspace, ..call(emitted, format!("gradient of weights {out}"), &[0, 1], &[]) }])
 }
 
@@ -54,6 +55,7 @@ pub(super) fn pool_with_positions(node: &NodeView, pool: &Pool) -> Result<Vec<Ca
         parameters: node.all_parameters(),
         body: format!("    {function}(a0, y0, y1);\n"),
         grid: blocks(out.elements()),
+        threads: THREADS,
         iterations: None,
         needs: vec![Template::Window, Template::Pool],
     };
@@ -81,6 +83,7 @@ pub(super) fn pool_gradient(node: &NodeView, op: &PoolGradient) -> Result<Vec<Ca
         parameters: node.parameters(&operands),
         body: format!("    {call_text};\n"),
         grid: blocks(dx.elements()),
+        threads: THREADS,
         iterations: None,
         needs: vec![Template::Window, Template::Pool],
     };

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use ir::Call;
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
+use ir::{Call, CallInput, Pack};
 use types::{Bytes, Layout, Shape};
 
-use super::c_source::finish;
-use super::emit::{Emitted, GRID_MAX, KernelKind, Template, blocks, call};
-use super::tiling::Tiles;
+use super::c_source::{finish, finish_eight};
+use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
+use super::layout::Rearranged;
+use super::tiling::{Tiles, cores, is_copied};
 use crate::NodeView;
 
 /// Groups with fewer output channels are computed output by output.
@@ -78,7 +79,7 @@ pub(super) fn conv(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>
     let pixels: usize = out[2..].iter().product();
     let count = out[0] * groups;
     let terms = ins * weight[2..].iter().product::<usize>();
-    let tiles = Tiles::new(node, [count, outs, pixels], terms, tf32);
+    let tiles = Tiles::new(node, [count, outs, pixels], terms, tf32, false);
     let (grid, parts) = (tiles.grid(), tiles.parts);
     let product = CHANNELS_MIN <= outs && grid[1].max(grid[2]) <= GRID_MAX;
     let (kind, grid, function) = match (product, tiles.cores) {
@@ -89,7 +90,7 @@ pub(super) fn conv(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>
             let plain = plain && x[2..] == out[2..] && conv.pad.iter().all(|pad| pad[0] == 0);
             let (left, right) =
                 (Tiles::together(node, 1, [terms]), Tiles::together(node, 0, [if plain { pixels } else { 1 }]));
-            let numbers = format!("{}, {ins}, {outs}, {groups}, {parts}, {left}, {right}", tiles.of_warp());
+            let numbers = format!("{}, {ins}, {outs}, {groups}, {parts}, {left}, {right}", tiles.shape());
             (KernelKind::Conv, grid, format!("convolve_by_cores<{of}, {window}, {numbers}>"))
         }
         (false, _) => (
@@ -103,13 +104,103 @@ pub(super) fn conv(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>
     let mut needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
     needs.extend(product.then(|| tiles.template()));
     let (mut parameters, mut iterations, mut workspace) = (node.parameters(&operands), None, Bytes::ZERO);
+    let threads = if product { tiles.threads() } else { THREADS };
     if product {
         (parameters, iterations, workspace) = (tiles.parameters(parameters), tiles.iterations(), tiles.workspace());
     }
-    let emitted = Emitted { kind, parameters, body, grid, iterations, needs };
+    let emitted = Emitted { kind, parameters, body, grid, threads, iterations, needs };
     let residual = conv.epilogue.residual.then_some(node.operand_count() - 1);
     let own = call(emitted, label(&weight[2..], out), &operands, residual.as_slice());
     Ok(vec![Call { workspace, ..own }])
+}
+
+/// A convolution of channels-last values.
+///
+/// # Errors
+/// The reason that it is computed with row-major values.
+pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>, String> {
+    node.all_stored()?;
+    let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
+    if 2 < conv.stride.len() {
+        return Err("windows of three dimensions".into());
+    }
+    if !node.is_constant(1) {
+        return Err("its weights are not constants".into());
+    }
+    let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
+    let operands: Vec<usize> = (0..node.operand_count()).collect();
+    let residual = conv.epilogue.residual.then_some(node.operand_count() - 1);
+    let (images, ins, outs, pixels) = (out[0], weight[1], out[1], out[2..].iter().product::<usize>());
+    let taps: usize = weight[2..].iter().product();
+    let epilogue = finish(&conv.epilogue) + &finish_eight(&conv.epilogue);
+    if depthwise(x, weight, conv.groups) {
+        let columns = out[out.rank() - 1];
+        let run = RUN.min(columns);
+        let function = format!("convolve_by_channel<{window}, {images}, {outs}, {run}>");
+        let rows = if out.rank() == 4 { out[2] } else { 1 };
+        let emitted = Emitted {
+            kind: KernelKind::ConvEach,
+            parameters: node.parameters(&operands),
+            body: format!("{epilogue}    {function}(a0, a1, y, finish_eight);\n"),
+            grid: blocks(images * rows * columns.div_ceil(run) * (outs / EIGHT)),
+            threads: THREADS,
+            iterations: None,
+            needs: vec![
+                Template::Pointwise,
+                Template::Product,
+                Template::Tensor,
+                Template::Window,
+                Template::ChannelsLast,
+            ],
+        };
+        return Ok(vec![taps_outside(call(emitted, label(&weight[2..], out), &operands, residual.as_slice()), weight)]);
+    }
+    if conv.groups != 1 {
+        return Err("groups of several channels".into());
+    }
+    let Some(of) = cores(node, tf32) else { return Err("tensor cores do not multiply its operands".into()) };
+    let dtype = node.input(0).dtype;
+    if !is_copied(dtype, ins) || !is_copied(dtype, outs) || 31 < weight[2] + weight.get(3).copied().unwrap_or(1) {
+        return Err(format!("{ins} to {outs} channels are not copied in pieces of 16 bytes"));
+    }
+    let tiles = Tiles::new(node, [1, images * pixels, outs], ins * taps, tf32, true);
+    let grid = tiles.grid();
+    if GRID_MAX < grid[1] {
+        return Err("more rows than a grid has".into());
+    }
+    let plain = taps == 1 && conv.stride.iter().all(|&step| step == 1) && x[2..] == out[2..];
+    let plain = plain && conv.pad.iter().all(|pad| pad[0] == 0);
+    let (shape, parts, wide) = (tiles.shape(), tiles.parts, tiles.wide(node));
+    let loaders = format!("Windows<{of}, {shape}, {window}, {images}, {ins}, {outs}, 16, {plain}>");
+    let product = format!("store_product<{of}, {shape}, {}, {outs}, {}, {parts}, {wide}>", images * pixels, ins * taps);
+    let more = if parts == 1 { ", nullptr, 0" } else { tiles.arguments() };
+    let emitted = Emitted {
+        kind: KernelKind::Conv,
+        parameters: tiles.parameters(node.parameters(&operands)),
+        body: format!("{epilogue}    {product}({loaders}{{a0, a1}}, y, 0, finish, finish_eight{more});\n"),
+        grid,
+        threads: tiles.threads(),
+        iterations: tiles.iterations(),
+        needs: vec![Template::Pointwise, Template::Product, Template::Tensor, Template::Window, Template::ChannelsLast],
+    };
+    let own = taps_outside(call(emitted, label(&weight[2..], out), &operands, residual.as_slice()), weight);
+    Ok(vec![Call { workspace: tiles.workspace(), ..own }])
+}
+
+/// Neighboring pixels of a row that a thread of a depthwise convolution computes.
+const RUN: usize = 4;
+/// Channels that a thread computes at once.
+const EIGHT: usize = 8;
+
+/// Whether a convolution is depthwise, with channels that are read eight at once.
+fn depthwise(x: &Shape, weight: &Shape, groups: usize) -> bool {
+    groups == x[1] && weight[0] == groups && groups.is_multiple_of(EIGHT)
+}
+
+/// The call with its weights packed as taps, input channels, output channels.
+fn taps_outside(mut call: Call, weight: &Shape) -> Call {
+    call.inputs[1] = CallInput::Packed { input: 1, pack: Pack::new(Rearranged::TapsOutside(weight.clone())) };
+    call
 }
 
 pub(super) fn conv_transpose(node: &NodeView, conv: &ConvTranspose) -> Result<Vec<Call>, String> {
@@ -122,7 +213,8 @@ pub(super) fn conv_transpose(node: &NodeView, conv: &ConvTranspose) -> Result<Ve
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
     let (kind, grid) = (KernelKind::ConvTranspose, blocks(out.elements()));
     let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
-    let emitted = Emitted { kind, parameters: node.parameters(&operands), body, grid, iterations: None, needs };
+    let emitted =
+        Emitted { kind, parameters: node.parameters(&operands), body, grid, threads: THREADS, iterations: None, needs };
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, &[])])
 }
 
@@ -148,6 +240,7 @@ pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Vec<Call>, String> {
         parameters: node.parameters(&[0]),
         body: format!("    {function}(a0, y);\n"),
         grid: blocks(out.elements()),
+        threads: THREADS,
         iterations: None,
         needs: vec![Template::Window, Template::Pool],
     };
