@@ -44,8 +44,17 @@ template <class T, class S, class W, int IMAGES, int INS, int OUTS, int BYTES, b
 struct Windows {
     const Stored<T>*x, *weights;
     __device__ __forceinline__ auto left(int first_row, int tile) const {
-        if constexpr (PLAIN && BYTES == 16) return LineCopies<T, S::THREADS, S::ROWS, IMAGES * W::OUTPUT, INS, INS>(x, first_row, tile);
-        else return WindowCopies<T, S, W, IMAGES, INS, BYTES>(x, first_row, tile);
+        if constexpr (PLAIN && BYTES == 16) {
+            return LineCopies<T, S::THREADS, S::ROWS, IMAGES * W::OUTPUT, INS, INS>(x, first_row, tile);
+        } else if constexpr (4 <= BYTES) {
+            return WindowCopies<T, S, W, IMAGES, INS, BYTES>(x, first_row, tile);
+        } else {
+            const auto item = [x = x](int row, int term) -> const Stored<T>* {
+                const int pixel = W::pixel(row % W::OUTPUT, term / INS);
+                return pixel < 0 ? nullptr : x + ((row / W::OUTPUT * W::INPUT + pixel) * INS + term % INS);
+            };
+            return GatheredLines<T, S::THREADS, S::ROWS, IMAGES * W::OUTPUT, W::TAPS * INS, BYTES, decltype(item)>(item, first_row, tile);
+        }
     }
     __device__ __forceinline__ auto right(int first_column, int tile) const {
         return RightLines<T, S::THREADS, S::COLUMNS, OUTS, W::TAPS * INS, OUTS>(weights, first_column, tile);
@@ -53,9 +62,9 @@ struct Windows {
 };
 
 /// Depthwise convolution with `weights: [taps, CHANNELS]`: a thread computes eight channels of `RUN` neighboring pixels of a row, and
-/// reads each of their inputs once.
-template <class W, int IMAGES, int CHANNELS, int RUN, class X, class K, class Y, class Finish>
-__device__ void convolve_by_channel(const X* x, const K* weights, Y* y, Finish finish) {
+/// reads each of their inputs once. `ALIGNED` states that `x`, `y` and the operands of `finish` are multiples of 16 bytes.
+template <class W, int IMAGES, int CHANNELS, int RUN, bool ALIGNED, class X, class K, class Y, class Finish, class FinishEight>
+__device__ void convolve_by_channel(const X* x, const K* weights, Y* y, Finish finish, FinishEight finish_eight) {
     constexpr int RUNS = (W::OUTPUT_COLUMNS + RUN - 1) / RUN, GROUPS = CHANNELS / 8, REACH = (RUN - 1) * W::COLUMN_STRIDE + (W::COLUMN_TAPS - 1) * W::COLUMN_DILATION + 1;
     const unsigned at = element();
     if ((unsigned)IMAGES * W::OUTPUT_ROWS * RUNS * GROUPS <= at) return;
@@ -75,7 +84,9 @@ __device__ void convolve_by_channel(const X* x, const K* weights, Y* y, Finish f
             const int column = run * W::COLUMN_STRIDE + reach - W::COLUMN_PAD;
             if (column < 0 || W::INPUT_COLUMNS <= column) continue;
             float items[8];
-            load_eight(input + (from * W::INPUT_COLUMNS + column) * CHANNELS, items);
+            const X* eight = input + (from * W::INPUT_COLUMNS + column) * CHANNELS;
+            if constexpr (ALIGNED) load_eight(eight, items);
+            else for (int ix = 0; ix < 8; ix++) items[ix] = eight[ix];
 #pragma unroll
             for (int own = 0; own < RUN; own++) {
                 const int apart = reach - own * W::COLUMN_STRIDE, tap = apart / W::COLUMN_DILATION;
@@ -89,7 +100,11 @@ __device__ void convolve_by_channel(const X* x, const K* weights, Y* y, Finish f
     for (int own = 0; own < RUN; own++) {
         if (W::OUTPUT_COLUMNS <= run + own) continue;
         const size_t to = ((size_t)image * W::OUTPUT + row * W::OUTPUT_COLUMNS + run + own) * CHANNELS + channel;
-        finish(sums[own], channel, to);
-        store_eight(sums[own], y + to);
+        if constexpr (ALIGNED) {
+            finish_eight(sums[own], channel, to);
+            store_eight(sums[own], y + to);
+        } else {
+            for (int ix = 0; ix < 8; ix++) y[to + ix] = finish(sums[own][ix], channel + ix, to + ix);
+        }
     }
 }

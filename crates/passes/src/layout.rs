@@ -23,6 +23,9 @@ struct LayoutCosts {
     cost: Map<NodeId, [Option<u64>; 2]>,
     /// By node: the operands that it reads in the other layout if its result has that.
     reads_blocked: Map<NodeId, SmallVec<[bool; 4]>>,
+    /// By node: the operands that it reads in a third layout, converted for it alone, if its result has the other one. The
+    /// candidate's cost contains the conversion.
+    reads_converted: Map<NodeId, SmallVec<[Option<Layout>; 4]>>,
     /// By node: the results that it writes in the other layout if it works on that.
     writes_blocked: Map<NodeId, SmallVec<[bool; 4]>>,
     /// By value the cost of converting it.
@@ -35,6 +38,7 @@ impl LayoutCosts {
             blocked,
             cost: Map::new(),
             reads_blocked: Map::new(),
+            reads_converted: Map::new(),
             writes_blocked: Map::new(),
             relayout: graph.values().keys().map(|value| target.relayout_cost(graph, value)).collect(),
         };
@@ -48,6 +52,11 @@ impl LayoutCosts {
                 |candidate: &Candidate| candidate.operands.iter().map(|operand| operand.layout == blocked).collect();
             let none = |values: &[ValueId]| values.iter().map(|_| false).collect();
             costs.reads_blocked.push(other.as_ref().map_or_else(|| none(&graph.node(id).inputs), reads));
+            let third = |layout: Layout| Some(layout).filter(|layout| ![Layout::RowMajor, blocked].contains(layout));
+            let converted =
+                |candidate: &Candidate| candidate.operands.iter().map(|operand| third(operand.layout)).collect();
+            let all_given = || graph.node(id).inputs.iter().map(|_| None).collect();
+            costs.reads_converted.push(other.as_ref().map_or_else(all_given, converted));
             let writes = |candidate: &Candidate| {
                 let results = [&candidate.result].into_iter().chain(&candidate.further);
                 results.map(|result| result.layout == blocked).collect()
@@ -156,7 +165,11 @@ impl Writer<'_> {
             .enumerate()
             .map(|(ix, &input)| {
                 let blocked = self.blocked[id] && self.costs.reads_blocked[id][ix];
-                self.read(context, input, blocked)
+                let read = self.read(context, input, blocked);
+                match self.costs.reads_converted[id][ix].filter(|_| self.blocked[id]) {
+                    Some(layout) => relayout(context, read, &node.scope, layout),
+                    None => read,
+                }
             })
             .collect();
         let outputs = context.new.add(node.op.clone(), &inputs, node.scope.clone()).expect("the types stay");

@@ -17,6 +17,9 @@ const CHANNELS_LAST_FLOPS_OF_A_BYTE: u64 = 64;
 /// Bytes that are moved in the launch time of a step, about a microsecond.
 const STEP: u64 = 4 << 20;
 
+/// The layout of pixels with fewer channels than a tensor-core kernel copies at once: padded to four with zeros.
+pub(super) const FOUR_CHANNELS: Layout = Layout::ChannelsBlocked(4);
+
 /// Whether a node with a result whose channels are neighbours reads this operand so.
 pub(super) fn reads_last(graph: &Graph, node: &Node, input: usize) -> bool {
     let (x, out) = (graph.value(node.inputs[input]), graph.ty(node.outputs[0]));
@@ -39,20 +42,23 @@ pub(super) fn unsupported_layout(graph: &Graph, node: &Node) -> Option<Layout> {
     let layout = |value: ValueId| graph.value(value).layout;
     let own = layout(node.outputs[0]);
     let is_last = own == Layout::ChannelsLast;
-    let known =
-        matches!(node.op, Op::Conv(_) | Op::Pool(_) | Op::Relayout(_)) || graph.channels_last_op(node).is_some();
+    if matches!(node.op, Op::Relayout(_)) {
+        // Only the pixels of a network's input have their channels padded.
+        let [from, to] = [layout(node.inputs[0]), own].map(|layout| layout == FOUR_CHANNELS);
+        let few = graph.ty(node.outputs[0]).shape.get(1).is_some_and(|&channels| channels <= 4);
+        return (from || (to && !few)).then_some(own);
+    }
+    let known = matches!(node.op, Op::Conv(_) | Op::Pool(_)) || graph.channels_last_op(node).is_some();
     if node.outputs.iter().any(|&output| layout(output) != own) || !(own == Layout::RowMajor || (is_last && known)) {
         return Some(own);
-    }
-    if matches!(node.op, Op::Relayout(_)) {
-        return None;
     }
     let wanted = |ix: usize| match is_last && reads_last(graph, node, ix) {
         true => Layout::ChannelsLast,
         false => Layout::RowMajor,
     };
-    let mut inputs = node.inputs.iter().enumerate();
-    inputs.find(|&(ix, &input)| layout(input) != wanted(ix)).map(|(_, &input)| layout(input))
+    let is_few = |ix: usize, own: Layout| is_last && ix == 0 && own == FOUR_CHANNELS && matches!(node.op, Op::Conv(_));
+    let mut inputs = node.inputs.iter().enumerate().map(|(ix, &input)| (ix, layout(input)));
+    inputs.find(|&(ix, own)| own != wanted(ix) && !is_few(ix, own)).map(|(_, own)| own)
 }
 
 /// Who computes a convolution with a result in some layout.
@@ -122,8 +128,8 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
 pub(super) enum Rearranged {
     /// With its second axis innermost. The shape has its extents, aligned with those of a result on the right.
     ChannelsInnermost(Shape),
-    /// Weights `[outputs, inputs, ..taps]` of this shape as `[taps, inputs, outputs]`.
-    TapsOutside(Shape),
+    /// Weights `[outputs, inputs, ..taps]` of a shape as `[taps, inputs, outputs]`, with zeros up to a number of inputs.
+    TapsOutside(Shape, usize),
     /// Converted.
     Cast(DType),
 }
@@ -131,7 +137,8 @@ pub(super) enum Rearranged {
 impl Packer for Rearranged {
     fn size(&self, tensor: &Tensor) -> Bytes {
         match self {
-            Rearranged::ChannelsInnermost(_) | Rearranged::TapsOutside(_) => tensor.size(),
+            Rearranged::ChannelsInnermost(_) => tensor.size(),
+            Rearranged::TapsOutside(shape, inputs) => Bytes(tensor.size().0 / (shape[1] as u64) * *inputs as u64),
             Rearranged::Cast(dtype) => dtype.size() * tensor.elements() as u64,
         }
     }
@@ -139,23 +146,19 @@ impl Packer for Rearranged {
     fn pack(&self, tensor: &Tensor, _part: usize) -> Vec<u8> {
         match self {
             Rearranged::ChannelsInnermost(shape) => channels_innermost(tensor, shape),
-            Rearranged::TapsOutside(shape) => taps_outside(tensor, shape),
+            Rearranged::TapsOutside(shape, inputs) => taps_outside(tensor, shape, *inputs),
             Rearranged::Cast(dtype) => tensor.cast(*dtype).to_le_bytes(),
         }
     }
 }
 
-fn taps_outside(tensor: &Tensor, shape: &Shape) -> Vec<u8> {
+fn taps_outside(tensor: &Tensor, shape: &Shape, padded: usize) -> Vec<u8> {
     let size = tensor.dtype().size().0 as usize;
     let (bytes, [outputs, inputs, taps]) = (tensor.to_le_bytes(), around(shape, 1));
-    let mut taps_outside = Vec::with_capacity(bytes.len());
-    for tap in 0..taps {
-        for input in 0..inputs {
-            for output in 0..outputs {
-                let from = ((output * inputs + input) * taps + tap) * size;
-                taps_outside.extend_from_slice(&bytes[from..from + size]);
-            }
-        }
+    let mut taps_outside = vec![0; taps * padded * outputs * size];
+    for (ix, item) in bytes.chunks_exact(size).enumerate() {
+        let (output, input, tap) = (ix / taps / inputs, ix / taps % inputs, ix % taps);
+        taps_outside[((tap * padded + input) * outputs + output) * size..][..size].copy_from_slice(item);
     }
     taps_outside
 }

@@ -6,6 +6,7 @@ use types::{DType, Layout, Shape};
 
 use super::c_source::{binary, computed, ctype, number, place};
 use super::emit::{Emitted, KernelKind, THREADS, Template, around, blocks, call};
+use super::layout::FOUR_CHANNELS;
 use super::pointwise::head;
 use crate::NodeView;
 
@@ -51,6 +52,9 @@ pub(super) fn transposed(node: &NodeView, order: &[usize]) -> Vec<Call> {
 /// From row-major to channels that are neighbours, or back.
 pub(super) fn laid_out(node: &NodeView) -> Vec<Call> {
     let shape = &node.output().shape;
+    if node.layout == FOUR_CHANNELS {
+        return vec![four_channels(node)];
+    }
     let last = Layout::ChannelsLast.physical(shape);
     // Elements are written in order and read with the strides of the other layout.
     let (to, strides): (Shape, Vec<usize>) = match node.layout {
@@ -66,6 +70,24 @@ pub(super) fn laid_out(node: &NodeView) -> Vec<Call> {
         }
     };
     vec![moved(node, 0, &to, &place(&to, &signed(&strides), 0), "i", format!("{shape} to {}", node.layout))]
+}
+
+/// Pixels with their channels padded to four, a pixel a thread.
+fn four_channels(node: &NodeView) -> Call {
+    let (shape, ty) = (&node.output().shape, ctype(node.output().dtype));
+    let [images, channels, pixels] = around(shape, 1);
+    let items = (0..4).map(|channel| match channel < channels {
+        true => format!("from[{}]", channel * pixels),
+        false => format!("{ty}(0)"),
+    });
+    let body = format!(
+        "{}    const {ty}* from = a0 + (size_t)(i / {pixels}) * {} + i % {pixels};\n    struct alignas(4 * sizeof({ty})) Pixel {{ \
+         {ty} channels[4]; }};\n    ((Pixel*)y)[i] = Pixel{{{{{}}}}};\n",
+        head(images * pixels),
+        channels * pixels,
+        items.collect::<Vec<_>>().join(", ")
+    );
+    emitted(node, &[0], body, images * pixels, format!("{shape} to {}", node.layout))
 }
 
 pub(super) fn sliced(node: &NodeView, slice: &Slice) -> Vec<Call> {

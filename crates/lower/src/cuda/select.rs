@@ -4,7 +4,7 @@ use ir::{Call, CallInput, Op, Pack};
 use types::{DType, Layout};
 
 use super::c_source::ctype;
-use super::layout::Rearranged;
+use super::layout::{FOUR_CHANNELS, Rearranged};
 use super::{CudaTarget, cublas_matmul, cudnn_conv, movement, pointwise, recurrent, recurrent_gradient};
 use super::{reduction, training, update, window_gradients, windows};
 use crate::NodeView;
@@ -63,7 +63,10 @@ impl NodeView<'_> {
 impl CudaTarget {
     /// The calls that do a node's work: a library's if it supports the node, otherwise emitted kernels.
     pub(super) fn select(&self, node: &NodeView) -> Result<Vec<Call>, String> {
+        // cuDNN does not read padded channels.
+        let is_padded = |node: &NodeView| node.graph.value(node.node.inputs[0]).layout == FOUR_CHANNELS;
         if let (Op::Conv(conv), Some(planner)) = (node.op(), &self.cudnn)
+            && !is_padded(node)
             && let Ok(calls) = cudnn_conv::calls(node, conv, planner, node.layout)
         {
             return Ok(calls);

@@ -11,7 +11,7 @@ use ir::{Candidate, Formats, Graph, NoKernel, NodeId, Op, Query, Target, UNLIMIT
 use types::{Bytes, DType, Layout};
 
 use super::emit::{ALIGNMENT, ELEMENTS_MAX};
-use super::layout::ConvKernel;
+use super::layout::{ConvKernel, FOUR_CHANNELS};
 use super::{cublas_matmul, cudnn_conv, layout, windows};
 use crate::NodeView;
 use crate::half_precision::{follows, is_of_numbers};
@@ -190,10 +190,17 @@ impl CudaTarget {
         let conv = if let Op::Conv(conv) = &node.op { self.conv_kernel(graph, id, conv, layout) } else { None };
         let cost = layout::time(graph, node, layout, conv)?;
         let mut candidate = Candidate { cost, ..Candidate::given(graph, id) };
+        let is_emitted = layout == Layout::ChannelsLast && conv == Some(ConvKernel::Emitted);
         candidate.result.layout = layout;
         for (ix, operand) in candidate.operands.iter_mut().enumerate() {
             let is_last = layout == Layout::ChannelsLast && layout::reads_last(graph, node, ix);
             operand.layout = if is_last { Layout::ChannelsLast } else { Layout::RowMajor };
+        }
+        if let (true, Op::Conv(conv)) = (is_emitted, &node.op)
+            && windows::reads_four_channels(&NodeView::new(graph, id, &Query::GIVEN), conv)
+        {
+            candidate.operands[0].layout = FOUR_CHANNELS;
+            candidate.cost += layout::relayout_time(graph, node.inputs[0]);
         }
         Some(candidate)
     }

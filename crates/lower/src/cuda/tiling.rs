@@ -73,7 +73,7 @@ const TOGETHER: usize = 16;
 
 /// The placeholder in a kernel's text for the bytes of an operand that one instruction can copy: at most `most`,
 /// depending on the operand's address. Results are counted behind the operands.
-pub(super) fn mark(most: usize, ix: usize) -> String {
+fn mark(most: usize, ix: usize) -> String {
     format!("@{most}:{ix}@")
 }
 
@@ -123,6 +123,16 @@ pub(super) fn cores(node: &NodeView, tf32: bool) -> Option<&'static str> {
 /// Whether lines of so many elements are a multiple of the largest piece.
 pub(super) fn is_copied(dtype: DType, line: usize) -> bool {
     (line * dtype.size().0 as usize).is_multiple_of(TOGETHER)
+}
+
+/// A C++ condition: an operand, or a result behind them, is aligned to 16 bytes.
+pub(super) fn is_aligned(ix: usize) -> String {
+    format!("{} == {TOGETHER}", mark(TOGETHER, ix))
+}
+
+/// A C++ condition: the result of a product and the operands of its epilogue are aligned to 16 bytes.
+pub(super) fn eights(node: &NodeView) -> String {
+    (2..=node.operand_count()).map(is_aligned).collect::<Vec<_>>().join(" && ")
 }
 
 impl Tiles {
@@ -190,15 +200,13 @@ impl Tiles {
         mark(items.into_iter().fold(TOGETHER, |most, items| most.min(lowest_bit(items * size))), ix)
     }
 
-    /// A C++ condition: the epilogue can take eight columns of a row-major result at once. The result and each operand of the
-    /// epilogue must be aligned to 16 bytes.
+    /// A C++ condition: the epilogue can take eight columns of a row-major result at once.
     pub(super) fn wide(&self, node: &NodeView) -> String {
         let [.., columns] = self.extents;
         if !columns.is_multiple_of(8) || !self.shape.n.is_multiple_of(4) {
             return "false".into();
         }
-        let aligned = (2..=node.operand_count()).map(|ix| format!("{} == {TOGETHER}", mark(TOGETHER, ix)));
-        aligned.collect::<Vec<_>>().join(" && ")
+        eights(node)
     }
 
     /// The template that has the product.

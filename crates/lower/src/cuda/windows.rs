@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
 use ir::{Call, CallInput, Pack};
-use types::{Bytes, Layout, Shape};
+use types::{Bytes, DType, Layout, Shape};
 
 use super::c_source::{finish, finish_eight};
 use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
 use super::layout::Rearranged;
-use super::tiling::{Tiles, cores, is_copied};
+use super::tiling::{Tiles, cores, eights, is_aligned, is_copied};
 use crate::NodeView;
 
 /// Groups with fewer output channels are computed output by output.
@@ -136,12 +136,14 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Re
     if depthwise(x, weight, conv.groups) {
         let columns = out[out.rank() - 1];
         let run = RUN.min(columns);
-        let function = format!("convolve_by_channel<{window}, {images}, {outs}, {run}>");
+        let aligned = eights(node);
+        let function =
+            format!("convolve_by_channel<{window}, {images}, {outs}, {run}, {} && {aligned}>", is_aligned(0));
         let rows = if out.rank() == 4 { out[2] } else { 1 };
         let emitted = Emitted {
             kind: KernelKind::ConvEach,
             parameters: node.parameters(&operands),
-            body: format!("{epilogue}    {function}(a0, a1, y, finish_eight);\n"),
+            body: format!("{epilogue}    {function}(a0, a1, y, finish, finish_eight);\n"),
             grid: blocks(images * rows * columns.div_ceil(run) * (outs / EIGHT)),
             threads: THREADS,
             iterations: None,
@@ -153,16 +155,22 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Re
                 Template::ChannelsLast,
             ],
         };
-        return Ok(vec![taps_outside(call(emitted, label(&weight[2..], out), &operands, residual.as_slice()), weight)]);
+        return Ok(vec![taps_outside(
+            call(emitted, label(&weight[2..], out), &operands, residual.as_slice()),
+            weight,
+            1,
+        )]);
     }
     if conv.groups != 1 {
         return Err("groups of several channels".into());
     }
     let Some(of) = cores(node, tf32) else { return Err("tensor cores do not multiply its operands".into()) };
     let dtype = node.input(0).dtype;
-    if !is_copied(dtype, ins) || !is_copied(dtype, outs) || 31 < weight[2] + weight.get(3).copied().unwrap_or(1) {
-        return Err(format!("{ins} to {outs} channels are not copied in pieces of 16 bytes"));
+    let stored = stored_channels(dtype, ins);
+    if stored.is_none() || !is_copied(dtype, outs) || 31 < weight[2] + weight.get(3).copied().unwrap_or(1) {
+        return Err(format!("{ins} to {outs} channels are not copied in whole pieces"));
     }
+    let ins = stored.expect("it was looked at");
     let tiles = Tiles::new(node, [1, images * pixels, outs], ins * taps, tf32, true);
     let grid = tiles.grid();
     if GRID_MAX < grid[1] {
@@ -171,7 +179,8 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Re
     let plain = taps == 1 && conv.stride.iter().all(|&step| step == 1) && x[2..] == out[2..];
     let plain = plain && conv.pad.iter().all(|pad| pad[0] == 0);
     let (shape, parts, wide) = (tiles.shape(), tiles.parts, tiles.wide(node));
-    let loaders = format!("Windows<{of}, {shape}, {window}, {images}, {ins}, {outs}, 16, {plain}>");
+    let bytes = Tiles::together(node, 0, [ins]);
+    let loaders = format!("Windows<{of}, {shape}, {window}, {images}, {ins}, {outs}, {bytes}, {plain}>");
     let product = format!("store_product<{of}, {shape}, {}, {outs}, {}, {parts}, {wide}>", images * pixels, ins * taps);
     let more = if parts == 1 { ", nullptr, 0" } else { tiles.arguments() };
     let emitted = Emitted {
@@ -183,7 +192,7 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Re
         iterations: tiles.iterations(),
         needs: vec![Template::Pointwise, Template::Product, Template::Tensor, Template::Window, Template::ChannelsLast],
     };
-    let own = taps_outside(call(emitted, label(&weight[2..], out), &operands, residual.as_slice()), weight);
+    let own = taps_outside(call(emitted, label(&weight[2..], out), &operands, residual.as_slice()), weight, ins);
     Ok(vec![Call { workspace: tiles.workspace(), ..own }])
 }
 
@@ -197,9 +206,25 @@ fn depthwise(x: &Shape, weight: &Shape, groups: usize) -> bool {
     groups == x[1] && weight[0] == groups && groups.is_multiple_of(EIGHT)
 }
 
+/// The channels that pixels are stored with: whole pieces of a copy, or four. `None` if the kernel takes neither.
+fn stored_channels(dtype: DType, channels: usize) -> Option<usize> {
+    match channels {
+        _ if is_copied(dtype, channels) => Some(channels),
+        1..=4 => Some(4),
+        _ => None,
+    }
+}
+
+/// Whether a convolution of channels-last values reads pixels whose channels are padded to four.
+pub(super) fn reads_four_channels(node: &NodeView, conv: &Conv) -> bool {
+    let channels = node.input(1).shape[1];
+    conv.groups == 1 && channels < 4 && stored_channels(node.input(0).dtype, channels) == Some(4)
+}
+
 /// The call with its weights packed as taps, input channels, output channels.
-fn taps_outside(mut call: Call, weight: &Shape) -> Call {
-    call.inputs[1] = CallInput::Packed { input: 1, pack: Pack::new(Rearranged::TapsOutside(weight.clone())) };
+fn taps_outside(mut call: Call, weight: &Shape, inputs: usize) -> Call {
+    let packer = Rearranged::TapsOutside(weight.clone(), inputs);
+    call.inputs[1] = CallInput::Packed { input: 1, pack: Pack::new(packer) };
     call
 }
 

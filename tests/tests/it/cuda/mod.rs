@@ -1,6 +1,7 @@
 //! Emitted CUDA kernels on a processor: compiled as C++ behind the shim, under sanitizers, compared with the
 //! definition.
 
+mod channels_last;
 mod emitted;
 mod networks;
 mod tiles;
@@ -40,7 +41,7 @@ fn compiled_as(graph: Graph, dtype: DType) -> Result<(Graph, Compiled), compiler
 }
 
 /// Returns the graph with the rounding between kernels, and the compiled plan.
-fn compiled_for(graph: Graph, target: &CudaTarget) -> Result<(Graph, Compiled), compiler::CompileError> {
+fn compiled_for(graph: Graph, target: &dyn lower::Target) -> Result<(Graph, Compiled), compiler::CompileError> {
     let mut rounded = graph.clone();
     let model = Model { graph, preprocess: None, labels: Vec::new() };
     let compiled = compile(model, target, compiler::Goal::default(), |pass, graph| {
@@ -226,7 +227,7 @@ pub(crate) fn run_given(
     name: &str,
     graphs: &[(String, Graph)],
     given: Vec<Vec<Tensor>>,
-    target: &CudaTarget,
+    target: &dyn lower::Target,
     flags: &[&str],
 ) -> Option<Vec<Run>> {
     let compiled = |(name, graph): &(String, Graph)| {
