@@ -92,13 +92,52 @@ __device__ __forceinline__ void store_eight(const float (&from)[8], T* to) {
     *(uint4*)to = uint4{word_of<T>(from[0], from[1]), word_of<T>(from[2], from[3]), word_of<T>(from[4], from[5]), word_of<T>(from[6], from[7])};
 }
 
-/// Adds eight numbers in memory to `sums`.
-template <class T>
-__device__ __forceinline__ void add_eight(const T* from, float (&sums)[8]) {
+/// Eight neighboring numbers, which are `ALIGNED` to 16 bytes or not.
+template <bool ALIGNED, class T>
+__device__ __forceinline__ void load_run(const T* from, float (&to)[8]) {
+    if constexpr (ALIGNED) load_eight(from, to);
+    else for (int ix = 0; ix < 8; ix++) to[ix] = from[ix];
+}
+template <bool ALIGNED, class T>
+__device__ __forceinline__ void store_run(const float (&from)[8], T* to) {
+    if constexpr (ALIGNED) store_eight(from, to);
+    else for (int ix = 0; ix < 8; ix++) to[ix] = T(from[ix]);
+}
+
+/// A piece of so many bytes, which is copied at once.
+template <int BYTES>
+struct PieceOf;
+template <>
+struct PieceOf<4> {
+    using Type = unsigned;
+};
+template <>
+struct PieceOf<8> {
+    using Type = uint2;
+};
+template <>
+struct PieceOf<16> {
+    using Type = uint4;
+};
+
+/// Adds eight numbers in memory to others, or multiplies others by them.
+template <bool ALIGNED, class T>
+__device__ __forceinline__ void add_run(const T* from, float (&sums)[8]) {
     float items[8];
-    load_eight(from, items);
+    load_run<ALIGNED>(from, items);
 #pragma unroll
     for (int ix = 0; ix < 8; ix++) sums[ix] += items[ix];
+}
+template <bool ALIGNED, class T>
+__device__ __forceinline__ void multiply_run(const T* from, float (&products)[8]) {
+    float items[8];
+    load_run<ALIGNED>(from, items);
+#pragma unroll
+    for (int ix = 0; ix < 8; ix++) products[ix] *= items[ix];
+}
+template <class T>
+__device__ __forceinline__ void add_eight(const T* from, float (&sums)[8]) {
+    add_run<true>(from, sums);
 }
 
 /// Reduces one value per thread across the block; every thread gets the result. `room` has one element per warp.

@@ -96,15 +96,17 @@ __device__ void convolve_by_channel(const X* x, const K* weights, Y* y, Finish f
             }
         }
     }
+    const size_t first = ((size_t)image * W::OUTPUT + row * W::OUTPUT_COLUMNS + run) * CHANNELS + channel;
+    // Epilogues come before all stores, as in `product_by_cores`.
+#pragma unroll
+    for (int own = 0; own < RUN; own++) {
+        if (run + own < W::OUTPUT_COLUMNS && ALIGNED) finish_eight(sums[own], channel, first + own * CHANNELS);
+    }
 #pragma unroll
     for (int own = 0; own < RUN; own++) {
         if (W::OUTPUT_COLUMNS <= run + own) continue;
-        const size_t to = ((size_t)image * W::OUTPUT + row * W::OUTPUT_COLUMNS + run + own) * CHANNELS + channel;
-        if constexpr (ALIGNED) {
-            finish_eight(sums[own], channel, to);
-            store_eight(sums[own], y + to);
-        } else {
-            for (int ix = 0; ix < 8; ix++) y[to + ix] = finish(sums[own][ix], channel + ix, to + ix);
-        }
+        const size_t to = first + own * CHANNELS;
+        if constexpr (ALIGNED) store_eight(sums[own], y + to);
+        else for (int ix = 0; ix < 8; ix++) y[to + ix] = finish(sums[own][ix], channel + ix, to + ix);
     }
 }

@@ -39,6 +39,44 @@ __device__ void layer_norm(const X* x, X* y, float epsilon, Finish finish) {
     }
 }
 
+/// The same, a warp a row, whose elements are in registers. `finish(results, column)` takes eight of them. `ALIGNED` states that rows
+/// are aligned to 16 bytes.
+template <int ROWS, int COLUMNS, bool ALIGNED, class X, class Finish>
+__device__ void layer_norm_by_warps(const X* x, X* y, float epsilon, Finish finish) {
+    constexpr int EIGHTS = COLUMNS / 8, OWN = (EIGHTS + 31) / 32;
+    const int lane = threadIdx.x % 32, row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    const auto of_warp = [](float own) {
+        for (int distance = 16; 0 < distance; distance /= 2) own += __shfl_xor_sync(0xffffffffu, own, distance);
+        return own;
+    };
+    const bool is_row = row < ROWS;
+    const size_t start = (size_t)(is_row ? row : 0) * COLUMNS;
+    float items[OWN][8], sum = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int own = 0; own < OWN; own++) {
+        if (EIGHTS <= own * 32 + lane) continue;
+        load_run<ALIGNED>(x + start + (own * 32 + lane) * 8, items[own]);
+#pragma unroll
+        for (int ix = 0; ix < 8; ix++) sum += items[own][ix];
+    }
+    const float mean = of_warp(sum) / COLUMNS;
+#pragma unroll
+    for (int own = 0; own < OWN; own++) {
+        if (EIGHTS <= own * 32 + lane) continue;
+#pragma unroll
+        for (int ix = 0; ix < 8; ix++) squares += (items[own][ix] - mean) * (items[own][ix] - mean);
+    }
+    const float factor = 1.0f / sqrt(of_warp(squares) / COLUMNS + epsilon);
+#pragma unroll
+    for (int own = 0; own < OWN; own++) {
+        if (EIGHTS <= own * 32 + lane || !is_row) continue;
+#pragma unroll
+        for (int ix = 0; ix < 8; ix++) items[own][ix] = (items[own][ix] - mean) * factor;
+        finish(items[own], (own * 32 + lane) * 8);
+        store_run<ALIGNED>(items[own], y + start + (own * 32 + lane) * 8);
+    }
+}
+
 /// Reduces `load(i)` for `i < COUNT` across the block; every thread gets the result.
 template <int COUNT, class T, class Load, class Join>
 __device__ T reduced(T start, Load load, Join join) {

@@ -394,18 +394,29 @@ __device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right ri
     const int first_row = blockIdx.y * S::ROWS + row, first_column = blockIdx.x * S::COLUMNS + column;
     if constexpr (Store::WIDE) {
         static_assert(N % 4 == 0 && COLUMNS % 8 == 0, "four tiles are exchanged, and eight columns are stored, at once");
+        // All epilogues of some rows come before their stores, so that their operands are read at once: the compiler must assume
+        // that a store changes them.
+        constexpr int TOGETHER = M % 2 == 0 ? 2 : 1;
 #pragma unroll
-        for (int m = 0; m < M; m++) {
+        for (int m = 0; m < M; m += TOGETHER) {
+            float eights[TOGETHER][N / 4][2][8];
+            const auto each_eight = [&](auto visit) {
 #pragma unroll
-            for (int n = 0; n < N; n += 4) {
+                for (int own = 0; own < TOGETHER; own++) {
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    float eight[8];
-                    gather_eight(eight, sums[m], n, half, pair);
-                    const int at = first_row + m * 16 + half * 8 + group, to = first_column + (n + pair) * 8;
-                    if ((ROWS % S::ROWS == 0 || at < ROWS) && (COLUMNS % S::COLUMNS == 0 || to < COLUMNS)) store(at, to, eight);
+                    for (int four = 0; four < N / 4; four++) {
+#pragma unroll
+                        for (int half = 0; half < 2; half++) {
+                            const int at = first_row + (m + own) * 16 + half * 8 + group, to = first_column + (four * 4 + pair) * 8;
+                            const bool inside = (ROWS % S::ROWS == 0 || at < ROWS) && (COLUMNS % S::COLUMNS == 0 || to < COLUMNS);
+                            visit(eights[own][four][half], own, four, half, at, to, inside);
+                        }
+                    }
                 }
-            }
+            };
+            each_eight([&](float(&eight)[8], int own, int four, int half, int, int, bool) { gather_eight(eight, sums[m + own], four * 4, half, pair); });
+            each_eight([&](float(&eight)[8], int, int, int, int at, int to, bool inside) { if (inside) store.finish(at, to, eight); });
+            each_eight([&](float(&eight)[8], int, int, int, int at, int to, bool inside) { if (inside) store(at, to, eight); });
         }
     } else {
 #pragma unroll
@@ -441,18 +452,15 @@ __device__ void product_of_gathered(int part, Left left, Right right, Store stor
     product_by_cores<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, store);
 }
 
-/// A store of a row-major matrix `y: [.., COLUMNS]`, eight elements at once. `finish(sums, column, index)` is the epilogue.
-template <int COLUMNS, class Y, class Finish>
+/// A store of a row-major matrix `y: [.., COLUMNS]`, eight elements at once. `epilogue(sums, column, index)` comes before it.
+template <int COLUMNS, class Y, class Epilogue>
 struct Eights {
     static constexpr bool WIDE = true;
     Y* y;
-    Finish finish;
+    Epilogue epilogue;
     size_t first;
-    __device__ __forceinline__ void operator()(int row, int column, float (&sums)[8]) const {
-        const size_t at = first + (size_t)row * COLUMNS + column;
-        finish(sums, column, at);
-        store_eight(sums, y + at);
-    }
+    __device__ __forceinline__ void finish(int row, int column, float (&sums)[8]) const { epilogue(sums, column, first + (size_t)row * COLUMNS + column); }
+    __device__ __forceinline__ void operator()(int row, int column, float (&sums)[8]) const { store_eight(sums, y + (first + (size_t)row * COLUMNS + column)); }
 };
 
 /// Stores a product of loaders to item `item` of `y: [.., ROWS, COLUMNS]`, with split-K into `PARTS`. The epilogue of one element is

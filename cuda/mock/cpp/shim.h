@@ -24,6 +24,9 @@ using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atanh, std::
     std::expm1, std::fabs, std::floor, std::fmax, std::fmin, std::fmod, std::log, std::log1p, std::pow, std::rint, std::sin,
     std::sinh, std::sqrt, std::tan, std::tanh, std::size_t;
 
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };

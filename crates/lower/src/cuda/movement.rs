@@ -8,17 +8,62 @@ use super::c_source::{binary, computed, ctype, number, place};
 use super::emit::{Emitted, KernelKind, THREADS, Template, around, blocks, call};
 use super::layout::FOUR_CHANNELS;
 use super::pointwise::head;
+use super::tiling::mark;
 use crate::NodeView;
 
 fn signed(strides: &[usize]) -> Vec<isize> {
     strides.iter().map(|&stride| stride as isize).collect()
 }
 
-/// `y[to] = a[from]` for each element of a shape.
-fn moved(node: &NodeView, ix: usize, shape: &[usize], from: &str, to: &str, label: String) -> Call {
-    let elements = shape.iter().product();
-    let body = format!("{}    y[{to}] = a{ix}[{from}];\n", head(elements));
-    emitted(node, &[ix], body, elements, label)
+/// Where the elements of a shape are in memory.
+struct Walk {
+    strides: Vec<isize>,
+    offset: isize,
+}
+
+impl Walk {
+    fn row_major(shape: &[usize]) -> Walk {
+        Walk { strides: signed(&Shape::from(shape).row_major_strides()), offset: 0 }
+    }
+
+    fn place(&self, shape: &[usize]) -> String {
+        place(shape, &self.strides, self.offset)
+    }
+}
+
+/// The largest power of two, up to `most`, of neighbouring elements that are neighbours in both walks and begin at a multiple
+/// of as many.
+fn together(shape: &[usize], walks: [&Walk; 2], most: usize) -> usize {
+    let mut run = 1;
+    let mut axes = shape.iter().enumerate().rev().filter(|(_, extent)| **extent != 1).peekable();
+    while let Some((_, extent)) = axes.next_if(|&(axis, _)| walks.iter().all(|walk| walk.strides[axis] == run as isize))
+    {
+        run *= extent;
+    }
+    let rest = axes.flat_map(|(axis, _)| walks.map(|walk| walk.strides[axis]));
+    let offsets = walks.map(|walk| walk.offset);
+    let steps = rest.chain(offsets).map(isize::unsigned_abs).chain([run]).filter(|&step| step != 0);
+    steps.fold(most, |most, step| most.min(1 << step.trailing_zeros().min(8)))
+}
+
+/// `y[to] = a[from]` for each element of a shape. Neighbours are copied in pieces of up to 16 bytes, if the addresses permit it.
+fn moved(node: &NodeView, ix: usize, shape: &[usize], from: &Walk, to: &Walk, label: String) -> Call {
+    let elements: usize = shape.iter().product();
+    let (size, ty) = (node.output().dtype.size().0 as usize, ctype(node.output().dtype));
+    let run = together(shape, [from, to], 16 / size);
+    let (bytes, from, to) = (run * size, from.place(shape), to.place(shape));
+    if bytes < 4 || run == 1 {
+        let body = format!("{}    y[{to}] = a{ix}[{from}];\n", head(elements));
+        return emitted(node, &[ix], body, elements, label);
+    }
+    // The only operand is the first one, and the result is behind it.
+    let aligned = [0, 1].map(|ix| format!("{bytes} <= {}", mark(16, ix))).join(" && ");
+    let body = format!(
+        "    const int i = element() * {run};\n    if ({elements} <= i) return;\n    const {ty}* source = a{ix} + ({from});\n    {ty}* \
+         target = y + ({to});\n    if constexpr ({aligned}) *(PieceOf<{bytes}>::Type*)target = *(const \
+         PieceOf<{bytes}>::Type*)source;\n    else for (int ix = 0; ix < {run}; ix++) target[ix] = source[ix];\n"
+    );
+    emitted(node, &[ix], body, elements / run, label)
 }
 
 fn emitted(node: &NodeView, operands: &[usize], body: String, elements: usize, label: String) -> Call {
@@ -41,7 +86,8 @@ fn emitted(node: &NodeView, operands: &[usize], body: String, elements: usize, l
 
 fn strided(node: &NodeView, strides: &[isize], offset: isize) -> Vec<Call> {
     let (x, out) = (&node.input(0).shape, &node.output().shape);
-    vec![moved(node, 0, out, &place(out, strides, offset), "i", format!("{x} to {out}"))]
+    let from = Walk { strides: strides.to_vec(), offset };
+    vec![moved(node, 0, out, &from, &Walk::row_major(out), format!("{x} to {out}"))]
 }
 
 pub(super) fn transposed(node: &NodeView, order: &[usize]) -> Vec<Call> {
@@ -69,7 +115,8 @@ pub(super) fn laid_out(node: &NodeView) -> Vec<Call> {
             (shape.clone(), order.map(|axis| own[axis]).collect())
         }
     };
-    vec![moved(node, 0, &to, &place(&to, &signed(&strides), 0), "i", format!("{shape} to {}", node.layout))]
+    let from = Walk { strides: signed(&strides), offset: 0 };
+    vec![moved(node, 0, &to, &from, &Walk::row_major(&to), format!("{shape} to {}", node.layout))]
 }
 
 /// Pixels with their channels padded to four, a pixel a thread.
@@ -117,11 +164,11 @@ pub(super) fn concatenated(node: &NodeView, axis: usize) -> Vec<Call> {
         .map(|ix| {
             let x = &node.input(ix).shape;
             let to = match in_parts {
-                true => "i".to_string(),
-                false => place(x, &strides, start as isize * strides[axis]),
+                true => Walk::row_major(x),
+                false => Walk { strides: strides.clone(), offset: start as isize * strides[axis] },
             };
             start += x[axis];
-            let call = moved(node, ix, x, "i", &to, format!("part {ix} of {out}"));
+            let call = moved(node, ix, x, &Walk::row_major(x), &to, format!("part {ix} of {out}"));
             Call { slice: in_parts.then_some(ix), ..call }
         })
         .collect()
@@ -133,7 +180,8 @@ pub(super) fn inserted(node: &NodeView, insert: &Insert) -> Vec<Call> {
     let strides = signed(&out.row_major_strides());
     let (whole, part) = (&node.input(0).shape, &node.input(1).shape);
     let to = place(part, &strides, insert.start as isize * strides[insert.axis]);
-    let copy = moved(node, 0, whole, "i", "i", format!("{whole}"));
+    let rows = Walk::row_major(whole);
+    let copy = moved(node, 0, whole, &rows, &rows, format!("{whole}"));
     let whole = Call { slice: Some(0), in_place: [0].into_iter().collect(), ..copy };
     let (elements, mut parameters) = (part.elements(), node.parameters(&[1]));
     // The result holds the rest already: it is an operand in place.

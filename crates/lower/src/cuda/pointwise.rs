@@ -7,39 +7,90 @@ use types::pointwise::{Binary, Unary};
 
 use super::c_source::{binary, comparison, computed, ctype, number, place, unary, unary_of_integer};
 use super::emit::{Emitted, KernelKind, THREADS, Template, blocks, call};
+use super::tiling::{EIGHT, is_aligned};
 use crate::NodeView;
 
 /// The call for a pointwise node.
 pub(super) fn lower(node: &NodeView) -> Result<Call, String> {
     let (output, operands) = (node.output(), (0..node.operand_count()).collect::<Vec<usize>>());
     let places: Vec<String> = operands.iter().map(|&ix| operand_place(node, ix)).collect();
-    let mut body = head(output.shape.elements());
-    for (ix, place) in places.iter().enumerate() {
-        let dtype = node.input(ix).dtype;
-        // Chains compute with the values of 8-bit integers as floats; a selection only copies.
-        let ty = if matches!(node.op(), Op::Chain(_)) {
-            "float"
-        } else if matches!(node.op(), Op::Select(_)) {
-            ctype(dtype)
-        } else {
-            computed(dtype)
-        };
-        body.push_str(&format!("    const {ty} r{ix} = a{ix}[{place}];\n"));
-    }
-    let (what, result) = result(node, &mut body)?;
-    body.push_str(&format!("    y[i] = {result};\n"));
     let in_place: Vec<usize> =
         operands.iter().copied().filter(|&ix| places[ix] == "i" && node.input(ix).dtype == output.dtype).collect();
+    let elements = output.shape.elements();
+    let ty = |ix: usize| match node.op() {
+        // Chains compute with the values of 8-bit integers as floats; a selection only copies.
+        Op::Chain(_) => "float",
+        Op::Select(_) => ctype(node.input(ix).dtype),
+        _ => computed(node.input(ix).dtype),
+    };
+    let eight = is_float(output.dtype) && elements.is_multiple_of(EIGHT) && 0 < elements;
+    // Operands whose neighbours in the result are neighbours in memory.
+    let in_runs = |ix: usize| {
+        eight && is_float(node.input(ix).dtype) && ty(ix) == "float" && runs(&output.shape, &operand_strides(node, ix))
+    };
+    let runs: Vec<usize> = operands.iter().copied().filter(|&ix| in_runs(ix)).collect();
+    let mut body = String::new();
+    if runs.is_empty() {
+        body.push_str(&head(elements));
+    } else {
+        body.push_str(&format!("    const int first = element() * {EIGHT};\n    if ({elements} <= first) return;\n"));
+        for &ix in &runs {
+            let (aligned, place) = (is_aligned(ix), places[ix].replace('i', "first"));
+            body.push_str(&format!("    float x{ix}[{EIGHT}];\n    load_run<{aligned}>(a{ix} + ({place}), x{ix});\n"));
+        }
+        body.push_str(&format!(
+            "    float results[{EIGHT}];\n#pragma unroll\n    for (int lane = 0; lane < {EIGHT}; lane++) {{\n"
+        ));
+        if operands.iter().any(|ix| !runs.contains(ix) && places[*ix].contains('i')) {
+            body.push_str("    const int i = first + lane;\n");
+        }
+    }
+    for (ix, place) in places.iter().enumerate() {
+        let ty = ty(ix);
+        body.push_str(&match runs.contains(&ix) {
+            true => format!("    const {ty} r{ix} = x{ix}[lane];\n"),
+            false => format!("    const {ty} r{ix} = a{ix}[{place}];\n"),
+        });
+    }
+    let (what, result) = result(node, &mut body)?;
+    let threads = if runs.is_empty() { elements } else { elements / EIGHT };
+    body.push_str(&match runs.is_empty() {
+        true => format!("    y[i] = {result};\n"),
+        false => format!(
+            "    results[lane] = {result};\n    }}\n    store_run<{}>(results, y + first);\n",
+            is_aligned(operands.len())
+        ),
+    });
     let emitted = Emitted {
         kind: KernelKind::Pointwise,
         parameters: node.parameters(&operands),
         body,
-        grid: blocks(output.shape.elements()),
+        grid: blocks(threads),
         threads: THREADS,
         iterations: None,
         needs: vec![Template::Pointwise],
     };
     Ok(call(emitted, format!("{what} on {}", output.shape), &operands, &in_place))
+}
+
+/// Whether numbers are read and stored eight at once.
+fn is_float(dtype: DType) -> bool {
+    dtype == DType::F32 || dtype.is_half()
+}
+
+/// Whether the elements of an operand for eight neighbours in the result, from a multiple of eight on, are neighbours and begin
+/// at a multiple of eight.
+fn runs(extents: &[usize], strides: &[isize]) -> bool {
+    let (mut run, mut is_inner) = (1, true);
+    for (&extent, &stride) in extents.iter().zip(strides).rev().filter(|(extent, _)| **extent != 1) {
+        is_inner &= stride == run as isize;
+        match is_inner {
+            true => run *= extent,
+            false if !run.is_multiple_of(EIGHT) || stride % EIGHT as isize != 0 => return false,
+            false => {}
+        }
+    }
+    run.is_multiple_of(EIGHT)
 }
 
 /// Activations on a library's result, in place.
@@ -72,6 +123,11 @@ pub(super) fn head(elements: usize) -> String {
 
 /// The index of a broadcast operand's element for element `i` of the result.
 fn operand_place(node: &NodeView, ix: usize) -> String {
+    place(&node.output().shape, &operand_strides(node, ix), 0)
+}
+
+/// The strides of a broadcast operand along the axes of the result.
+fn operand_strides(node: &NodeView, ix: usize) -> Vec<isize> {
     let (own, out) = (&node.input(ix).shape, &node.output().shape);
     let missing = out.rank() - own.rank();
     let strides = own.row_major_strides();
@@ -79,7 +135,7 @@ fn operand_place(node: &NodeView, ix: usize) -> String {
         Some(axis) if own[axis] != 1 => strides[axis] as isize,
         _ => 0,
     };
-    place(out, &(0..out.rank()).map(stride).collect::<Vec<_>>(), 0)
+    (0..out.rank()).map(stride).collect()
 }
 
 /// A description of a node's function, and its result in C. `body` gets the lines before it.

@@ -7,13 +7,16 @@ use types::{DType, Shape};
 use super::c_source::{ctype, finish, finish_eight, number, place};
 use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, around, blocks, call};
 use super::pointwise::head;
-use super::tiling::{Tiles, cores, is_copied};
+use super::tiling::{EIGHT, Tiles, cores, is_aligned, is_copied};
 use crate::NodeView;
 
 /// The most keys whose scores fit into a block's shared memory.
 const KEYS_MAX: usize = 8192;
 /// The widest heads that tensor cores attend with: their means are in registers.
 const WIDTH_MAX: usize = 128;
+/// The widest rows that a warp normalizes, and the warps of its block.
+const WARP_COLUMNS_MAX: usize = 2048;
+const NORM_WARPS: usize = 4;
 /// Warps of a block that attends, and the blocks that keep all multiprocessors of a large GPU at work.
 const WARPS: [usize; 3] = [8, 4, 2];
 const BLOCKS_MIN: usize = 256;
@@ -173,23 +176,44 @@ pub(super) fn layer_norm(node: &NodeView, norm: &LayerNorm) -> Result<Vec<Call>,
     node.all_stored()?;
     let shape = &node.input(0).shape;
     let (rows, columns): (usize, usize) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
-    let mut finish = String::from("v");
-    let mut next = 1;
-    if norm.scale {
-        finish = format!("{finish} * a{next}[column]");
-        next += 1;
+    let last = node.operand_count();
+    let aligned = (0..=last).map(is_aligned).collect::<Vec<_>>().join(" && ");
+    let by_warps = columns.is_multiple_of(EIGHT) && columns <= WARP_COLUMNS_MAX;
+    let (mut finish, mut next) = (String::from(if by_warps { "" } else { "v" }), 1);
+    for (is_there, function, sign) in [(norm.scale, "multiply", '*'), (norm.shift, "add", '+')] {
+        if is_there {
+            finish.push_str(&match by_warps {
+                true => format!(" {function}_run<ALIGNED>(a{next} + column, v);"),
+                false => format!(" {sign} a{next}[column]"),
+            });
+            next += 1;
+        }
     }
-    if norm.shift {
-        finish = format!("{finish} + a{next}[column]");
-    }
-    let body = match rows * columns {
-        0 => String::new(),
-        _ => format!(
-            "    layer_norm<{columns}>(a0, y, {}, [=](float v, int column) {{ return {finish}; }});\n",
-            number(norm.epsilon)
+    let (epsilon, label) = (number(norm.epsilon), format!("{rows} x {columns}"));
+    let body = match by_warps {
+        _ if rows * columns == 0 => String::new(),
+        true => format!(
+            "    constexpr bool ALIGNED = {aligned};\n    layer_norm_by_warps<{rows}, {columns}, ALIGNED>(a0, y, {epsilon}, \
+             [=](float (&v)[8], int column) {{{finish} }});\n"
         ),
+        false => {
+            format!("    layer_norm<{columns}>(a0, y, {epsilon}, [=](float v, int column) {{ return {finish}; }});\n")
+        }
     };
-    Ok(by_rows(node, KernelKind::LayerNorm, rows, body, format!("{rows} x {columns}"), &[0]))
+    if !by_warps {
+        return Ok(by_rows(node, KernelKind::LayerNorm, rows, body, label, &[0]));
+    }
+    let operands: Vec<usize> = (0..last).collect();
+    let emitted = Emitted {
+        kind: KernelKind::LayerNorm,
+        parameters: node.parameters(&operands),
+        body,
+        grid: [rows.div_ceil(NORM_WARPS).max(1) as u32, 1, 1],
+        threads: 32 * NORM_WARPS as u32,
+        iterations: None,
+        needs: vec![Template::Pointwise, Template::Rows],
+    };
+    Ok(vec![call(emitted, label, &operands, &[0])])
 }
 
 pub(super) fn attention(node: &NodeView, attention: &Attention, tf32: bool) -> Result<Vec<Call>, String> {

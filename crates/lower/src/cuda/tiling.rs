@@ -68,12 +68,15 @@ const STEPS_MIN: usize = 4;
 /// Fewer parts gain less than their workspace and the second launch cost.
 const PARTS_MIN: usize = 3;
 
+/// The numbers that a thread reads at once where they are contiguous.
+pub(super) const EIGHT: usize = 8;
+
 /// The most bytes that are copied at once.
 const TOGETHER: usize = 16;
 
 /// The placeholder in a kernel's text for the bytes of an operand that one instruction can copy: at most `most`,
 /// depending on the operand's address. Results are counted behind the operands.
-fn mark(most: usize, ix: usize) -> String {
+pub(super) fn mark(most: usize, ix: usize) -> String {
     format!("@{most}:{ix}@")
 }
 

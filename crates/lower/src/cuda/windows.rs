@@ -9,7 +9,7 @@ use types::{Bytes, DType, Layout, Shape};
 use super::c_source::{finish, finish_eight};
 use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
 use super::layout::Rearranged;
-use super::tiling::{Tiles, cores, eights, is_aligned, is_copied};
+use super::tiling::{EIGHT, Tiles, cores, eights, is_aligned, is_copied};
 use crate::NodeView;
 
 /// Groups with fewer output channels are computed output by output.
@@ -198,8 +198,6 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Re
 
 /// Neighboring pixels of a row that a thread of a depthwise convolution computes.
 const RUN: usize = 4;
-/// Channels that a thread computes at once.
-const EIGHT: usize = 8;
 
 /// Whether a convolution is depthwise, with channels that are read eight at once.
 fn depthwise(x: &Shape, weight: &Shape, groups: usize) -> bool {
@@ -252,12 +250,15 @@ pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Vec<Call>, String> {
         Layout::ChannelsLast => (x[0], x[1]),
         _ => (x[0] * x[1], 1),
     };
+    let stored = node.input(0).dtype == node.output().dtype;
+    let eight = stored && lanes.is_multiple_of(EIGHT);
+    let aligned = if eight { format!("{} && {}", is_aligned(0), is_aligned(1)) } else { "false".into() };
     let function = match pool.kind {
-        PoolKind::Max => format!("pool_max<{window}, {planes}, {lanes}>"),
+        PoolKind::Max => format!("pool_max<{window}, {planes}, {lanes}, {aligned}>"),
         kind => {
             let padded = kind == PoolKind::MeanWithPadding;
             let behind = if padded { behind(pool) } else { comma_separated(&vec![0; pool.kernel.len().max(2)]) };
-            format!("pool_mean<{window}, {planes}, {lanes}, {padded}, {behind}>")
+            format!("pool_mean<{window}, {planes}, {lanes}, {aligned}, {padded}, {behind}>")
         }
     };
     let emitted = Emitted {

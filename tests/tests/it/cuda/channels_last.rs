@@ -149,7 +149,8 @@ impl Case {
 fn random_convolutions_match_the_definition_under_a_sanitizer() {
     let test = "cuda::channels_last::random_convolutions_match_the_definition_under_a_sanitizer";
     let mut random = Random::new(7);
-    let graphs: Vec<(String, Graph)> = (0..60).map(|_| Case::random(&mut random)).map(|case| (case.name(), case.graph())).collect();
+    let graphs: Vec<(String, Graph)> =
+        (0..60).map(|_| Case::random(&mut random)).map(|case| (case.name(), case.graph())).collect();
     for (precision, stored) in [("f16", DType::F16), ("bf16", DType::Bf16), ("tf32", DType::F32)] {
         let own = target(stored);
         let own = ChannelsLast(if stored == DType::F32 { own.rounding() } else { own });
@@ -157,7 +158,8 @@ fn random_convolutions_match_the_definition_under_a_sanitizer() {
         for (name, graph) in &graphs {
             let mut plan = compiled_for(graph.clone(), &own).unwrap_or_else(|error| panic!("{name}: {error}")).1.plan;
             let text = assemble([&mut plan]).text;
-            by_cores += usize::from(text.contains("(Windows<")) + usize::from(text.contains("    convolve_by_channel<"));
+            by_cores +=
+                usize::from(text.contains("(Windows<")) + usize::from(text.contains("    convolve_by_channel<"));
         }
         assert!(graphs.len() * 2 / 3 < by_cores, "{precision}: {by_cores} of {} are channels-last", graphs.len());
         let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();

@@ -25,38 +25,7 @@ fn emitted_text_of_kernels() {
     let mut compiled = compiled(graph).expect("there are kernels");
     let source = assemble([&mut compiled.plan]);
     let start = source.text.find("extern \"C\"").expect("there is a function");
-    assert_eq!(
-        &source.text[start..],
-        "\
-extern \"C\" __global__ void __launch_bounds__(256, 2) conv_0(const float* a0, const float* a1, const float* a2, float* y) {
-    const auto finish = [=](float v, int channel, size_t at) {
-        v += a2[channel];
-        v = f_relu(v);
-        return v;
-    };
-    convolve<Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 8, 16, 1, 1>(a0, a1, y, finish);
-}
-
-extern \"C\" __global__ void __launch_bounds__(256) pointwise_1(const float* a0, const float* a1, float* y) {
-    const int i = element();
-    if (144 <= i) return;
-    const float r0 = a0[i];
-    const float r1 = a1[i / 9];
-    y[i] = f_mul(r0, r1);
-}
-
-extern \"C\" __global__ void __launch_bounds__(256) move_2(const float* a0, float* y) {
-    const int i = element();
-    if (144 <= i) return;
-    y[i] = a0[(i % 16) * 9 + i / 16];
-}
-
-extern \"C\" __global__ void __launch_bounds__(256) softmax_3(const float* a0, float* y) {
-    softmax<16, 1, false>(a0, y);
-}
-
-"
-    );
+    insta::assert_snapshot!(&source.text[start..]);
     let launches = compiled.plan.steps.iter().map(|step| {
         let Launch { entry, grid, block, .. } = launch(&step.code);
         format!("{entry} {grid:?} {block:?}")
@@ -141,46 +110,7 @@ fn emitted_text_of_half_precision_kernels() {
     let (_, mut compiled) = compiled_as(graph, DType::Bf16).expect("there are kernels");
     let source = assemble([&mut compiled.plan]);
     let start = source.text.find("extern \"C\"").expect("there is a function");
-    assert_eq!(
-        &source.text[start..],
-        "\
-extern \"C\" __global__ void __launch_bounds__(256) pointwise_0(const float* a0, bf16* y) {
-    const int i = element();
-    if (240 <= i) return;
-    const float r0 = a0[i];
-    y[i] = (bf16)r0;
-}
-
-extern \"C\" __global__ void __launch_bounds__(256, 2) conv_1(const bf16* a0, const bf16* a1, const float* a2, bf16* y) {
-    const auto finish = [=](float v, int channel, size_t at) {
-        v += a2[channel];
-        return v;
-    };
-    convolve_by_cores<bf16, Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 2, 2, 8, 16, 1, 1, 16, 2>(a0, a1, y, finish);
-}
-
-extern \"C\" __global__ void __launch_bounds__(256) pool_2(const bf16* a0, bf16* y) {
-    pool_max<Window<3, 3, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0>, 16, 1>(a0, y);
-}
-
-extern \"C\" __global__ void __launch_bounds__(256, 2) product_3(const bf16* a0, const bf16* a1, float* y) {
-    const auto finish = [=](float v, int channel, size_t at) {
-        return v;
-    };
-    const int i = blockIdx.z;
-    const bf16* a = a0 + (0);
-    const bf16* b = a1 + (0);
-    const auto left = [=](int row, int k) { return a + row * 16 + k; };
-    const auto right = [=](int k, int column) { return b + k * 3 + column; };
-    const auto store = [=](int row, int column, float sum) {
-        const size_t at = ((size_t)i * 1 + row) * 3 + column;
-        y[at] = finish(sum, column, at);
-    };
-    product_by_cores<bf16, 2, 2, 1, 3, 16, 1, 16, 2>(0, left, right, store);
-}
-
-"
-    );
+    insta::assert_snapshot!(&source.text[start..]);
 }
 
 #[test]

@@ -351,7 +351,7 @@ fn shim_detects_missing_synchronization() {
     lacks("cuda-no-barrier", barrier, "which is refilled.", ", not ");
     lacks("cuda-order", "(word / 4 ^ (line / 2 & 3))", "(word / 4)", "meet in banks");
     lacks("cuda-turned-order", "(word / 4 ^ order)", "(word / 4 ^ order * 0)", "meet in banks");
-    lacks("cuda-alignment", "return a + row", "return a + 1 + row", "do not lie at a multiple");
+    lacks("cuda-alignment", "from = matrix + ", "from = matrix + 1 + ", "do not lie at a multiple");
 }
 
 /// Kernels that read and write half precision, and kernels of `f32` graphs with half precision between kernels.

@@ -9,9 +9,19 @@ fn copy_width_follows_the_operands_alignment() {
         let mut plan = compiled_for(graph, target).expect("there are kernels").1.plan;
         let text = assemble([&mut plan]).text;
         let call = &text[text.find("extern").expect("there is a function")..];
-        let call = call.find("_by_cores<").map(|at| &call[at..]).expect("tensor cores multiply");
-        let numbers: Vec<usize> =
-            call.split(">(").next().unwrap_or_default().rsplit(", ").take(2).filter_map(|n| n.parse().ok()).collect();
+        let behind = |start: &str| call.find(start).map(|at| &call[at..]);
+        let (arguments, end) = match behind("Matrices<") {
+            Some(matrices) => (matrices, ", false>{"),
+            None => (behind("_by_cores<").expect("tensor cores multiply"), ">("),
+        };
+        let numbers: Vec<usize> = arguments
+            .split(end)
+            .next()
+            .unwrap_or_default()
+            .rsplit(", ")
+            .take(2)
+            .filter_map(|n| n.parse().ok())
+            .collect();
         (numbers[1], numbers[0])
     };
     let graphs: Vec<(String, Graph)> = copied().into_iter().map(|case| (case.name, case.graph)).collect();
@@ -37,10 +47,11 @@ fn large_half_precision_products_use_large_tiles() {
         let mut plans: Vec<Compiled> =
             cases.iter().map(|case| compiled_as(case.graph.clone(), dtype).expect("there are kernels").1).collect();
         let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
-        let product = format!("product_by_cores<{name}, 4, 4, 1030, 1029, 37, 1, 2, 2>(0, left, right, store)");
+        let shape = "Tile<2, 4, 4, 4>";
+        let product = format!("Matrices<{name}, {shape}, 1030, 1029, 37, 2, 2, false>{{a, b}}, y, i, finish");
         assert!(source.text.contains(&product), "{}", source.text);
         let window = "Window<63, 66, 63, 66, 3, 3, 1, 1, 1, 1, 1, 1>";
-        let conv = format!("convolve_by_cores<{name}, {window}, 4, 4, 5, 261, 1, 1, 2, 2>(a0, a1, y, finish)");
+        let conv = format!("convolve_by_cores<{name}, {window}, {shape}, 5, 261, 1, 1, 2, 2>(a0, a1, y, finish)");
         assert!(source.text.contains(&conv), "{}", source.text);
         let grids: Vec<[u32; 3]> = plans
             .iter()
