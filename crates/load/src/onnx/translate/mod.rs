@@ -34,7 +34,11 @@ pub(super) fn translate<'a>(
     let graph = &model.graph;
     let builder = Builder::new(graph.name, budget.clone());
     let mut translator = Translator {
-        builder: if purpose == Purpose::Training { builder.for_training() } else { builder },
+        builder: match purpose {
+            Purpose::AsWritten => builder,
+            Purpose::Inference => builder.for_inference(),
+            Purpose::Training => builder.for_training(),
+        },
         weights: &options.weights,
         learned: match purpose == Purpose::Training || !options.weights.is_empty() {
             true => Some(Learned::read(model.graph_bytes, model.producer, budget)?),
@@ -81,7 +85,10 @@ pub(super) fn translate<'a>(
     }
     let outputs = translator.model_graph(graph)?;
     if !translator.unsupported.is_empty() {
-        return Err(LoadError::Unsupported(translator.unsupported));
+        return Err(match translator.builder.modes.refused == translator.unsupported.len() {
+            true => LoadError::TrainingMode(translator.unsupported),
+            false => LoadError::Unsupported(translator.unsupported),
+        });
     }
     let mut named: Vec<(String, ir::ValueId)> = Vec::new();
     for (info, entry) in graph.outputs.iter().zip(outputs) {
