@@ -69,7 +69,7 @@ pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
         return Ok(vec![y, inputs[3], inputs[4], inputs[3], inputs[4]]);
     }
     if node.opset() < 14 {
-        return node.refuse_mode("it also yields the statistics of the batch");
+        return node.refuse_mode("it takes the statistics of the batch");
     }
     node.note_batch_statistics();
     batch_in_training(node, &inputs, epsilon, momentum)
