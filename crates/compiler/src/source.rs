@@ -327,7 +327,10 @@ fn load_for(request: &Request, purpose: Purpose) -> Result<TrainableModel, Sourc
         request.refuse(&[Field::InferenceMode], "networks of the zoo and MXNet symbols are in inference mode")?;
     }
     if purpose == Purpose::Training {
-        request.refuse(&[Field::InferenceMode], "a training step has nodes in training mode, and its evaluation has none")?;
+        request.refuse(
+            &[Field::InferenceMode],
+            "a training step has nodes in training mode, and its evaluation has none",
+        )?;
     }
     let request = &with_batch(request)?;
     let limit = request.load_limit.map(LoadLimit::of).unwrap_or_else(default_limit);

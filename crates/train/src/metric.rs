@@ -242,7 +242,9 @@ mod tests {
         let default = |prediction: &[usize], label: &[usize], is_integer| {
             Metric::default_for(&Shape::from(prediction), &Shape::from(label), is_integer)
         };
-        for (prediction, label) in [(&[4, 1][..], &[4, 1][..]), (&[4, 1], &[4]), (&[4], &[4, 1]), (&[4, 1, 5, 5], &[4, 5, 5])] {
+        for (prediction, label) in
+            [(&[4, 1][..], &[4, 1][..]), (&[4, 1], &[4]), (&[4], &[4, 1]), (&[4, 1, 5, 5], &[4, 5, 5])]
+        {
             assert_eq!(default(prediction, label, false), Some(Metric::Mse), "{prediction:?} {label:?}");
             assert_eq!(default(prediction, label, true), None, "{prediction:?} {label:?}");
         }

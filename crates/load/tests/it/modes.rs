@@ -46,7 +46,8 @@ fn file_in_training_mode_is_refused_with_its_nodes_where_inference_mode_is_not_a
         let Err(LoadError::TrainingMode(nodes)) = load(name, Purpose::AsWritten) else {
             panic!("{name} must be refused for its mode");
         };
-        let first = if ["modes_14", "modes_17", "modes_dynamo"].contains(&name) { "Dropout" } else { "BatchNormalization" };
+        let first =
+            if ["modes_14", "modes_17", "modes_dynamo"].contains(&name) { "Dropout" } else { "BatchNormalization" };
         assert_eq!(nodes[0].operator, first, "{name}");
         assert!(nodes[0].reason.starts_with("must be in inference mode, got training mode"), "{}", nodes[0].reason);
         assert!(load(name, Purpose::Training).expect(name).key.is_some(), "{name}: the elements are dropped");
@@ -88,4 +89,55 @@ fn normalization_in_training_mode_takes_the_batch_and_is_noted() {
 fn model_that_inference_mode_does_not_accept_either_is_unsupported() {
     let error = onnx::load(&normalization(true), None, &Options::default()).expect_err("an operator does not exist");
     assert!(matches!(&error, LoadError::Unsupported(nodes) if nodes.len() == 2), "{error}");
+}
+
+/// Stochastic depth as PyTorch writes it: rows of `x` times a random mask of `keep`, over `divisor`.
+fn stochastic_depth(keep: f32, divisor: f32, reader: &'static str) -> Vec<u8> {
+    let nodes = vec![
+        node("RandomUniformLike", &["like"], &["random"], &[("dtype", Attr::Int(1))]),
+        node("CastLike", &["keep", "random"], &["limit"], &[]),
+        node(reader, &["random", "limit"], &["less"], &[]),
+        node("Cast", &["less"], &["mask"], &[("to", Attr::Int(1))]),
+        node("Div", &["mask", "divisor"], &["factor"], &[]),
+        node("Mul", &["x", "factor"], &["y"], &[]),
+    ];
+    let x = info("x", DType::F32, &[Dim::Is(400), Dim::Is(2)]);
+    let model = Model::new(17, vec![x], nodes, "y").with("like", &Tensor::from_fn([400, 1].into(), |_| 0.0f32));
+    model.with("keep", &Tensor::scalar(keep)).with("divisor", &Tensor::scalar(divisor)).write()
+}
+
+#[test]
+fn stochastic_depth_drops_rows_in_training_and_none_in_inference() {
+    let load = |file: &[u8], purpose| load_for(file, None, &Options::default(), purpose);
+    let file = stochastic_depth(0.8, 0.8, "Less");
+    let x = Tensor::from_fn([400, 2].into(), |ix| ix as f32 + 1.0);
+    let inference = load(&file, Purpose::Inference).expect("a mask over its probability is 1");
+    assert_eq!(
+        ir::evaluate(&inference.graph, std::slice::from_ref(&x)).expect("the input fits")[0].to_f64(),
+        x.to_f64()
+    );
+
+    let training = load(&file, Purpose::Training).expect("a mask may be random");
+    assert!(training.key.is_some());
+    let key = Tensor::vector(vec![3i64, 4]);
+    let is_key = |&input: &ir::ValueId| Some(input) == training.key;
+    let given: Vec<Tensor> =
+        training.graph.inputs().iter().map(|input| if is_key(input) { key.clone() } else { x.clone() }).collect();
+    let y = ir::evaluate(&training.graph, &given).expect("the inputs fit")[0].to_f64();
+    let factors: Vec<f64> = y.iter().zip(x.to_f64()).map(|(y, x)| y / x).collect();
+    assert!(factors.chunks(2).all(|row| (row[0] - row[1]).abs() < 1e-6), "a row is dropped whole");
+    assert!(factors.iter().all(|factor| *factor == 0.0 || (factor - 1.25).abs() < 1e-6));
+    let kept = factors.iter().filter(|factor| 0.0 < **factor).count() / 2;
+    assert!((280..=360).contains(&kept), "{kept} of 400 rows with probability 0.8");
+
+    assert!(matches!(load(&file, Purpose::AsWritten), Err(LoadError::TrainingMode(_))));
+    let reason = |file: Vec<u8>, purpose| load(&file, purpose).expect_err("it must be refused").to_string();
+    for purpose in [Purpose::Inference, Purpose::Training] {
+        let other = reason(stochastic_depth(0.8, 0.5, "Less"), purpose);
+        assert!(other.contains("must be divided by it, got 0.5"), "{other}");
+        let other = reason(stochastic_depth(0.8, 0.8, "Greater"), purpose);
+        assert!(other.contains("must be a tensor, got random numbers"), "{other}");
+        let none = reason(stochastic_depth(0.0, 0.8, "Less"), purpose);
+        assert!(none.contains("must be a probability above 0, got 0"), "{none}");
+    }
 }

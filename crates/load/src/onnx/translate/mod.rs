@@ -96,7 +96,7 @@ pub(super) fn translate<'a>(
             Entry::Operand(operand) => operand,
             Entry::Refused => unreachable!("refused nodes are in the list of unsupported nodes"),
             Entry::Unread(_) => unreachable!("an output is read"),
-            Entry::Sequence(_) | Entry::Nothing => {
+            Entry::Sequence(_) | Entry::Random(_) | Entry::Nothing => {
                 let reason = format!("must be a tensor, got {}", entry.kind());
                 return Err(LoadError::Output { output: info.name.to_string(), reason });
             }
@@ -494,7 +494,7 @@ fn constants_of(entry: &Entry) -> impl Iterator<Item = ConstantId> + use<> {
     let operands = match entry {
         Entry::Operand(operand) => vec![*operand],
         Entry::Sequence(operands) => operands.clone(),
-        Entry::Unread(_) | Entry::Nothing | Entry::Refused => Vec::new(),
+        Entry::Unread(_) | Entry::Random(_) | Entry::Nothing | Entry::Refused => Vec::new(),
     };
     operands.into_iter().filter_map(|operand| match operand {
         Operand::Constant(id) => Some(id),
