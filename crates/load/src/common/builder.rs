@@ -74,7 +74,7 @@ pub(crate) struct Builder {
     pub(crate) narrow: BTreeMap<Operand, Narrow>,
     /// Notes for training; `None` in inference.
     pub(crate) training: Option<Notes>,
-    /// What becomes of nodes in training mode.
+    /// The form of nodes in training mode.
     pub(crate) modes: Modes,
 }
 

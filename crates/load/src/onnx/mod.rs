@@ -81,10 +81,10 @@ pub fn load_trainable(
     load_for(bytes, external, options, Purpose::Training)
 }
 
-/// The use of a loaded model: what its nodes in training mode compute.
+/// The use of a loaded model, which decides the form of nodes in training mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
-    /// What the file states: batch normalization takes the statistics of the batch, dropout is refused.
+    /// As the file states: batch normalization takes the statistics of the batch, dropout is refused.
     #[default]
     AsWritten,
     /// Their inference form: batch normalization takes its running statistics, dropout is the identity.

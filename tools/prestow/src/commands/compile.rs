@@ -543,7 +543,7 @@ fn largest_scopes(plan: &Plan) -> Vec<(String, Bytes)> {
     largest
 }
 
-/// What follows the first of `count` names.
+/// The number of names behind the first of `count`, in words.
 fn others(count: usize) -> String {
     match count {
         1 => String::new(),
