@@ -39,6 +39,8 @@ pub struct Request {
     pub data: PathBuf,
     /// The most memory that loading may take, with the files themselves; `None`: half of the memory of the process's limits.
     pub load_limit: Option<Bytes>,
+    /// Whether nodes that an ONNX file has in training mode have their inference form. A model to train has both forms.
+    pub inference_mode: bool,
 }
 
 impl Default for Request {
@@ -54,6 +56,7 @@ impl Default for Request {
             pretrained: false,
             data: "data".into(),
             load_limit: None,
+            inference_mode: false,
         }
     }
 }
@@ -71,6 +74,7 @@ impl Request {
             Field::Pretrained => self.pretrained,
             Field::Data => self.data != Request::default().data,
             Field::LoadLimit => self.load_limit.is_some(),
+            Field::InferenceMode => self.inference_mode,
         };
         fields.iter().copied().filter(is_given).collect()
     }
@@ -131,12 +135,13 @@ pub enum Field {
     Pretrained,
     Data,
     LoadLimit,
+    InferenceMode,
 }
 
 /// A change of the [`Request`] that avoids an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Set a field to a value such as this one.
+    /// Set a field to a value such as this one; it is empty for a field that is on or off.
     Set(Field, String),
     /// Leave a field at its default.
     Remove(Field),
@@ -204,6 +209,7 @@ impl SourceError {
                     }
                     remedies
                 }
+                onnx::LoadError::TrainingMode(_) => vec![Remedy::Set(Field::InferenceMode, String::new())],
                 _ => Vec::new(),
             },
             SourceError::Mxnet { error, .. } => match &**error {
@@ -293,8 +299,17 @@ enum Purpose {
 /// If a file cannot be read or is invalid, if the zoo has no such network, or if fields of the request do not apply to
 /// the model.
 pub fn load(request: &Request) -> Result<Model, SourceError> {
+    load_noted(request).map(|(model, _)| model)
+}
+
+/// As [`load()`], with the names of the batch normalizations that take the statistics of the batch, because the file has them
+/// in training mode.
+///
+/// # Errors
+/// As [`load()`].
+pub fn load_noted(request: &Request) -> Result<(Model, Vec<String>), SourceError> {
     let TrainableModel { trainable, preprocess, labels } = load_for(request, Purpose::Inference)?;
-    Ok(Model { graph: trainable.graph, preprocess, labels })
+    Ok((Model { graph: trainable.graph, preprocess, labels }, trainable.batch_statistics))
 }
 
 /// Loads a model to train it: with dropout and losses, if its file has any. A network of the zoo without a file of weights
@@ -309,6 +324,13 @@ pub fn load_trainable(request: &Request) -> Result<TrainableModel, SourceError> 
 fn load_for(request: &Request, purpose: Purpose) -> Result<TrainableModel, SourceError> {
     if !is_file(&request.model) || is_symbol(&request.model) {
         request.refuse(&[Field::Fixed], "constant inputs are supported for ONNX files only")?;
+        request.refuse(&[Field::InferenceMode], "networks of the zoo and MXNet symbols are in inference mode")?;
+    }
+    if purpose == Purpose::Training {
+        request.refuse(
+            &[Field::InferenceMode],
+            "a training step has nodes in training mode, and its evaluation has none",
+        )?;
     }
     let request = &with_batch(request)?;
     let limit = request.load_limit.map(LoadLimit::of).unwrap_or_else(default_limit);
@@ -441,10 +463,12 @@ fn from_onnx(request: &Request, files: &Files, purpose: Purpose) -> Result<Train
         }
     };
     let options = onnx::Options { batch: request.batch, shapes, fixed, weights, limit: files.limit() };
-    let load = |bytes: &[u8]| match purpose {
-        Purpose::Inference => onnx::load(bytes, Some(&file), &options).map(Trainable::from),
-        Purpose::Training => onnx::load_trainable(bytes, Some(&file), &options),
+    let purpose = match purpose {
+        Purpose::Inference if request.inference_mode => onnx::Purpose::Inference,
+        Purpose::Inference => onnx::Purpose::AsWritten,
+        Purpose::Training => onnx::Purpose::Training,
     };
+    let load = |bytes: &[u8]| onnx::load_for(bytes, Some(&file), &options, purpose);
     let loaded = match load(file.outline()) {
         // Errors tell of the file as it is, and not of its outline.
         Err(_) if !file.is_whole() => load(&files.read(path)?),

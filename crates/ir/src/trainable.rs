@@ -22,6 +22,8 @@ pub struct Trainable {
     pub folded: Vec<(String, String)>,
     /// Parameters that the file states and has no tensor of: the exporter merged those that were equal, or removed them.
     pub missing: Vec<String>,
+    /// Batch normalizations of a graph for inference that take the statistics of the batch, as their file states.
+    pub batch_statistics: Vec<String>,
     /// The input `i64[2]` that dropout draws from, if there is any.
     pub key: Option<ValueId>,
 }

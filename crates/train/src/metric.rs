@@ -66,13 +66,13 @@ impl Metric {
         matches!(self, Metric::Accuracy | Metric::Top5)
     }
 
-    /// The metric of predictions and labels that can be compared with it: accuracy for scores of classes, the mean square
-    /// for equal shapes.
+    /// The metric of predictions and labels that can be compared with it: accuracy for scores of several classes, the mean
+    /// square for a value per label. One column is a value and not the score of a class.
     pub fn default_for(prediction: &Shape, label: &Shape, label_is_integer: bool) -> Option<Metric> {
         match class_axis(prediction, label) {
-            Some(_) => Some(Metric::Accuracy),
-            None if prediction == label && !label_is_integer => Some(Metric::Mse),
-            None => None,
+            Some(axis) if 1 < prediction[axis] => Some(Metric::Accuracy),
+            _ if has_value_per_label(prediction, label) && !label_is_integer => Some(Metric::Mse),
+            _ => None,
         }
     }
 
@@ -86,8 +86,8 @@ impl Metric {
                 "metric {self} needs scores [batch, classes, ..] and one label per score row, got scores {prediction} and \
                  labels {label}"
             )),
-            Metric::Mse if prediction != label => {
-                Err(format!("metric mse needs predictions and labels of one shape, got {prediction} and {label}"))
+            Metric::Mse if !has_value_per_label(prediction, label) => {
+                Err(format!("metric mse needs a prediction for each label, got {prediction} and {label}"))
             }
             _ => Ok(()),
         }
@@ -125,6 +125,12 @@ impl Metric {
             }
         }
     }
+}
+
+/// Whether the shapes are the same but for extents of 1, so that elements at the same position belong together.
+fn has_value_per_label(prediction: &Shape, label: &Shape) -> bool {
+    let long = |shape: &Shape| shape.iter().copied().filter(|&extent| extent != 1).collect::<Vec<_>>();
+    long(prediction) == long(label)
 }
 
 /// The axis of the classes: the last or the second, if the other axes are those of the labels.
@@ -229,5 +235,23 @@ mod tests {
         assert!(error.contains("got scores [4,10] and labels [4,3]"), "{error}");
         assert_eq!("f1".parse::<Metric>().unwrap_err(), "must be accuracy, top5, perplexity, mse, got `f1`");
         assert_eq!(Metric::default_for(&Shape::from([4, 3]), &Shape::from([4, 3]), false), Some(Metric::Mse));
+    }
+
+    #[test]
+    fn one_column_is_a_value_and_several_are_scores() {
+        let default = |prediction: &[usize], label: &[usize], is_integer| {
+            Metric::default_for(&Shape::from(prediction), &Shape::from(label), is_integer)
+        };
+        for (prediction, label) in
+            [(&[4, 1][..], &[4, 1][..]), (&[4, 1], &[4]), (&[4], &[4, 1]), (&[4, 1, 5, 5], &[4, 5, 5])]
+        {
+            assert_eq!(default(prediction, label, false), Some(Metric::Mse), "{prediction:?} {label:?}");
+            assert_eq!(default(prediction, label, true), None, "{prediction:?} {label:?}");
+        }
+        assert_eq!(default(&[4, 2], &[4], false), Some(Metric::Accuracy), "labels of classes may be floats");
+        assert_eq!(default(&[4, 2], &[4, 1], true), Some(Metric::Accuracy));
+        let (prediction, label) = (scores(&[2, 1], vec![1.0, 2.0]), Tensor::vector(vec![1.0f32, 4.0]));
+        assert_eq!(Metric::Mse.check(prediction.shape(), label.shape()), Ok(()));
+        assert_eq!(value(Metric::Mse, &prediction, &label, 2, None), 2.0);
     }
 }

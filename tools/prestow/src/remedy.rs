@@ -11,7 +11,7 @@ pub(crate) fn explain(error: &SourceError) -> String {
         match remedy {
             // Shapes of several inputs are required together.
             Remedy::Set(Field::Shapes, value) => shapes.push(format!("{} {value}", flag(Field::Shapes))),
-            Remedy::Set(field, value) => add.push(format!("{} {value}", flag(*field))),
+            Remedy::Set(field, value) => add.push(format!("{} {value}", flag(*field)).trim_end().to_string()),
             Remedy::Remove(field) => remove.push(flag(*field)),
         }
     }
@@ -39,5 +39,6 @@ fn flag(field: Field) -> &'static str {
         Field::Pretrained => "--pretrained",
         Field::Data => "--data",
         Field::LoadLimit => "--load-limit",
+        Field::InferenceMode => "--inference-mode",
     }
 }

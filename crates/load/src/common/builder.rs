@@ -11,7 +11,7 @@ use ir::{Graph, Op, Refusal, TensorType, ValueId, Work};
 use smallvec::SmallVec;
 use types::{Bytes, DType, LoadBudget, Map, Scope, Tensor, TensorFunction, entity};
 
-use super::training::Notes;
+use super::training::{Modes, Notes};
 use super::{Narrow, NodeResult};
 
 entity!(
@@ -74,11 +74,14 @@ pub(crate) struct Builder {
     pub(crate) narrow: BTreeMap<Operand, Narrow>,
     /// Notes for training; `None` in inference.
     pub(crate) training: Option<Notes>,
+    /// The form of nodes in training mode.
+    pub(crate) modes: Modes,
 }
 
 impl Builder {
     pub(crate) fn new(name: &str, budget: Rc<LoadBudget>) -> Builder {
-        Builder { graph: Graph::new(name), constants: Map::new(), budget, narrow: BTreeMap::new(), training: None }
+        let (constants, narrow, modes) = (Map::new(), BTreeMap::new(), Modes::default());
+        Builder { graph: Graph::new(name), constants, budget, narrow, training: None, modes }
     }
 
     /// Adds a constant.

@@ -15,7 +15,7 @@ pub(crate) struct ImportedNode<'t, N> {
     pub(super) builder: &'t mut Builder,
     /// The node in its file.
     pub(crate) source: N,
-    scope: Scope,
+    pub(super) scope: Scope,
     /// Number of nodes added so far.
     added: usize,
 }

@@ -28,7 +28,23 @@ pub(crate) struct Notes {
     dropouts: u32,
 }
 
+/// The nodes of a model for inference that its file has in training mode.
+#[derive(Debug, Default)]
+pub(crate) struct Modes {
+    /// Whether they have their inference form.
+    pub(crate) is_inference: bool,
+    /// The batch normalizations that take the statistics of the batch.
+    batch_statistics: Vec<String>,
+    /// How many were refused.
+    pub(crate) refused: usize,
+}
+
 impl Builder {
+    /// A builder that gives nodes in training mode their inference form.
+    pub(crate) fn for_inference(self) -> Builder {
+        Builder { modes: Modes { is_inference: true, ..self.modes }, ..self }
+    }
+
     /// A builder that keeps dropout and losses, and does not compute with weights.
     pub(crate) fn for_training(self) -> Builder {
         Builder { training: Some(Notes::default()), ..self }
@@ -52,7 +68,8 @@ impl Builder {
         for y in still.iter().filter(|_| has_training_mode) {
             moving.entry(*y).or_default().fixed = true;
         }
-        Trainable { graph: self.graph, heads, moving, transposed, multipliers, folded, missing, key }
+        let Modes { batch_statistics, .. } = self.modes;
+        Trainable { graph: self.graph, heads, moving, transposed, multipliers, folded, missing, batch_statistics, key }
     }
 
     /// Notes a weight that a file has in the place of a parameter.
@@ -91,6 +108,23 @@ pub(crate) struct LossHead {
 impl<N> ImportedNode<'_, N> {
     pub(crate) fn is_training(&self) -> bool {
         self.builder.training.is_some()
+    }
+
+    /// Whether nodes in training mode have their inference form.
+    pub(crate) fn is_inference(&self) -> bool {
+        self.builder.modes.is_inference
+    }
+
+    /// The refusal of a node in training mode.
+    pub(crate) fn refuse_mode<T>(&mut self, computes: &str) -> Result<T, Refusal> {
+        self.builder.modes.refused += 1;
+        refuse!("must be in inference mode, got training mode, in which {computes}; export the model for inference");
+    }
+
+    /// Notes that the node takes the statistics of the batch in inference.
+    pub(crate) fn note_batch_statistics(&mut self) {
+        let name = self.scope.as_str().to_string();
+        self.builder.modes.batch_statistics.push(name);
     }
 
     /// `x` in inference; in training zeros at random places, and the other elements scaled.

@@ -50,7 +50,8 @@ pub struct Options {
     pub limit: LoadLimit,
 }
 
-/// Reads a model to a graph with static shapes. `external` is required if the model keeps tensors in other files.
+/// Reads a model to a graph with static shapes. `external` is required if the model keeps tensors in other files. Nodes in
+/// training mode are those of [`Purpose::AsWritten`].
 ///
 /// # Errors
 /// If the bytes are not a valid model, a dimension stays dynamic, external data cannot be read, or nodes are not supported
@@ -65,7 +66,7 @@ pub struct Options {
 /// let graph = onnx::load(&model, Some(&external), &Options::default()).unwrap();
 /// ```
 pub fn load(bytes: &[u8], external: Option<&dyn ExternalData>, options: &Options) -> Result<Graph, LoadError> {
-    load_for(bytes, external, options, Purpose::Inference).map(|trainable| trainable.graph)
+    load_for(bytes, external, options, Purpose::AsWritten).map(|trainable| trainable.graph)
 }
 
 /// As [`load`], with dropout; batch normalization in training mode has its inference form, as training expects.
@@ -80,14 +81,23 @@ pub fn load_trainable(
     load_for(bytes, external, options, Purpose::Training)
 }
 
-/// The use of a loaded model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+/// The use of a loaded model, which decides the form of nodes in training mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// As the file states: batch normalization takes the statistics of the batch, dropout is refused.
+    #[default]
+    AsWritten,
+    /// Their inference form: batch normalization takes its running statistics, dropout is the identity.
     Inference,
+    /// Their form in a training step, which [`Trainable`] describes; so have nodes in inference mode.
     Training,
 }
 
-fn load_for(
+/// As [`load`], for a purpose.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_for(
     bytes: &[u8],
     external: Option<&dyn ExternalData>,
     options: &Options,
@@ -122,6 +132,9 @@ pub enum LoadError {
     Opset { version: i64, newest: i64 },
     #[error("{}", lines(.0))]
     Unsupported(Vec<UnsupportedNode>),
+    /// Nodes in training mode, which [`Purpose::Inference`] accepts.
+    #[error("{}", lines(.0))]
+    TrainingMode(Vec<UnsupportedNode>),
     #[error("{}", lines(.0))]
     UnboundDimension(Vec<Unbound>),
     #[error(

@@ -7,6 +7,7 @@ use ir::Refusal;
 use types::{DType, Tensor};
 
 use super::model::{Attribute, Node};
+use super::ops::Random;
 use super::tensor;
 use crate::common::{self, Narrow, NodeResult, Operand, refuse};
 
@@ -21,6 +22,8 @@ pub(super) enum Entry {
     Unread(usize),
     /// A list of tensors of any shapes, whose length is constant.
     Sequence(Vec<Operand>),
+    /// Random elements, which only some operators read.
+    Random(Random),
     /// An empty optional; one with an element is represented by the element.
     Nothing,
     /// An output of a node that is not supported.
@@ -33,6 +36,7 @@ impl Entry {
         match self {
             Entry::Operand(_) | Entry::Unread(_) => "a tensor",
             Entry::Sequence(_) => "a sequence",
+            Entry::Random(_) => "random numbers",
             Entry::Nothing => "an optional",
             Entry::Refused => "refused",
         }

@@ -9,6 +9,7 @@ mod learned;
 mod limits;
 mod model_file;
 mod models;
+mod modes;
 mod mxnet;
 mod operators;
 mod real;

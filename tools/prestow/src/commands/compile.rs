@@ -137,7 +137,16 @@ impl Job<'_> {
     }
 
     fn load(&self, batch: Option<usize>) -> Result<compiler::Model, String> {
-        source::load(&source::Request { batch, ..self.request.clone() }).map_err(load_message)
+        let request = source::Request { batch, ..self.request.clone() };
+        let (model, of_batch) = source::load_noted(&request).map_err(load_message)?;
+        if let Some(first) = of_batch.first() {
+            say::note(&format!(
+                "batch normalization `{first}`{} is in training mode and takes the statistics of the batch; add \
+                 --inference-mode for its running statistics",
+                others(of_batch.len())
+            ));
+        }
+        Ok(model)
     }
 
     fn compile(
@@ -534,12 +543,16 @@ fn largest_scopes(plan: &Plan) -> Vec<(String, Bytes)> {
     largest
 }
 
-/// Parameters that an exporter merged or computed ahead, which are then not trained as in the original program.
-fn exporter_notes(model: &ir::Trainable) -> Vec<String> {
-    let others = |count: usize| match count {
+/// The number of names behind the first of `count`, in words.
+fn others(count: usize) -> String {
+    match count {
         1 => String::new(),
         count => format!(" and {} more", count - 1),
-    };
+    }
+}
+
+/// Parameters that an exporter merged or computed ahead, which are then not trained as in the original program.
+fn exporter_notes(model: &ir::Trainable) -> Vec<String> {
     let remedy = "to train the parameters themselves, export with `optimize=False`";
     let folded = model.folded.first().map(|(weight, parameter)| {
         format!(

@@ -48,6 +48,10 @@ pub(crate) struct ModelFlags {
     /// The most memory that loading may take, as 8GiB (default: half of this machine's). A model beyond it is refused.
     #[arg(long, value_name = "BYTES")]
     load_limit: Option<Bytes>,
+    /// Give nodes that an ONNX file has in training mode their inference form: batch normalization takes its running
+    /// statistics, dropout is the identity.
+    #[arg(long)]
+    inference_mode: bool,
 }
 
 /// A value of `--weights`.
@@ -154,6 +158,7 @@ impl ModelFlags {
             pretrained: self.pretrained,
             data: self.data.clone(),
             load_limit: self.load_limit,
+            inference_mode: self.inference_mode,
         })
     }
 }

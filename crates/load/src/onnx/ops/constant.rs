@@ -68,10 +68,10 @@ pub(super) fn dropout(node: &mut ImportedNode) -> NodeResult {
         return Ok(vec![y, node.cast(mask, of_mask)?]);
     }
     node.ignore(&["ratio"]);
-    if node.optional(2).is_some() && node.constant_number(2, "training_mode")? != 0.0 {
+    if !node.is_inference() && node.optional(2).is_some() && node.constant_number(2, "training_mode")? != 0.0 {
         let ratio = if node.optional(1).is_some() { node.constant_number(1, "ratio")? } else { 0.5 };
         if ratio != 0.0 {
-            refuse!("training mode is not supported; export the model for inference");
+            return node.refuse_mode("its result is random");
         }
     }
     if !node.has_output(1) {

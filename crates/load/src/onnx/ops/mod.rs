@@ -25,6 +25,7 @@ mod optimizer;
 mod pointwise;
 mod pool;
 mod quantized;
+mod random;
 mod recurrent;
 mod reduce;
 mod resize;
@@ -41,13 +42,15 @@ mod tree;
 mod unique;
 mod window;
 
+pub(super) use random::Random;
+
 use super::node::{Entry, ImportedNode};
 use crate::common::NodeResult;
 
 /// Translates one node with tensors as operands and outputs.
 type Translate = fn(&mut ImportedNode) -> NodeResult;
 
-/// Translates one node that may also have sequences and optionals.
+/// Translates one node that may also have sequences, optionals and random numbers.
 type TranslateEntries = fn(&mut ImportedNode) -> NodeResult<Entry>;
 
 /// The function of an operator.
@@ -98,13 +101,18 @@ fn found<F: Copy>(table: &[(&str, F)], op_type: &str) -> Option<F> {
     Some(table[ix].1)
 }
 
-/// Operators of the default domain with sequences or optionals.
+/// Operators of the default domain with sequences, optionals or random numbers.
 const ENTRIES: &[(&str, TranslateEntries)] = &[
+    ("Cast", random::cast),
+    ("CastLike", random::cast_like),
     ("ConcatFromSequence", sequence::concat),
+    ("Div", random::div),
     ("Identity", sequence::identity),
+    ("Less", random::less),
     ("Optional", sequence::optional),
     ("OptionalGetElement", sequence::optional_get_element),
     ("OptionalHasElement", sequence::optional_has_element),
+    ("RandomUniformLike", random::uniform_like),
     ("SequenceAt", sequence::at),
     ("SequenceConstruct", sequence::construct),
     ("SequenceEmpty", sequence::empty),
@@ -204,8 +212,6 @@ const TABLE: &[(&str, Translate)] = &[
     ("BitwiseOr", pointwise::bitwise_or),
     ("BitwiseXor", pointwise::bitwise_xor),
     ("BlackmanWindow", signal::blackman),
-    ("Cast", constant::cast),
-    ("CastLike", constant::cast_like),
     ("CausalConvWithState", stateful::causal_conv),
     ("Ceil", pointwise::ceil),
     ("Celu", pointwise::celu),
@@ -228,7 +234,6 @@ const TABLE: &[(&str, Translate)] = &[
     ("DepthToSpace", shape::depth_to_space),
     ("DequantizeLinear", linear::dequantize),
     ("Det", linear::det),
-    ("Div", pointwise::div),
     ("Dropout", constant::dropout),
     ("DynamicQuantizeLinear", quantized::dynamic_quantize),
     ("Einsum", einsum::einsum),
@@ -265,7 +270,6 @@ const TABLE: &[(&str, Translate)] = &[
     ("LSTM", recurrent::lstm),
     ("LayerNormalization", normalize::layer),
     ("LeakyRelu", pointwise::leaky_relu),
-    ("Less", pointwise::less),
     ("LessOrEqual", pointwise::less_or_equal),
     ("LinearAttention", stateful::linear_attention),
     ("Log", pointwise::log),

@@ -52,10 +52,10 @@ pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
         refuse!("attribute `spatial` must be 1: statistics per cell are not supported");
     }
     let inputs: Vec<Operand> = (0..5).map(|ix| node.input(ix)).collect::<Result<_, _>>()?;
+    // Before opset 14 the mode is stated by the outputs.
+    let has_statistics = (1..5).any(|ix| node.has_output(ix));
+    let is_training = node.flag("training_mode")? || (node.opset() < 14 && has_statistics);
     if node.is_training() {
-        // Before opset 14 the mode is stated by the outputs.
-        let has_statistics = (1..5).any(|ix| node.has_output(ix));
-        let is_training = node.flag("training_mode")? || (node.opset() < 14 && has_statistics);
         // Statistics that nodes compute are no running ones: in inference mode they stay operands.
         let fixed = !is_training && inputs[3..].iter().any(|&statistic| node.is_computed(statistic));
         let y = node.batch_norm(&inputs, epsilon, Moving { momentum, fixed, ..Moving::default() })?;
@@ -63,13 +63,16 @@ pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
         // The statistics that the node would yield are states of the training step.
         return Ok(vec![y, inputs[3], inputs[4], inputs[3], inputs[4]]);
     }
-    if node.flag("training_mode")? {
-        return batch_in_training(node, &inputs, epsilon, momentum);
+    if !is_training || node.is_inference() {
+        let y = node.batch_norm(&inputs, epsilon, Moving::default())?;
+        // Running statistics do not move in inference.
+        return Ok(vec![y, inputs[3], inputs[4], inputs[3], inputs[4]]);
     }
-    if (1..5).any(|ix| node.has_output(ix)) {
-        refuse!("training mode before opset 14 is not supported; export the model for inference");
+    if node.opset() < 14 {
+        return node.refuse_mode("it takes the statistics of the batch");
     }
-    Ok(vec![node.batch_norm(&inputs, epsilon, Moving { momentum, ..Moving::default() })?])
+    node.note_batch_statistics();
+    batch_in_training(node, &inputs, epsilon, momentum)
 }
 
 /// Normalization by the mean and variance of the batch, and the updated running statistics.

@@ -34,7 +34,11 @@ pub(super) fn translate<'a>(
     let graph = &model.graph;
     let builder = Builder::new(graph.name, budget.clone());
     let mut translator = Translator {
-        builder: if purpose == Purpose::Training { builder.for_training() } else { builder },
+        builder: match purpose {
+            Purpose::AsWritten => builder,
+            Purpose::Inference => builder.for_inference(),
+            Purpose::Training => builder.for_training(),
+        },
         weights: &options.weights,
         learned: match purpose == Purpose::Training || !options.weights.is_empty() {
             true => Some(Learned::read(model.graph_bytes, model.producer, budget)?),
@@ -81,7 +85,10 @@ pub(super) fn translate<'a>(
     }
     let outputs = translator.model_graph(graph)?;
     if !translator.unsupported.is_empty() {
-        return Err(LoadError::Unsupported(translator.unsupported));
+        return Err(match translator.builder.modes.refused == translator.unsupported.len() {
+            true => LoadError::TrainingMode(translator.unsupported),
+            false => LoadError::Unsupported(translator.unsupported),
+        });
     }
     let mut named: Vec<(String, ir::ValueId)> = Vec::new();
     for (info, entry) in graph.outputs.iter().zip(outputs) {
@@ -89,7 +96,7 @@ pub(super) fn translate<'a>(
             Entry::Operand(operand) => operand,
             Entry::Refused => unreachable!("refused nodes are in the list of unsupported nodes"),
             Entry::Unread(_) => unreachable!("an output is read"),
-            Entry::Sequence(_) | Entry::Nothing => {
+            Entry::Sequence(_) | Entry::Random(_) | Entry::Nothing => {
                 let reason = format!("must be a tensor, got {}", entry.kind());
                 return Err(LoadError::Output { output: info.name.to_string(), reason });
             }
@@ -487,7 +494,7 @@ fn constants_of(entry: &Entry) -> impl Iterator<Item = ConstantId> + use<> {
     let operands = match entry {
         Entry::Operand(operand) => vec![*operand],
         Entry::Sequence(operands) => operands.clone(),
-        Entry::Unread(_) | Entry::Nothing | Entry::Refused => Vec::new(),
+        Entry::Unread(_) | Entry::Random(_) | Entry::Nothing | Entry::Refused => Vec::new(),
     };
     operands.into_iter().filter_map(|operand| match operand {
         Operand::Constant(id) => Some(id),
