@@ -1,5 +1,4 @@
-// Convolutions of channels-last values `x: [IMAGES, pixels, channels]` with `weights: [taps, INS, OUTS]`, on tensor cores and by
-// channel. Output pixels of all images are the rows of one product, so that small images leave no part of a tile empty.
+// Convolutions of channels-last values `x: [IMAGES, pixels, channels]`, on tensor cores and by channel. Output pixels of all images are the rows of one product, so that small images leave no part of a tile empty.
 
 /// A loader of rows of pixels in the order of taps, then channels, in pieces of `BYTES` bytes, for `product_by_cores`. `INS` channels
 /// are a multiple of a piece.
@@ -39,8 +38,8 @@ struct WindowCopies {
     __device__ __forceinline__ void end(unsigned*) {}
 };
 
-/// Loaders of a convolution. A window of one pixel without padding or stride is a matrix of pixels by channels (`PLAIN`).
-template <class T, class S, class W, int IMAGES, int INS, int OUTS, int BYTES, bool PLAIN>
+/// Loaders of a convolution with `weights: [OUTS, TERMS]`, where a line has the inputs of each tap, then zeros. A window of one pixel without padding or stride is a matrix of pixels by channels (`PLAIN`).
+template <class T, class S, class W, int IMAGES, int INS, int OUTS, int TERMS, int BYTES, bool PLAIN>
 struct Windows {
     const Stored<T>*x, *weights;
     __device__ __forceinline__ auto left(int first_row, int tile) const {
@@ -50,14 +49,14 @@ struct Windows {
             return WindowCopies<T, S, W, IMAGES, INS, BYTES>(x, first_row, tile);
         } else {
             const auto item = [x = x](int row, int term) -> const Stored<T>* {
-                const int pixel = W::pixel(row % W::OUTPUT, term / INS);
+                const int tap = term / INS, pixel = tap < W::TAPS ? W::pixel(row % W::OUTPUT, tap) : -1;
                 return pixel < 0 ? nullptr : x + ((row / W::OUTPUT * W::INPUT + pixel) * INS + term % INS);
             };
-            return GatheredLines<T, S::THREADS, S::ROWS, IMAGES * W::OUTPUT, W::TAPS * INS, BYTES, decltype(item)>(item, first_row, tile);
+            return GatheredLines<T, S::THREADS, S::ROWS, IMAGES * W::OUTPUT, TERMS, BYTES, decltype(item)>(item, first_row, tile);
         }
     }
     __device__ __forceinline__ auto right(int first_column, int tile) const {
-        return RightLines<T, S::THREADS, S::COLUMNS, OUTS, W::TAPS * INS, OUTS>(weights, first_column, tile);
+        return LineCopies<T, S::THREADS, S::COLUMNS, OUTS, TERMS, TERMS>(weights, first_column, tile);
     }
 };
 

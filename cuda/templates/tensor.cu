@@ -113,6 +113,79 @@ __device__ __forceinline__ void load_turned(unsigned (&to)[4], const unsigned* l
 }
 #endif
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(PRESTOW_SHIM)
+#define PRESTOW_GROUPS
+#endif
+
+#if defined(PRESTOW_GROUPS) && !defined(PRESTOW_SHIM)
+/// `sums += left * right'` of a warpgroup: 64 x 8 N accumulators, whose elements a lane has as those of `multiply_tile`, and sixteen
+/// terms of 64 and of 8 N lines in shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"). It reads
+/// them until `wait_for_products`.
+__device__ __forceinline__ void multiply_group(f16, float (&sums)[4][4], unsigned long long left, unsigned long long right) {
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 1; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 0; }"
+                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]), "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3])
+                 : "l"(left), "l"(right));
+}
+
+__device__ __forceinline__ void multiply_group(bf16, float (&sums)[4][4], unsigned long long left, unsigned long long right) {
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 1; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 0; }"
+                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]), "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3])
+                 : "l"(left), "l"(right));
+}
+
+__device__ __forceinline__ void multiply_group(f16, float (&sums)[8][4], unsigned long long left, unsigned long long right) {
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 1; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 0; }"
+                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]), "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3]), "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3]), "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3]), "+f"(sums[6][0]), "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3]), "+f"(sums[7][0]), "+f"(sums[7][1]), "+f"(sums[7][2]), "+f"(sums[7][3])
+                 : "l"(left), "l"(right));
+}
+
+__device__ __forceinline__ void multiply_group(bf16, float (&sums)[8][4], unsigned long long left, unsigned long long right) {
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 1; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 0; }"
+                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]), "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3]), "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3]), "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3]), "+f"(sums[6][0]), "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3]), "+f"(sums[7][0]), "+f"(sums[7][1]), "+f"(sums[7][2]), "+f"(sums[7][3])
+                 : "l"(left), "l"(right));
+}
+
+__device__ __forceinline__ void multiply_group(f16, float (&sums)[16][4], unsigned long long left, unsigned long long right) {
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 1; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, p, 1, 1, 0, 0; }"
+                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]), "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3]), "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3]), "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3]), "+f"(sums[6][0]), "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3]), "+f"(sums[7][0]), "+f"(sums[7][1]), "+f"(sums[7][2]), "+f"(sums[7][3]), "+f"(sums[8][0]), "+f"(sums[8][1]), "+f"(sums[8][2]), "+f"(sums[8][3]), "+f"(sums[9][0]), "+f"(sums[9][1]), "+f"(sums[9][2]), "+f"(sums[9][3]), "+f"(sums[10][0]), "+f"(sums[10][1]), "+f"(sums[10][2]), "+f"(sums[10][3]), "+f"(sums[11][0]), "+f"(sums[11][1]), "+f"(sums[11][2]), "+f"(sums[11][3]), "+f"(sums[12][0]), "+f"(sums[12][1]), "+f"(sums[12][2]), "+f"(sums[12][3]), "+f"(sums[13][0]), "+f"(sums[13][1]), "+f"(sums[13][2]), "+f"(sums[13][3]), "+f"(sums[14][0]), "+f"(sums[14][1]), "+f"(sums[14][2]), "+f"(sums[14][3]), "+f"(sums[15][0]), "+f"(sums[15][1]), "+f"(sums[15][2]), "+f"(sums[15][3])
+                 : "l"(left), "l"(right));
+}
+
+__device__ __forceinline__ void multiply_group(bf16, float (&sums)[16][4], unsigned long long left, unsigned long long right) {
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 1; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, p, 1, 1, 0, 0; }"
+                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]), "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3]), "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3]), "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3]), "+f"(sums[6][0]), "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3]), "+f"(sums[7][0]), "+f"(sums[7][1]), "+f"(sums[7][2]), "+f"(sums[7][3]), "+f"(sums[8][0]), "+f"(sums[8][1]), "+f"(sums[8][2]), "+f"(sums[8][3]), "+f"(sums[9][0]), "+f"(sums[9][1]), "+f"(sums[9][2]), "+f"(sums[9][3]), "+f"(sums[10][0]), "+f"(sums[10][1]), "+f"(sums[10][2]), "+f"(sums[10][3]), "+f"(sums[11][0]), "+f"(sums[11][1]), "+f"(sums[11][2]), "+f"(sums[11][3]), "+f"(sums[12][0]), "+f"(sums[12][1]), "+f"(sums[12][2]), "+f"(sums[12][3]), "+f"(sums[13][0]), "+f"(sums[13][1]), "+f"(sums[13][2]), "+f"(sums[13][3]), "+f"(sums[14][0]), "+f"(sums[14][1]), "+f"(sums[14][2]), "+f"(sums[14][3]), "+f"(sums[15][0]), "+f"(sums[15][1]), "+f"(sums[15][2]), "+f"(sums[15][3])
+                 : "l"(left), "l"(right));
+}
+
+/// The descriptor of lines of 64 bytes whose chunks are swizzled as `in_left` does (PTX ISA, "Matrix Descriptor"): groups of eight
+/// lines are 512 bytes apart, and the swizzle is that of 64 bytes.
+__device__ __forceinline__ unsigned long long lines_at(const unsigned* lines) {
+    return (unsigned long long)(shared_address(lines) >> 4 & 0x3fff) | 1ull << 16 | 512ull >> 4 << 32 | 2ull << 62;
+}
+
+/// Step `step` of a product of lines, which are multiples of eight from the beginning of their tile.
+template <class T, int N>
+__device__ __forceinline__ void multiply_lines(float (&sums)[N][4], const unsigned* left, const unsigned* right, int step) {
+    multiply_group(T(), sums, lines_at(left + step * 8), lines_at(right + step * 8));
+}
+
+/// Orders this thread's writes to shared memory before the products of the group that follow a barrier.
+__device__ __forceinline__ void publish_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/// Orders writes to accumulators before the products that follow.
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+/// Waits for all products.
+__device__ __forceinline__ void wait_for_products() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+#endif
+
+#ifdef PRESTOW_SHIM
+template <class T, int N>
+void multiply_lines(float (&sums)[N][4], const unsigned* left, const unsigned* right, int step) {
+    const auto number = [](unsigned bits) { return float(half_of_bits<T>(bits)); };
+    multiply_lines_at(number, sums, left, right, step);
+}
+#endif
+
 /// Stages of shared memory.
 constexpr int STAGES = 3;
 /// Words per line of a tile in which terms are adjacent: two tensor-core steps.
@@ -126,6 +199,14 @@ template <int DOWN_, int ACROSS_, int M_, int N_>
 struct Tile {
     static constexpr int DOWN = DOWN_, ACROSS = ACROSS_, M = M_, N = N_;
     static constexpr int THREADS = 32 * DOWN * ACROSS, ROWS = 16 * M * DOWN, COLUMNS = 8 * N * ACROSS;
+    static constexpr bool BY_GROUP = false;
+};
+
+/// A tile that four warps compute together (`wgmma`): `M` parts of 64 rows, of which each warp has sixteen.
+template <int M_, int N_>
+struct GroupTile {
+    static constexpr int M = M_, N = N_, THREADS = 128, ROWS = 64 * M, COLUMNS = 8 * N;
+    static constexpr bool BY_GROUP = true;
 };
 
 // Lines consist of chunks of four words. The chunks are swizzled by line, so that eight lines read at once use different banks.
@@ -336,14 +417,60 @@ __device__ __forceinline__ void gather_eight(float (&eight)[8], const float (&ti
     for (int tile = 0; tile < 4; tile++) eight[tile * 2] = own[tile][0], eight[tile * 2 + 1] = own[tile][1];
 }
 
+/// Stores the sums of a warp, whose first row and column these are. `STEP` rows lie between its tiles. A store with `WIDE` takes eight
+/// columns at once.
+template <class S, int ROWS, int COLUMNS, int STEP, class Store>
+__device__ __forceinline__ void store_sums(const float (&sums)[S::M][S::N][4], int first_row, int first_column, Store store) {
+    constexpr int M = S::M, N = S::N;
+    const int lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4;
+    if constexpr (Store::WIDE) {
+        static_assert(N % 4 == 0 && COLUMNS % 8 == 0, "four tiles are exchanged, and eight columns are stored, at once");
+        // All epilogues of some rows come before their stores, so that their operands are read at once: the compiler must assume
+        // that a store changes them.
+        constexpr int TOGETHER = M % 2 == 0 ? 2 : 1;
+#pragma unroll
+        for (int m = 0; m < M; m += TOGETHER) {
+            float eights[TOGETHER][N / 4][2][8];
+#pragma unroll
+            for (int ix = 0; ix < TOGETHER * (N / 4) * 2; ix++) {
+                const int own = ix / (N / 4 * 2), four = ix / 2 % (N / 4), half = ix % 2;
+                gather_eight(eights[own][four][half], sums[m + own], four * 4, half, pair);
+            }
+#pragma unroll
+            for (int stored = 0; stored < 2; stored++) {
+#pragma unroll
+                for (int ix = 0; ix < TOGETHER * (N / 4) * 2; ix++) {
+                    const int own = ix / (N / 4 * 2), four = ix / 2 % (N / 4), half = ix % 2;
+                    const int at = first_row + (m + own) * STEP + half * 8 + group, to = first_column + (four * 4 + pair) * 8;
+                    if ((ROWS % S::ROWS != 0 && ROWS <= at) || (COLUMNS % S::COLUMNS != 0 && COLUMNS <= to)) continue;
+                    if (stored == 0) store.finish(at, to, eights[own][four][half]);
+                    else store(at, to, eights[own][four][half]);
+                }
+            }
+        }
+    } else {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+#pragma unroll
+                for (int ix = 0; ix < 4; ix++) {
+                    const int at = first_row + m * STEP + group + ix / 2 * 8, to = first_column + n * 8 + pair * 2 + ix % 2;
+                    if (at < ROWS && to < COLUMNS) store(at, to, sums[m][n][ix]);
+                }
+            }
+        }
+    }
+}
+
 /// Calls `store(row, column, sum of left(row, k) * right(k, column))` for each element of the block's tile, where `k` runs over
-/// the terms of the loaders. `tiles` is the number of stages' tiles that they have. A store with `WIDE` takes eight columns at once.
+/// the terms of the loaders. `tiles` is the number of tiles that they have.
 template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
 __device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right rights, Store store) {
     constexpr int M = S::M, N = S::N, LINE = S::COLUMNS / IN_WORD<T>;
     alignas(128) __shared__ unsigned left_tiles[STAGES][S::ROWS * WORDS];
     alignas(128) __shared__ unsigned right_tiles[STAGES][S::COLUMNS * WORDS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row = warp / S::ACROSS * (16 * M), column = warp % S::ACROSS * (8 * N);
     float sums[M][N][4] = {};
 #pragma unroll
@@ -391,46 +518,70 @@ __device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right ri
         }
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
-    const int first_row = blockIdx.y * S::ROWS + row, first_column = blockIdx.x * S::COLUMNS + column;
-    if constexpr (Store::WIDE) {
-        static_assert(N % 4 == 0 && COLUMNS % 8 == 0, "four tiles are exchanged, and eight columns are stored, at once");
-        // All epilogues of some rows come before their stores, so that their operands are read at once: the compiler must assume
-        // that a store changes them.
-        constexpr int TOGETHER = M % 2 == 0 ? 2 : 1;
+    store_sums<S, ROWS, COLUMNS, 16>(sums, blockIdx.y * S::ROWS + row, blockIdx.x * S::COLUMNS + column, store);
+}
+
+#ifdef PRESTOW_GROUPS
+/// The same by a warpgroup. Both loaders fill lines of terms.
+template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
+__device__ __forceinline__ void product_by_group(int tiles, Left lefts, Right rights, Store store) {
+    static_assert(!Right::TURNED && IN_WORD<T> == 2, "descriptors are of lines of halves");
+    constexpr int M = S::M, N = S::N;
+    // The swizzle repeats after 512 bytes.
+    alignas(1024) __shared__ unsigned left_tiles[STAGES][S::ROWS * WORDS];
+    alignas(1024) __shared__ unsigned right_tiles[STAGES][S::COLUMNS * WORDS];
+    float sums[M][N][4] = {};
 #pragma unroll
-        for (int m = 0; m < M; m += TOGETHER) {
-            float eights[TOGETHER][N / 4][2][8];
-            const auto each_eight = [&](auto visit) {
-#pragma unroll
-                for (int own = 0; own < TOGETHER; own++) {
-#pragma unroll
-                    for (int four = 0; four < N / 4; four++) {
-#pragma unroll
-                        for (int half = 0; half < 2; half++) {
-                            const int at = first_row + (m + own) * 16 + half * 8 + group, to = first_column + (four * 4 + pair) * 8;
-                            const bool inside = (ROWS % S::ROWS == 0 || at < ROWS) && (COLUMNS % S::COLUMNS == 0 || to < COLUMNS);
-                            visit(eights[own][four][half], own, four, half, at, to, inside);
-                        }
-                    }
-                }
-            };
-            each_eight([&](float(&eight)[8], int own, int four, int half, int, int, bool) { gather_eight(eight, sums[m + own], four * 4, half, pair); });
-            each_eight([&](float(&eight)[8], int, int, int, int at, int to, bool inside) { if (inside) store.finish(at, to, eight); });
-            each_eight([&](float(&eight)[8], int, int, int, int at, int to, bool inside) { if (inside) store(at, to, eight); });
+    for (int tile = 0; tile < STAGES - 1; tile++) {
+        if (tile < tiles) {
+            lefts.begin(left_tiles[tile]);
+            rights.begin(right_tiles[tile]);
+            lefts.end(left_tiles[tile]);
+            rights.end(right_tiles[tile]);
         }
-    } else {
-#pragma unroll
-        for (int m = 0; m < M; m++) {
-#pragma unroll
-            for (int n = 0; n < N; n++) {
-#pragma unroll
-                for (int ix = 0; ix < 4; ix++) {
-                    const int at = first_row + m * 16 + group + ix / 2 * 8, to = first_column + n * 8 + pair * 2 + ix % 2;
-                    if (at < ROWS && to < COLUMNS) store(at, to, sums[m][n][ix]);
-                }
-            }
-        }
+        end_group();
     }
+    int stage = 0;
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; tile++) {
+        wait_for_groups<STAGES - 2>();
+        wait_for_products();
+        publish_to_products();
+        // After the barrier every thread's part of this stage is there, and no product reads the previous one, which is refilled.
+        __syncthreads();
+        const int next = tile + STAGES - 1, free = stage == 0 ? STAGES - 1 : stage - 1;
+        begin_products();
+#pragma unroll
+        for (int step = 0; step < 2; step++) {
+#pragma unroll
+            for (int m = 0; m < M; m++) multiply_lines<T>(sums[m], left_tiles[stage] + m * 64 * WORDS, right_tiles[stage], step);
+        }
+        end_products();
+        if (next < tiles) {
+            lefts.begin(left_tiles[free]);
+            rights.begin(right_tiles[free]);
+            lefts.end(left_tiles[free]);
+            rights.end(right_tiles[free]);
+        }
+        end_group();
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+    }
+    wait_for_products();
+    store_sums<S, ROWS, COLUMNS, 64>(sums, blockIdx.y * S::ROWS + threadIdx.x / 32 * 16, blockIdx.x * S::COLUMNS, store);
+}
+#endif
+
+/// The product of a tile, by whichever instructions it is for.
+template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
+__device__ __forceinline__ void multiply(int tiles, Left lefts, Right rights, Store store) {
+#ifdef PRESTOW_GROUPS
+    if constexpr (S::BY_GROUP) product_by_group<T, S, ROWS, COLUMNS>(tiles, lefts, rights, store);
+    else product_by_cores<T, S, ROWS, COLUMNS>(tiles, lefts, rights, store);
+#else
+    // Plans for other architectures have no tiles of groups.
+    if constexpr (S::BY_GROUP) __trap();
+    else product_by_cores<T, S, ROWS, COLUMNS>(tiles, lefts, rights, store);
+#endif
 }
 
 /// The first tile of one of `PARTS` parts of `TERMS` terms, and the number of its tiles. The last part may be shorter, or empty.
@@ -479,9 +630,9 @@ __device__ __forceinline__ void store_product(Loaders loaders, Y* y, int item, F
     const Part<T, TERMS, PARTS> own(PARTS == 1 ? 0 : blockIdx.z % PARTS);
     const auto lefts = loaders.left(blockIdx.y * S::ROWS, own.first);
     const auto rights = loaders.right(blockIdx.x * S::COLUMNS, own.first);
-    if constexpr (PARTS != 1) product_by_cores<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, SplitSums<ROWS, COLUMNS>(parts));
-    else if constexpr (WIDE) product_by_cores<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, Eights<COLUMNS, Y, FinishEight>{y, finish_eight, first});
-    else product_by_cores<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, store);
+    if constexpr (PARTS != 1) multiply<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, SplitSums<ROWS, COLUMNS>(parts));
+    else if constexpr (WIDE) multiply<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, Eights<COLUMNS, Y, FinishEight>{y, finish_eight, first});
+    else multiply<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, store);
 }
 
 /// Loaders of two matrices: `a: [ROWS, TERMS]` and `b: [TERMS, COLUMNS]`, or with `TRANSPOSED` `[COLUMNS, TERMS]`. Runs of `LEFT` and

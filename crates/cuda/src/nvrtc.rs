@@ -124,7 +124,10 @@ impl Compiler {
         }
         let source = CString::new(source).map_err(|error| NvrtcError::Source(error.to_string()))?;
         let program = Program(result::create_program(&source, None).map_err(failed)?);
-        let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".into(), "--fmad=true".into()];
+        // Every GPU of compute capability 9.0 has the instructions of `sm_90a`, such as `wgmma`.
+        let with_features = if arch == "sm_90" { "sm_90a" } else { arch };
+        let mut options =
+            vec![format!("--gpu-architecture={with_features}"), "--std=c++17".into(), "--fmad=true".into()];
         options.extend(more.map(ToString::to_string));
         // SAFETY: the program is alive.
         let compiled = unsafe { result::compile_program(program.0, &options) };

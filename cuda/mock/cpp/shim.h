@@ -49,6 +49,7 @@ inline int __float_as_int(float number) {
 // Shims are compiled without contraction, so a product is rounded before it is added to anything.
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float exp2_of(float number) { return std::exp2(number); }
+inline void __trap() { std::abort(); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 /// IEEE 754 binary16: 1 sign bit, 5 exponent bits, 10 fraction bits.
 inline float float_of_f16(unsigned short bits) {
@@ -103,6 +104,8 @@ struct Fiber {
     int place;
     Given given[2];
     int turn;
+    /// Products that have not been waited for.
+    std::vector<std::function<void()>> products;
     /// Groups of copies; the last one is still open.
     std::vector<std::vector<Copy>> copies;
 
@@ -174,6 +177,7 @@ inline void run_block(unsigned threads) {
         fiber.context.uc_link = &scheduler;
         fiber.state = State::Ready;
         fiber.copies.assign(1, {});
+        fiber.products.clear();
         makecontext(&fiber.context, body, 0);
     }
     // Each warp runs as far as possible before the next one starts. The order of warps alternates, so that a read without a
@@ -304,4 +308,34 @@ inline void load_turned(unsigned (&to)[4], const unsigned* line) {
         for (int ix = 0; ix < 2; ix++) std::memcpy(halves + ix, reinterpret_cast<const char*>(lines[lane % 4 * 2 + ix]) + lane / 4 * 2, 2);
         return halves[0] | unsigned(halves[1]) << 16;
     });
+}
+
+/// A warpgroup's product (`wgmma`): it reads its operands as late as it may, when it is waited for. `number` widens half of a word.
+template <class Number, int N>
+void multiply_lines_at(Number number, float (&sums)[N][4], const unsigned* left, const unsigned* right, int step) {
+    const unsigned self = shim::current, row = self / 32 * 16 + self % 32 / 4, pair = self % 4;
+    const auto word = [step](const unsigned* lines, unsigned line, unsigned ix) {
+        const unsigned at = step * 8 + ix;
+        return lines[line * 16 + ((at / 4 ^ (line / 2 & 3)) * 4 + at % 4)];
+    };
+    shim::fibers[self].products.push_back([=, &sums] {
+        for (unsigned n = 0; n < N; n++) {
+            for (unsigned ix = 0; ix < 4; ix++) {
+                for (unsigned of = 0; of < 8; of++) {
+                    const unsigned a = word(left, row + ix / 2 * 8, of), b = word(right, n * 8 + pair * 2 + ix % 2, of);
+                    sums[n][ix] += number(a & 0xffffu) * number(b & 0xffffu);
+                    sums[n][ix] += number(a >> 16) * number(b >> 16);
+                }
+            }
+        }
+    });
+}
+
+inline void publish_to_products() {}
+inline void begin_products() {}
+inline void end_products() {}
+inline void wait_for_products() {
+    auto& products = shim::fibers[shim::current].products;
+    for (const auto& product : products) product();
+    products.clear();
 }

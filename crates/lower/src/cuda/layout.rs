@@ -128,8 +128,11 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
 pub(super) enum Rearranged {
     /// With its second axis innermost. The shape has its extents, aligned with those of a result on the right.
     ChannelsInnermost(Shape),
-    /// Weights `[outputs, inputs, ..taps]` of a shape as `[taps, inputs, outputs]`, with zeros up to a number of inputs.
-    TapsOutside(Shape, usize),
+    /// A matrix with so many columns, transposed.
+    Transposed(usize),
+    /// Weights `[outputs, inputs, ..taps]` of a shape as a line for each output: the inputs of each tap, padded with zeros to
+    /// a number of inputs, then zeros up to a number of terms.
+    LinesOfTerms { shape: Shape, inputs: usize, terms: usize },
     /// Converted.
     Cast(DType),
 }
@@ -137,8 +140,8 @@ pub(super) enum Rearranged {
 impl Packer for Rearranged {
     fn size(&self, tensor: &Tensor) -> Bytes {
         match self {
-            Rearranged::ChannelsInnermost(_) => tensor.size(),
-            Rearranged::TapsOutside(shape, inputs) => Bytes(tensor.size().0 / (shape[1] as u64) * *inputs as u64),
+            Rearranged::ChannelsInnermost(_) | Rearranged::Transposed(_) => tensor.size(),
+            Rearranged::LinesOfTerms { shape, terms, .. } => tensor.dtype().size() * (shape[0] * terms) as u64,
             Rearranged::Cast(dtype) => dtype.size() * tensor.elements() as u64,
         }
     }
@@ -146,21 +149,32 @@ impl Packer for Rearranged {
     fn pack(&self, tensor: &Tensor, _part: usize) -> Vec<u8> {
         match self {
             Rearranged::ChannelsInnermost(shape) => channels_innermost(tensor, shape),
-            Rearranged::TapsOutside(shape, inputs) => taps_outside(tensor, shape, *inputs),
+            Rearranged::Transposed(columns) => transposed(tensor, *columns),
+            Rearranged::LinesOfTerms { shape, inputs, terms } => lines_of_terms(tensor, shape, *inputs, *terms),
             Rearranged::Cast(dtype) => tensor.cast(*dtype).to_le_bytes(),
         }
     }
 }
 
-fn taps_outside(tensor: &Tensor, shape: &Shape, padded: usize) -> Vec<u8> {
+fn transposed(tensor: &Tensor, columns: usize) -> Vec<u8> {
+    let size = tensor.dtype().size().0 as usize;
+    let (bytes, rows) = (tensor.to_le_bytes(), tensor.elements() / columns.max(1));
+    let mut transposed = vec![0; bytes.len()];
+    for (ix, item) in bytes.chunks_exact(size).enumerate() {
+        transposed[(ix % columns * rows + ix / columns) * size..][..size].copy_from_slice(item);
+    }
+    transposed
+}
+
+fn lines_of_terms(tensor: &Tensor, shape: &Shape, padded: usize, terms: usize) -> Vec<u8> {
     let size = tensor.dtype().size().0 as usize;
     let (bytes, [outputs, inputs, taps]) = (tensor.to_le_bytes(), around(shape, 1));
-    let mut taps_outside = vec![0; taps * padded * outputs * size];
+    let mut lines = vec![0; outputs * terms * size];
     for (ix, item) in bytes.chunks_exact(size).enumerate() {
         let (output, input, tap) = (ix / taps / inputs, ix / taps % inputs, ix % taps);
-        taps_outside[((tap * padded + input) * outputs + output) * size..][..size].copy_from_slice(item);
+        lines[(output * terms + tap * padded + input) * size..][..size].copy_from_slice(item);
     }
-    taps_outside
+    lines
 }
 
 fn channels_innermost(tensor: &Tensor, shape: &Shape) -> Vec<u8> {

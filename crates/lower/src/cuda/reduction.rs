@@ -1,13 +1,14 @@
 //! Nodes that reduce many elements to one: products, normalizations, reductions, searches.
 
-use ir::Call;
 use ir::ops::{ArgExtreme, Attention, CumulativeSum, LayerNorm, Lrn, MatMul, Reduce, ReduceKind, Softmax, TopK};
+use ir::{Call, CallInput, Pack};
 use types::{DType, Shape};
 
 use super::c_source::{ctype, finish, finish_eight, number, place};
 use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, around, blocks, call};
+use super::layout::Rearranged;
 use super::pointwise::head;
-use super::tiling::{EIGHT, Tiles, cores, is_aligned, is_copied};
+use super::tiling::{EIGHT, Lines, TensorCores, Tiles, cores, is_aligned, is_copied};
 use crate::NodeView;
 
 /// The most keys whose scores fit into a block's shared memory.
@@ -69,7 +70,7 @@ impl Factors {
     }
 }
 
-pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Vec<Call>, String> {
+pub(super) fn matmul(node: &NodeView, product: &MatMul, target: TensorCores) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let factors = Factors::of(node);
     let Factors { batch, m, k, n, steps } = &factors;
@@ -77,11 +78,21 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Ve
     if (GRID_MAX as usize) < count {
         return Err(format!("{count} products at once are more than a grid has"));
     }
-    // Lines of a transposed right factor have the terms of a column.
-    let right_line = if product.transposed { k } else { n };
     let dtype = node.input(0).dtype;
-    let copied = is_copied(dtype, k) && is_copied(dtype, right_line);
-    let tiles = Tiles::new(node, [count, m, n], k, tf32, copied);
+    // A constant right factor is packed in lines of terms.
+    let is_packed = !product.transposed
+        && node.is_constant(1)
+        && node.input(1).shape.rank() == 2
+        && cores(node, target).is_some()
+        && is_copied(dtype, k);
+    let of_terms = product.transposed || is_packed;
+    let lines = match is_copied(dtype, k) {
+        true if of_terms => Lines::OfTerms,
+        true if is_copied(dtype, n) => Lines::OfColumns,
+        _ => Lines::Gathered,
+    };
+    let right_line = if of_terms { k } else { n };
+    let tiles = Tiles::new(node, [count, m, n], k, target, lines);
     let (parts, grid) = (tiles.parts, tiles.grid());
     if GRID_MAX < grid[1] {
         return Err(format!("{m} rows are more than a grid has"));
@@ -98,11 +109,11 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Ve
                 Tiles::together(node, ix, steps[ix].iter().map(|step| step.unsigned_abs()).chain([line]))
             };
             let (shape, wide) = (tiles.shape(), tiles.wide(node));
-            let (left, right, transposed) = (line(0, k), line(1, right_line), product.transposed);
+            let (left, right) = (line(0, k), line(1, right_line));
             let more = if parts == 1 { ", nullptr, 0" } else { tiles.arguments() };
             format!(
                 "{}    store_product<{of}, {shape}, {m}, {n}, {k}, {parts}, {wide}>(Matrices<{of}, {shape}, {m}, {n}, {k}, {left}, \
-                 {right}, {transposed}>{{a, b}}, y, i, finish, finish_eight{more});\n",
+                 {right}, {of_terms}>{{a, b}}, y, i, finish, finish_eight{more});\n",
                 finish_eight(&product.epilogue)
             )
         }
@@ -115,7 +126,10 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, tf32: bool) -> Result<Ve
     let threads = tiles.threads();
     let emitted = Emitted { kind: KernelKind::Product, parameters, body, grid, threads, iterations, needs };
     let residual = product.epilogue.residual.then_some(node.operand_count() - 1);
-    let own = call(emitted, factors.label(), &operands, residual.as_slice());
+    let mut own = call(emitted, factors.label(), &operands, residual.as_slice());
+    if is_packed {
+        own.inputs[1] = CallInput::Packed { input: 1, pack: Pack::new(Rearranged::Transposed(n)) };
+    }
     Ok(vec![Call { workspace: tiles.workspace(), ..own }])
 }
 
@@ -216,7 +230,7 @@ pub(super) fn layer_norm(node: &NodeView, norm: &LayerNorm) -> Result<Vec<Call>,
     Ok(vec![call(emitted, label, &operands, &[0])])
 }
 
-pub(super) fn attention(node: &NodeView, attention: &Attention, tf32: bool) -> Result<Vec<Call>, String> {
+pub(super) fn attention(node: &NodeView, attention: &Attention, target: TensorCores) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let operand = |ix: usize| {
         let (shape, order) = (&node.input(ix).shape, attention.order[ix]);
@@ -225,7 +239,7 @@ pub(super) fn attention(node: &NodeView, attention: &Attention, tf32: bool) -> R
     };
     let [(q, q_strides), (k, k_strides), (v, v_strides)] = [0, 1, 2].map(operand);
     let ([batch, heads, queries, width], keys, value_width) = (q, k[2], v[3]);
-    let of_cores = cores(node, tf32).filter(|_| {
+    let of_cores = cores(node, target).filter(|_| {
         node.input(2).dtype == node.input(0).dtype
             && 0 < keys
             && 0 < width

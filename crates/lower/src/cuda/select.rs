@@ -5,6 +5,7 @@ use types::{DType, Layout};
 
 use super::c_source::ctype;
 use super::layout::{FOUR_CHANNELS, Rearranged};
+use super::tiling::TensorCores;
 use super::{CudaTarget, cublas_matmul, cudnn_conv, movement, pointwise, recurrent, recurrent_gradient};
 use super::{reduction, training, update, window_gradients, windows};
 use crate::NodeView;
@@ -77,7 +78,7 @@ impl CudaTarget {
         {
             return Ok(calls);
         }
-        let mut calls = emit(node, self.rounds)?;
+        let mut calls = emit(node, self.tensor_cores())?;
         for input in calls.iter_mut().flat_map(|call| &mut call.inputs) {
             if let CallInput::Value(ix) = *input {
                 *input = node.read(ix);
@@ -87,23 +88,23 @@ impl CudaTarget {
     }
 }
 
-/// The calls of emitted kernels for a node. With `tf32`, products may round their `f32` operands for tensor cores.
+/// The calls of emitted kernels for a node.
 ///
 /// # Errors
 /// The reason that there is no kernel.
-fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
+fn emit(node: &NodeView, target: TensorCores) -> Result<Vec<Call>, String> {
     match node.op() {
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
             pointwise::lower(node).map(|call| vec![call])
         }
-        Op::Conv(conv) if node.layout == Layout::ChannelsLast => windows::conv_channels_last(node, conv, tf32),
-        Op::Conv(conv) => windows::conv(node, conv, tf32),
+        Op::Conv(conv) if node.layout == Layout::ChannelsLast => windows::conv_channels_last(node, conv, target),
+        Op::Conv(conv) => windows::conv(node, conv, target),
         Op::ConvTranspose(conv) => windows::conv_transpose(node, conv),
         Op::Pool(pool) => windows::pool(node, pool),
-        Op::MatMul(product) => reduction::matmul(node, product, tf32),
+        Op::MatMul(product) => reduction::matmul(node, product, target),
         Op::Softmax(softmax) => reduction::softmax(node, softmax),
         Op::LayerNorm(norm) => reduction::layer_norm(node, norm),
-        Op::Attention(attention) => reduction::attention(node, attention, tf32),
+        Op::Attention(attention) => reduction::attention(node, attention, target),
         Op::Reduce(reduce) => reduction::reduce(node, reduce),
         Op::ArgExtreme(extreme) => reduction::arg_extreme(node, extreme),
         Op::TopK(op) => reduction::top_k(node, op),
@@ -124,7 +125,7 @@ fn emit(node: &NodeView, tf32: bool) -> Result<Vec<Call>, String> {
         Op::ConvChain(_) => Err("it belongs to processors".into()),
         Op::BatchNormGradient(norm) => Ok(training::batch_norm_gradient(node, norm.epsilon)),
         Op::BatchNormTraining(norm) => Ok(training::batch_norm(node, norm.epsilon)),
-        Op::ConvWeightGradient(op) => window_gradients::weight_gradient(node, op, tf32),
+        Op::ConvWeightGradient(op) => window_gradients::weight_gradient(node, op, target),
         Op::Ctc(loss) => Ok(training::ctc(node, loss)),
         Op::CtcGradient(op) => Ok(training::ctc_gradient(node, &op.loss)),
         Op::Dropout(dropout) => Ok(training::dropout(node, dropout)),

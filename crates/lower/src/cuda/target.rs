@@ -12,6 +12,7 @@ use types::{Bytes, DType, Layout};
 
 use super::emit::{ALIGNMENT, ELEMENTS_MAX};
 use super::layout::{ConvKernel, FOUR_CHANNELS};
+use super::tiling::TensorCores;
 use super::{cublas_matmul, cudnn_conv, layout, windows};
 use crate::NodeView;
 use crate::half_precision::{follows, is_of_numbers};
@@ -173,6 +174,10 @@ impl CudaTarget {
         Ok(Candidate { wants_slack: candidate.workspace < workspace, ..candidate })
     }
 
+    pub(super) fn tensor_cores(&self) -> TensorCores {
+        TensorCores { rounds: self.rounds, groups: self.arch == "sm_90" }
+    }
+
     /// Who computes a convolution with a result in a layout.
     fn conv_kernel(&self, graph: &Graph, id: NodeId, conv: &Conv, layout: Layout) -> Option<ConvKernel> {
         let view = NodeView { layout, ..NodeView::new(graph, id, &Query::GIVEN) };
@@ -180,7 +185,8 @@ impl CudaTarget {
         if let Some(calls) = library {
             return Some(ConvKernel::Cudnn(calls[0].workspace.0));
         }
-        let emitted = layout == Layout::RowMajor || windows::conv_channels_last(&view, conv, self.rounds).is_ok();
+        let emitted =
+            layout == Layout::RowMajor || windows::conv_channels_last(&view, conv, self.tensor_cores()).is_ok();
         emitted.then_some(ConvKernel::Emitted)
     }
 

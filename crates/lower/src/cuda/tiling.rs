@@ -9,50 +9,85 @@ use crate::NodeView;
 
 /// The side of a block's tile, `TILE` in `cuda/templates/product.cu`.
 const SIDE: usize = 64;
-/// A block's tile on tensor cores, as `Tile` in `cuda/templates/tensor.cu`: warps along rows and columns, and tensor-core tiles
-/// of 16 x 8 of each warp.
+/// What tensor cores a target has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TileShape {
-    down: usize,
-    across: usize,
-    m: usize,
-    n: usize,
+pub(super) struct TensorCores {
+    /// Whether operands of `f32` are rounded for them.
+    pub(super) rounds: bool,
+    /// Whether four warps can multiply lines of halves together (`wgmma`).
+    pub(super) groups: bool,
+}
+
+/// A block's tile on tensor cores, as `Tile` and `GroupTile` in `cuda/templates/tensor.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TileShape {
+    /// Warps along rows and columns, and tensor-core tiles of 16 x 8 of each warp.
+    Warps { down: usize, across: usize, m: usize, n: usize },
+    /// Parts of 64 rows, and of 8 columns, of a group of four warps.
+    Group { m: usize, n: usize },
 }
 
 impl TileShape {
-    const fn new(down: usize, across: usize, m: usize, n: usize) -> TileShape {
-        TileShape { down, across, m, n }
+    const fn warps(down: usize, across: usize, m: usize, n: usize) -> TileShape {
+        TileShape::Warps { down, across, m, n }
     }
 
     pub(super) fn rows(self) -> usize {
-        16 * self.m * self.down
+        match self {
+            TileShape::Warps { down, m, .. } => 16 * m * down,
+            TileShape::Group { m, .. } => 64 * m,
+        }
     }
 
     pub(super) fn columns(self) -> usize {
-        8 * self.n * self.across
+        match self {
+            TileShape::Warps { across, n, .. } => 8 * n * across,
+            TileShape::Group { n, .. } => 8 * n,
+        }
     }
 
     pub(super) fn threads(self) -> u32 {
-        (32 * self.down * self.across) as u32
+        match self {
+            TileShape::Warps { down, across, .. } => (32 * down * across) as u32,
+            TileShape::Group { .. } => 128,
+        }
+    }
+
+    /// The columns of tensor-core tiles of a warp.
+    fn tiles_across(self) -> usize {
+        match self {
+            TileShape::Warps { n, .. } | TileShape::Group { n, .. } => n,
+        }
     }
 
     /// Its C++ type.
     pub(super) fn text(self) -> String {
-        format!("Tile<{}, {}, {}, {}>", self.down, self.across, self.m, self.n)
+        match self {
+            TileShape::Warps { down, across, m, n } => format!("Tile<{down}, {across}, {m}, {n}>"),
+            TileShape::Group { m, n } => format!("GroupTile<{m}, {n}>"),
+        }
     }
 }
 
 /// The tiles of operands whose lines are copied in pieces of 16 bytes, with the percentage of a multiprocessor's peak that each
 /// can reach: larger ones read less shared memory for a product.
 const COPIED: [(TileShape, usize); 5] = [
-    (TileShape::new(2, 2, 4, 8), 100),
-    (TileShape::new(2, 2, 4, 4), 85),
-    (TileShape::new(2, 2, 2, 8), 85),
-    (TileShape::new(2, 2, 2, 4), 70),
-    (TileShape::new(4, 1, 2, 4), 60),
+    (TileShape::warps(2, 2, 4, 8), 100),
+    (TileShape::warps(2, 2, 4, 4), 85),
+    (TileShape::warps(2, 2, 2, 8), 85),
+    (TileShape::warps(2, 2, 2, 4), 70),
+    (TileShape::warps(4, 1, 2, 4), 60),
+];
+/// The same where the lines of both operands are of terms, and groups of warps multiply them.
+const BY_GROUPS: [(TileShape, usize); 5] = [
+    (TileShape::Group { m: 2, n: 16 }, 100),
+    (TileShape::Group { m: 2, n: 8 }, 80),
+    (TileShape::Group { m: 1, n: 16 }, 80),
+    (TileShape::Group { m: 1, n: 8 }, 65),
+    (TileShape::Group { m: 2, n: 4 }, 55),
 ];
 /// The tiles of other operands.
-const GATHERED: [TileShape; 2] = [TileShape::new(2, 4, 4, 4), TileShape::new(2, 4, 2, 2)];
+const GATHERED: [TileShape; 2] = [TileShape::warps(2, 4, 4, 4), TileShape::warps(2, 4, 2, 2)];
 /// How many of the large one there must be to occupy all multiprocessors.
 const LARGE_MIN: usize = 64;
 
@@ -112,12 +147,23 @@ pub(super) struct Tiles {
     extents: [usize; 3],
 }
 
+/// How the lines of a product's operands are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lines {
+    /// Some have no whole pieces of 16 bytes.
+    Gathered,
+    /// Those of the right operand are columns of one term.
+    OfColumns,
+    /// Those of both are terms: of a row, and of a column.
+    OfTerms,
+}
+
 /// The type of a node's first two operands on tensor cores, in C. `None` if they have to be multiplied without.
-pub(super) fn cores(node: &NodeView, tf32: bool) -> Option<&'static str> {
+pub(super) fn cores(node: &NodeView, target: TensorCores) -> Option<&'static str> {
     let [left, right] = [0, 1].map(|ix| node.input(ix).dtype);
     match left {
         _ if left != right => None,
-        DType::F32 if tf32 => Some("tf32"),
+        DType::F32 if target.rounds => Some("tf32"),
         half if half.is_half() => Some(ctype(half)),
         _ => None,
     }
@@ -138,27 +184,30 @@ pub(super) fn eights(node: &NodeView) -> String {
     (2..=node.operand_count()).map(is_aligned).collect::<Vec<_>>().join(" && ")
 }
 
+/// A number of elements, rounded up to whole pieces.
+pub(super) fn pieces(dtype: DType, elements: usize) -> usize {
+    elements.next_multiple_of(TOGETHER / dtype.size().0 as usize)
+}
+
 impl Tiles {
     /// Tiles for `count` products of `rows` by `columns` results with `terms` terms each, whose factors are the node's
-    /// first two operands. `copied` states that lines of both have whole pieces of 16 bytes. Split-K stays within the node's
-    /// workspace limit and slack.
-    pub(super) fn new(node: &NodeView, extents: [usize; 3], terms: usize, tf32: bool, copied: bool) -> Tiles {
+    /// first two operands, in lines of a form. Split-K stays within the node's workspace limit and slack.
+    pub(super) fn new(node: &NodeView, extents: [usize; 3], terms: usize, target: TensorCores, lines: Lines) -> Tiles {
         let [count, rows, columns] = extents;
-        let cores = cores(node, tf32);
+        let cores = cores(node, target);
         let large = count.saturating_mul(rows / GATHERED[0].rows()).saturating_mul(columns / GATHERED[0].columns());
-        let shape = match copied {
+        let by_groups = lines == Lines::OfTerms && target.groups && node.input(0).dtype.is_half();
+        let shape = match lines {
+            Lines::Gathered => GATHERED[usize::from(large < LARGE_MIN)],
             // The time in which all multiprocessors compute their blocks.
-            true => {
-                COPIED
-                    .into_iter()
-                    .min_by_key(|(shape, percent)| {
-                        let blocks = count * rows.div_ceil(shape.rows()) * columns.div_ceil(shape.columns());
-                        blocks.div_ceil(BLOCKS) * shape.rows() * shape.columns() * 100 / percent
-                    })
-                    .expect("there are some")
-                    .0
+            _ => {
+                let time = |(shape, percent): &(TileShape, usize)| {
+                    let blocks = count * rows.div_ceil(shape.rows()) * columns.div_ceil(shape.columns());
+                    blocks.div_ceil(BLOCKS) * shape.rows() * shape.columns() * 100 / percent
+                };
+                let all = if by_groups { BY_GROUPS } else { COPIED };
+                all.into_iter().min_by_key(time).expect("there are some").0
             }
-            false => GATHERED[usize::from(large < LARGE_MIN)],
         };
         let mut tiles = Tiles { shape, cores, parts: 1, extents };
         let blocks: usize = tiles.grid().iter().map(|&blocks| blocks as usize).product();
@@ -206,7 +255,7 @@ impl Tiles {
     /// A C++ condition: the epilogue can take eight columns of a row-major result at once.
     pub(super) fn wide(&self, node: &NodeView) -> String {
         let [.., columns] = self.extents;
-        if !columns.is_multiple_of(8) || !self.shape.n.is_multiple_of(4) {
+        if !columns.is_multiple_of(8) || !self.shape.tiles_across().is_multiple_of(4) {
             return "false".into();
         }
         eights(node)

@@ -5,17 +5,21 @@ use ir::ops::{ConvWeightGradient, Pool, PoolGradient, PoolKind};
 use types::Bytes;
 
 use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
-use super::tiling::Tiles;
+use super::tiling::{Lines, TensorCores, Tiles};
 use super::windows::{CHANNELS_MIN, behind, comma_separated, label, window};
 use crate::NodeView;
 
-pub(super) fn weight_gradient(node: &NodeView, op: &ConvWeightGradient, tf32: bool) -> Result<Vec<Call>, String> {
+pub(super) fn weight_gradient(
+    node: &NodeView,
+    op: &ConvWeightGradient,
+    target: TensorCores,
+) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let (x, dy, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, dy, &op.kernel, &op.stride, &op.dilation, &op.pad)?;
     let (batch, groups, ins, outs) = (x[0], op.groups, out[1], out[0] / op.groups);
     let (columns, pixels): (usize, usize) = (out[1..].iter().product(), dy[2..].iter().product());
-    let tiles = Tiles::new(node, [groups, outs, columns], batch * pixels, tf32, false);
+    let tiles = Tiles::new(node, [groups, outs, columns], batch * pixels, target, Lines::Gathered);
     let (grid, parts) = (tiles.grid(), tiles.parts);
     let product = CHANNELS_MIN <= outs && grid[1].max(grid[2]) <= GRID_MAX;
     let numbers = format!("{batch}, {ins}, {outs}, {groups}");

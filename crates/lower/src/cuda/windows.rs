@@ -9,7 +9,7 @@ use types::{Bytes, DType, Layout, Shape};
 use super::c_source::{finish, finish_eight};
 use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
 use super::layout::Rearranged;
-use super::tiling::{EIGHT, Tiles, cores, eights, is_aligned, is_copied};
+use super::tiling::{EIGHT, Lines, TensorCores, Tiles, cores, eights, is_aligned, is_copied, pieces};
 use crate::NodeView;
 
 /// Groups with fewer output channels are computed output by output.
@@ -70,7 +70,7 @@ pub(super) fn label(kernel: &[usize], out: &Shape) -> String {
     format!("{kernel} to {out}")
 }
 
-pub(super) fn conv(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>, String> {
+pub(super) fn conv(node: &NodeView, conv: &Conv, target: TensorCores) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
@@ -79,7 +79,7 @@ pub(super) fn conv(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>
     let pixels: usize = out[2..].iter().product();
     let count = out[0] * groups;
     let terms = ins * weight[2..].iter().product::<usize>();
-    let tiles = Tiles::new(node, [count, outs, pixels], terms, tf32, false);
+    let tiles = Tiles::new(node, [count, outs, pixels], terms, target, Lines::Gathered);
     let (grid, parts) = (tiles.grid(), tiles.parts);
     let product = CHANNELS_MIN <= outs && grid[1].max(grid[2]) <= GRID_MAX;
     let (kind, grid, function) = match (product, tiles.cores) {
@@ -118,7 +118,7 @@ pub(super) fn conv(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>
 ///
 /// # Errors
 /// The reason that it is computed with row-major values.
-pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Result<Vec<Call>, String> {
+pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCores) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     if 2 < conv.stride.len() {
@@ -155,23 +155,21 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Re
                 Template::ChannelsLast,
             ],
         };
-        return Ok(vec![taps_outside(
-            call(emitted, label(&weight[2..], out), &operands, residual.as_slice()),
-            weight,
-            1,
-        )]);
+        let own = call(emitted, label(&weight[2..], out), &operands, residual.as_slice());
+        return Ok(vec![packed(own, Rearranged::Transposed(taps))]);
     }
     if conv.groups != 1 {
         return Err("groups of several channels".into());
     }
-    let Some(of) = cores(node, tf32) else { return Err("tensor cores do not multiply its operands".into()) };
+    let Some(of) = cores(node, target) else { return Err("tensor cores do not multiply its operands".into()) };
     let dtype = node.input(0).dtype;
     let stored = stored_channels(dtype, ins);
-    if stored.is_none() || !is_copied(dtype, outs) || 31 < weight[2] + weight.get(3).copied().unwrap_or(1) {
-        return Err(format!("{ins} to {outs} channels are not copied in whole pieces"));
+    if stored.is_none() || 31 < weight[2] + weight.get(3).copied().unwrap_or(1) {
+        return Err(format!("{ins} channels are not copied in whole pieces"));
     }
     let ins = stored.expect("it was looked at");
-    let tiles = Tiles::new(node, [1, images * pixels, outs], ins * taps, tf32, true);
+    let terms = pieces(dtype, ins * taps);
+    let tiles = Tiles::new(node, [1, images * pixels, outs], terms, target, Lines::OfTerms);
     let grid = tiles.grid();
     if GRID_MAX < grid[1] {
         return Err("more rows than a grid has".into());
@@ -180,8 +178,8 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Re
     let plain = plain && conv.pad.iter().all(|pad| pad[0] == 0);
     let (shape, parts, wide) = (tiles.shape(), tiles.parts, tiles.wide(node));
     let bytes = Tiles::together(node, 0, [ins]);
-    let loaders = format!("Windows<{of}, {shape}, {window}, {images}, {ins}, {outs}, {bytes}, {plain}>");
-    let product = format!("store_product<{of}, {shape}, {}, {outs}, {}, {parts}, {wide}>", images * pixels, ins * taps);
+    let loaders = format!("Windows<{of}, {shape}, {window}, {images}, {ins}, {outs}, {terms}, {bytes}, {plain}>");
+    let product = format!("store_product<{of}, {shape}, {}, {outs}, {terms}, {parts}, {wide}>", images * pixels);
     let more = if parts == 1 { ", nullptr, 0" } else { tiles.arguments() };
     let emitted = Emitted {
         kind: KernelKind::Conv,
@@ -192,7 +190,8 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, tf32: bool) -> Re
         iterations: tiles.iterations(),
         needs: vec![Template::Pointwise, Template::Product, Template::Tensor, Template::Window, Template::ChannelsLast],
     };
-    let own = taps_outside(call(emitted, label(&weight[2..], out), &operands, residual.as_slice()), weight, ins);
+    let packer = Rearranged::LinesOfTerms { shape: weight.clone(), inputs: ins, terms };
+    let own = packed(call(emitted, label(&weight[2..], out), &operands, residual.as_slice()), packer);
     Ok(vec![Call { workspace: tiles.workspace(), ..own }])
 }
 
@@ -219,9 +218,8 @@ pub(super) fn reads_four_channels(node: &NodeView, conv: &Conv) -> bool {
     conv.groups == 1 && channels < 4 && stored_channels(node.input(0).dtype, channels) == Some(4)
 }
 
-/// The call with its weights packed as taps, input channels, output channels.
-fn taps_outside(mut call: Call, weight: &Shape, inputs: usize) -> Call {
-    let packer = Rearranged::TapsOutside(weight.clone(), inputs);
+/// The call with its weights packed.
+fn packed(mut call: Call, packer: Rearranged) -> Call {
     call.inputs[1] = CallInput::Packed { input: 1, pack: Pack::new(packer) };
     call
 }
