@@ -261,7 +261,7 @@ mod tests {
             let want = ir::evaluate(&graph, &given).expect("the graph verifies");
             let mut others = given.clone();
             let items = given[1].to_f64();
-            let other = |ix: usize| if ix % 17 != 0 { items[ix] } else { -items[ix].signum() };
+            let other = |ix: usize| if ix.is_multiple_of(17) { -items[ix].signum() } else { items[ix] };
             others[1] = Tensor::from_fn(given[1].shape().clone(), |ix| other(ix) as f32).cast(DType::F16);
             let got = ir::evaluate(&graph, &others).expect("the graph verifies");
             let allowed = bounds(&graph, &given, STRICT).expect("it is a chain");
