@@ -192,6 +192,15 @@ mod tests {
         assert_eq!(DeviceDescription::parse(&facts.text()), Ok(facts));
     }
 
+    /// Recorded on an H100 that other programs shared, so without measured memory.
+    #[test]
+    fn file_of_a_device_is_as_recorded() {
+        let text = include_str!("../../../targets/cuda-sm_90-h100.json");
+        let facts = DeviceDescription::parse(text).expect("it is whole");
+        assert_eq!((&facts.arch[..], facts.source, &facts.measured), ("sm_90", DescriptionSource::Recorded, &None));
+        assert_eq!((facts.text(), &facts.device.device_name[..]), (text.to_string(), "NVIDIA H100 80GB HBM3"));
+    }
+
     #[test]
     fn missing_or_invalid_fields_are_named() {
         let refused = |from: &str, to: &str| {

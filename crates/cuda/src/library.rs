@@ -27,7 +27,7 @@ pub struct LibraryPaths {
 
 impl LibraryPaths {
     /// Reads the variables `PRESTOW_CUDA_LIBS`, `CUDA_HOME`, `VIRTUAL_ENV` (or `CONDA_PREFIX`) and `LD_LIBRARY_PATH`. Adds the
-    /// packages of each `python3` in `PATH` (common in containers), of `PYTHONUSERBASE` or `~/.local`, of `/usr/local` and `/usr`.
+    /// packages of each `python3` in `PATH` (common in containers), links followed, of `PYTHONUSERBASE` or `~/.local`, of `/usr/local` and `/usr`.
     pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> LibraryPaths {
         LibraryPaths::beside(variable, &SYSTEM.map(PathBuf::from))
     }
@@ -45,8 +45,19 @@ impl LibraryPaths {
         let own = |root: &PathBuf| !system.contains(root) && user.as_ref() != Some(root);
         let commands =
             paths("PATH").into_iter().filter(|folder| folder.is_absolute() && folder.join("python3").exists());
-        let mut pythons: Vec<PathBuf> = commands.filter_map(|folder| Some(folder.parent()?.to_path_buf())).collect();
-        pythons.retain(own);
+        // The interpreter may be a link into an environment elsewhere, whose packages it imports.
+        let root_of = |program: &Path| Some(program.parent()?.parent()?.to_path_buf());
+        let roots_of = |folder: PathBuf| {
+            let program = folder.join("python3");
+            let real = program.canonicalize().ok();
+            [root_of(&program), real.and_then(|real| root_of(&real))]
+        };
+        let mut pythons: Vec<PathBuf> = Vec::new();
+        for root in commands.flat_map(roots_of).flatten().filter(own) {
+            if !pythons.contains(&root) {
+                pythons.push(root);
+            }
+        }
         LibraryPaths {
             folders: paths("PRESTOW_CUDA_LIBS"),
             toolkit: first("CUDA_HOME"),
@@ -255,6 +266,15 @@ mod tests {
         };
         let places = LibraryPaths::beside(variable, &[root.join("usr/local"), root.join("usr")]);
         assert_eq!(places.all(), wheels);
+
+        // A `python3` that is a link into an environment.
+        made(&root, &["links"]);
+        std::os::unix::fs::symlink(root.join("venv/bin/python3"), root.join("links/python3"))
+            .expect("the folder is ours");
+        let variable = |name: &str| if name == "PATH" { join(&["links", "venv/bin"]) } else { None };
+        let linked = LibraryPaths::beside(variable, &[]).all();
+        let real = |folder: &PathBuf| folder.canonicalize().expect("it is there");
+        assert_eq!(linked.iter().map(real).collect::<Vec<_>>(), wheels[..2].iter().map(real).collect::<Vec<_>>());
 
         // `PYTHONUSERBASE` and a conda environment.
         let variable = |name: &str| match name {

@@ -41,6 +41,16 @@ pub fn inputs(graph: &Graph, seed: u64) -> Vec<Tensor> {
     graph.inputs().iter().map(tensor).collect()
 }
 
+/// Inputs for a graph of floats: -1, 0 and 1, whose sums of products are exact in every precision if they are small.
+pub fn small_integers(graph: &Graph, seed: u64) -> Vec<Tensor> {
+    let tensor = |&id: &ValueId| {
+        let value = graph.value(id);
+        let mut random = Random::for_name(seed, &value.name);
+        Tensor::from_fn(value.ty.shape.clone(), |_| random.below(3) as f32 - 1.0).cast(value.ty.dtype)
+    };
+    graph.inputs().iter().map(tensor).collect()
+}
+
 /// The difference that each element of a result may have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Allowed {
@@ -56,6 +66,9 @@ pub enum Allowed {
 }
 
 impl Allowed {
+    /// None at all.
+    pub const NOTHING: Allowed = Allowed::Parts { relative: 0.0, absolute: 0.0 };
+
     /// For a result of a run that stores `f32` values between kernels as `stored`.
     pub fn of(want: &Tensor, stored: DType) -> Allowed {
         // A sum near the midpoint of two half-precision numbers may round to either, which changes results computed

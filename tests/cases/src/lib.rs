@@ -4,12 +4,14 @@
 //! [`all`] returns the cases of all kinds: [`pointwise`], [`bytes`], [`windows`], [`reductions`], [`moves`],
 //! [`products`], [`transformers`], [`recurrent`], [`training`]. With few exceptions, extents are small, odd, and around the sizes
 //! into which kernels divide work: tiles of 64 and 128, stages of 16 and 32 terms, blocks of 256 threads. [`forms`]
-//! converts a case to half precision or its constants to TF32; [`judge`] defines the allowed differences. [`networks`]
+//! converts a case to half precision or its constants to TF32; [`judge`] defines the allowed differences,
+//! and [`bounds`] those of graphs of several products. [`networks`]
 //! generates whole networks, and [`naive`] the memory plan that their arenas are compared with. This crate
 //! runs no kernel: the definition is `ir::evaluate`.
 
 #[cfg(test)]
 mod axes;
+pub mod bounds;
 pub mod bytes;
 pub mod forms;
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! TF32, `f32` operands rounded to eleven bits for tensor cores: emitted kernels in the shim against the definition, whole
 //! executables on the mock driver, and the command line.
 
+use cases::bounds::{Arithmetic, bounds, is_chain};
 use cases::forms::{has_activation, is_product, map_constants, round_to_tf32, tensor_to_tf32};
-use cases::judge::{Allowed, ELEVEN_BITS, TOLERANCE, Verdict, inputs};
+use cases::judge::{Allowed, ELEVEN_BITS, TOLERANCE, Verdict, inputs, small_integers};
 use cuda::MathMode;
 use ir::ops::MatMul;
 use ir::{Graph, evaluate};
@@ -63,6 +64,53 @@ fn rounding_error_is_at_most_one_step() {
         off += usize::from(0.01 < verdict.part);
     }
     assert!(graphs.len() / 2 < off, "operands are rounded: of {off} in {}", graphs.len());
+}
+
+/// Elements of [`chains`] as an H100 computed them: a part of the case's name, the output, the index, the value.
+const OF_AN_H100: [(&str, usize, [usize; 4], f64); 5] = [
+    ("[64, 32, 3, 3] of [2, 32, 16, 16]", 0, [0, 0, 0, 4], -0.1171540766954422),
+    ("[40, 48, 1, 1] of [1, 48, 14, 14]", 1, [0, 0, 0, 0], 2.170802354812622),
+    ("[32, 3, 7, 7] of [2, 3, 23, 23]", 0, [0, 0, 0, 14], -0.028764089569449425),
+    ("[3, 17, 6, 6] by [1, 1]", 0, [0, 0, 0, 0], -0.20236247777938843),
+    ("[4, 16, 14, 14] by [3, 3]", 0, [0, 0, 0, 0], 2.6038076877593994),
+];
+
+/// Graphs of several products, where rounding is carried from one to the next: within the bound, and the same as on a GPU. On
+/// small integers nothing is rounded, so that results are equal.
+#[test]
+fn rounding_of_several_products_stays_within_its_bound() {
+    let test = "tf32::rounding_of_several_products_stays_within_its_bound";
+    let graphs: Vec<(String, Graph)> = cases::training::all()
+        .into_iter()
+        .filter(|case| is_chain(&case.graph))
+        .map(|case| (case.name, case.graph))
+        .collect();
+    assert!(20 < graphs.len(), "{}", graphs.len());
+    let both = [graphs.clone(), graphs.clone()].concat();
+    let given = graphs.iter().map(|(_, graph)| inputs(graph, 3));
+    let integers = graphs.iter().map(|(_, graph)| small_integers(graph, 3));
+    let given: Vec<Vec<Tensor>> = given.chain(integers).collect();
+    let Some(runs) = run_given(test, "tf32-chains", &both, given, &rounding(), &["-O2"]) else { return };
+    let arithmetic = Arithmetic { operands: ELEVEN_BITS, library: false };
+    for (ix, ((name, graph), Run { given, got, .. })) in both.iter().zip(&runs).enumerate() {
+        let want = evaluate(graph, given).expect("the graph verifies");
+        let allowed = match ix < graphs.len() {
+            true => bounds(graph, given, arithmetic).expect("it is a chain"),
+            false => vec![Allowed::NOTHING; want.len()],
+        };
+        for ((got, want), allowed) in got.iter().zip(&want).zip(&allowed) {
+            let verdict = Verdict::of(got, want, allowed).expect("types agree");
+            assert_eq!(verdict.first, None, "{name}: {verdict:?}");
+        }
+    }
+    for (part, output, index, value) in OF_AN_H100 {
+        let is_it = |(name, graph): &(String, Graph)| name.contains(part) && output < graph.outputs().len();
+        let ix = graphs.iter().position(is_it).unwrap_or_else(|| panic!("{part} is a case"));
+        let got = &runs[ix].got[output];
+        let at: usize = got.shape().row_major_strides().iter().zip(index).map(|(stride, at)| stride * at).sum();
+        // Sums have another order on a GPU.
+        assert!((got.to_f64()[at] - value).abs() < 1e-5, "{part}: {} and {value}", got.to_f64()[at]);
+    }
 }
 
 /// All roundings, by a product with 1.

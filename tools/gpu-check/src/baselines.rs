@@ -2,12 +2,13 @@
 //! ONNX Runtime. Each is a process that answers commands, one line each (`scripts/gpu.py`). Runs of a baseline and of
 //! ours alternate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use compiler::gpu::Precision;
@@ -31,6 +32,11 @@ const SCRIPTS: [(&str, &str); 3] = [
 const LIST_LIMIT: Duration = Duration::from_secs(120);
 /// Time limit of a command.
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
+/// Lines of a baseline's standard error that are reported, and characters of each.
+const MESSAGE_LINES: usize = 8;
+const MESSAGE_LENGTH: usize = 200;
+/// Time limit for standard error after the end of standard output.
+const MESSAGES_LIMIT: Duration = Duration::from_millis(500);
 /// Alternations between a baseline and ours.
 const ROUNDS: usize = 5;
 
@@ -250,19 +256,23 @@ struct Process {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
+    /// The last lines of standard error, when the process has ended.
+    messages: Option<JoinHandle<Vec<String>>>,
 }
 
 impl Process {
     /// Starts a process and waits for its first line.
     fn start(command: &mut Command, limit: Duration) -> Result<(Process, String), String> {
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|error| format!("it does not run: {error}"))?;
         let input = child.stdin.take().expect("it is piped");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         let (sender, lines) = channel();
         // The thread ends with the process, or when the receiver is dropped.
         std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let process = Process { child, input, lines };
+        let errors = BufReader::new(child.stderr.take().expect("it is piped"));
+        let messages = std::thread::spawn(move || last_lines(errors));
+        let mut process = Process { child, input, lines, messages: Some(messages) };
         let first = process.line(limit)?;
         Ok((process, first))
     }
@@ -272,12 +282,45 @@ impl Process {
         self.line(COMMAND_LIMIT)
     }
 
-    fn line(&self, limit: Duration) -> Result<String, String> {
+    fn line(&mut self, limit: Duration) -> Result<String, String> {
         self.lines.recv_timeout(limit).map_err(|error| match error {
             RecvTimeoutError::Timeout => format!("no answer within {} s (--baseline-seconds)", limit.as_secs()),
-            RecvTimeoutError::Disconnected => "it has ended; its messages are on standard error".into(),
+            RecvTimeoutError::Disconnected => self.ended(),
         })
     }
+}
+
+impl Process {
+    /// That it has ended, with the last lines of its standard error.
+    fn ended(&mut self) -> String {
+        // A child of it may hold standard error open, so the process is not waited for without limit.
+        let reads = self.messages.as_ref().is_some_and(|thread| !thread.is_finished());
+        if reads {
+            std::thread::sleep(MESSAGES_LIMIT);
+        }
+        let messages = self.messages.take().filter(JoinHandle::is_finished).and_then(|thread| thread.join().ok());
+        match messages.unwrap_or_default() {
+            lines if lines.is_empty() => "it has ended without a message".into(),
+            lines => format!("it has ended: {}", lines.join("\n      ")),
+        }
+    }
+}
+
+/// The last lines of a text that may be long, with the first part of each. Lines equal to the one before are left out: a failed
+/// assertion on a GPU prints one for each thread.
+fn last_lines(text: impl BufRead) -> Vec<String> {
+    let mut last = VecDeque::new();
+    for line in text.split(b'\n').map_while(Result::ok) {
+        let line: String = String::from_utf8_lossy(&line).trim_end().chars().take(MESSAGE_LENGTH).collect();
+        if line.is_empty() || last.back() == Some(&line) {
+            continue;
+        }
+        if last.len() == MESSAGE_LINES {
+            last.pop_front();
+        }
+        last.push_back(line);
+    }
+    last.into()
 }
 
 impl Drop for Process {
@@ -399,6 +442,27 @@ mod tests {
         let speedup = Speedup::of(&row(both)).unwrap();
         assert_eq!((speedup.throughput, speedup.latency), (1.5, 0.25));
         assert!(Speedup::of(&row(vec![ran(Baseline::TorchEager, 3.0, 0.25)])).is_none());
+    }
+
+    #[test]
+    fn messages_are_the_last_lines() {
+        let lines: String = (0..5000).map(|ix| format!("thread [{}]\n", ix / 3)).collect();
+        let long = "x".repeat(3 * MESSAGE_LENGTH);
+        let last = last_lines(format!("{lines}\n{long}\r\nassert").as_bytes());
+        assert_eq!(
+            (last.len(), &last[0][..], &last[MESSAGE_LINES - 1][..]),
+            (MESSAGE_LINES, "thread [1661]", "assert")
+        );
+        assert_eq!(last[MESSAGE_LINES - 2], long[..MESSAGE_LENGTH]);
+        assert!(last_lines(&b""[..]).is_empty());
+    }
+
+    #[test]
+    fn an_ended_process_has_its_messages() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo ready; read line; echo it asserts >&2"]);
+        let (mut process, first) = Process::start(&mut command, COMMAND_LIMIT).expect("there is a shell");
+        assert_eq!((&first[..], process.command("go")), ("ready", Err("it has ended: it asserts".into())));
     }
 
     #[test]

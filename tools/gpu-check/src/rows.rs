@@ -249,10 +249,15 @@ pub(crate) struct TrainingRun {
     /// The losses of the first steps here and on this machine's CPU.
     pub(crate) losses: Vec<f64>,
     pub(crate) cpu_losses: Vec<f64>,
-    /// The largest difference of losses and states behind these steps, divided by the largest value of each; `None` if not
-    /// finite.
+    /// The difference of losses or a state that is closest to its tolerance, or exceeds it by most; `None` if not finite.
     pub(crate) difference: Option<f64>,
     pub(crate) tolerance: f64,
+    /// The losses or the state.
+    #[serde(default)]
+    pub(crate) of: Option<String>,
+    /// States that are rounding errors alone on this machine's CPU, too.
+    #[serde(default)]
+    pub(crate) not_compared: usize,
     pub(crate) latency_ms: Latency,
     pub(crate) device_ms: Option<Latency>,
     pub(crate) steps_per_s: f64,

@@ -1,12 +1,13 @@
 //! [`Trial`]: an operator case in one precision, compiled, with the tolerance of its results.
 
 use cases::Case;
+use cases::bounds::{Arithmetic, bounds, is_chain};
 use cases::forms::{has_activation, is_one_product, is_product, map_constants, tensor_to_tf32, to_half_precision};
-use cases::judge::{Allowed, inputs};
+use cases::judge::{Allowed, ELEVEN_BITS, inputs, small_integers};
 use compiler::gpu::{GpuCompiler, Libraries, Precision};
 use compiler::{Compiled, Model};
 use cuda::MathMode;
-use ir::{Graph, Op, evaluate};
+use ir::{Graph, Op, ValueDef, evaluate};
 use lower::cuda::CudaTarget;
 use types::{DType, Tensor};
 
@@ -43,6 +44,10 @@ enum Tolerance {
     Sums,
     /// Rounding of stored values, and of the value between a library's product and its epilogue.
     Between(DType),
+    /// The rounding of several products and of the values between them, each carried to the results.
+    Chain(Arithmetic),
+    /// None: every sum is exact.
+    Exact,
 }
 
 /// Reference results of a trial.
@@ -69,6 +74,10 @@ impl Trial {
             Tolerance::Stored(dtype) => outputs.iter().map(|want| Allowed::of(want, dtype)).collect(),
             Tolerance::Terms(steps) => vec![Allowed::of_rounded(rounded, given, steps).map_err(failed)?],
             Tolerance::Between(dtype) => vec![Allowed::of_rounded_between(rounded, given, dtype).map_err(failed)?],
+            Tolerance::Chain(arithmetic) => {
+                bounds(rounded, given, arithmetic).ok_or("there is no bound for an operator of the compiled graph")?
+            }
+            Tolerance::Exact => outputs.iter().map(|_| Allowed::NOTHING).collect(),
             Tolerance::Sums => vec![Allowed::of_sums(rounded, given).map_err(failed)?],
         };
         Ok(Reference { outputs, allowed })
@@ -78,7 +87,8 @@ impl Trial {
 /// The trials of a case on a target.
 ///
 /// Half precision has two: all values in half precision, and only those between kernels, if there are any. If emitted
-/// kernels round operands to eleven bits there are two as well: operands that eleven bits hold exactly, and others.
+/// kernels round operands to eleven bits there are two as well: operands that eleven bits hold exactly, and others. A graph of
+/// several products has another one on small integers, which no precision rounds.
 pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries) -> Vec<Trial> {
     let TargetUnderTest { precision, compiler: GpuCompiler { target, .. } } = target;
     let Case { name, graph } = case;
@@ -87,6 +97,9 @@ pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries
     };
     let plain = |tolerance: Tolerance| trial(name.clone(), graph.clone(), inputs(graph, SEED), tolerance);
     let dtype = precision.dtype();
+    if is_chain(graph) && (dtype.is_half() || *precision == Precision::Tf32) {
+        return chain(case, target, *precision, libraries);
+    }
     if dtype.is_half() {
         let own = plain(Tolerance::Stored(dtype));
         let all = to_half_precision(graph, dtype).filter(|_| has(graph, DType::F32)).map(|graph| {
@@ -114,6 +127,39 @@ pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries
             rough.into_iter().chain([exact]).collect()
         }
     }
+}
+
+/// The trials of a graph of several products: on numbers that are rounded, and on small integers, whose results must be equal
+/// if emitted kernels compute them. Libraries may sum transforms that no precision holds.
+fn chain(case: &Case, target: &CudaTarget, precision: Precision, libraries: Libraries) -> Vec<Trial> {
+    let (dtype, name) = (precision.dtype(), &case.name);
+    let library = libraries.cudnn.or(libraries.cublas);
+    let steps = match library {
+        // A library may truncate operands instead of rounding them: twice the error.
+        Some(MathMode::Tf32) => 2.0,
+        _ if precision == Precision::Tf32 => 1.0,
+        _ => 0.0,
+    };
+    let arithmetic = Arithmetic { operands: steps * ELEVEN_BITS, library: library.is_some() };
+    let trial = |name: String, graph: &Graph, given: Vec<Tensor>, tolerance: Tolerance| {
+        Trial::new(name, graph.clone(), given, tolerance, target)
+    };
+    let rough = |name: String, graph: &Graph| trial(name, graph, inputs(graph, SEED), Tolerance::Chain(arithmetic));
+    let mut trials = vec![rough(name.clone(), &case.graph)];
+    let mut stored = None;
+    if dtype.is_half() && has(&case.graph, DType::F32) {
+        stored = to_half_precision(&case.graph, dtype);
+        trials.retain(|own| stored.is_none() || has(&own.rounded, dtype));
+        trials.extend(stored.iter().map(|graph| rough(format!("{name}, all {dtype}"), graph)));
+    }
+    let graph = stored.as_ref().unwrap_or(&case.graph);
+    let is_known =
+        graph.values().values().any(|value| matches!(value.source, ValueDef::Weight(_) | ValueDef::Constant(_)));
+    if library.is_none() && !is_known {
+        let given = small_integers(graph, SEED);
+        trials.push(trial(format!("{name}, small integers"), graph, given, Tolerance::Exact));
+    }
+    trials
 }
 
 /// Rounding of `f32` results beyond storage.

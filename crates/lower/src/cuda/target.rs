@@ -40,8 +40,9 @@ pub struct CudaTarget {
 }
 
 impl CudaTarget {
-    /// The supported architectures by their NVRTC names: Ampere, Hopper and two of Blackwell.
-    pub const ARCHITECTURES: [&'static str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
+    /// The supported architectures by their NVRTC names: two of Ampere, Ada, Hopper and four of Blackwell.
+    pub const ARCHITECTURES: [&'static str; 8] =
+        ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_110", "sm_120", "sm_121"];
 
     /// The target with a name, as `cuda:sm_90`.
     pub fn named(name: &str) -> Option<CudaTarget> {
@@ -80,7 +81,7 @@ impl CudaTarget {
     /// NVIDIA recommends for the architecture (`cublasSetWorkspace`): 32 MiB from `sm_90` on, 4 MiB before.
     #[must_use]
     pub fn with_cublas(self, math: MathMode, workspace: Option<Bytes>) -> CudaTarget {
-        let recommended = if self.arch == "sm_80" { Bytes(4 << 20) } else { Bytes(32 << 20) };
+        let recommended = if self.arch.starts_with("sm_8") { Bytes(4 << 20) } else { Bytes(32 << 20) };
         let cublas = Cublas { math, workspace: workspace.unwrap_or(recommended), preferred: Rc::default() };
         CudaTarget { cublas: Some(cublas), ..self }
     }

@@ -152,25 +152,29 @@ impl StepsReport {
         text
     }
 
-    /// Tables of the slowest steps and of the sum of each kernel.
+    /// Tables of the slowest steps and of the sum of each kernel. Columns of unknown peak rates are left out.
     pub fn text(&self, slowest: usize) -> String {
+        let [arithmetic, bandwidth] = [self.peak_gflop_per_s, self.peak_gb_per_s].map(|peak| 0.0 < peak);
+        let column = |is_known: bool, text: String| if is_known { text } else { String::new() };
+        let percent = |is_known: bool, part: f64| column(is_known, format!(" {:5.0}%", 100.0 * part));
+        let heads = [arithmetic, bandwidth].map(|is_known| column(is_known, format!(" {:>6}", "peak")));
         let mut text = format!(
-            "{:>9} {:>6} {:>9} {:>6} {:>9} {:>7} {:>6}  {:>5} {:<17} step\n",
-            "ms", "share", "GFLOP/s", "peak", "MiB", "GB/s", "peak", "at", "kernel"
+            "{:>9} {:>6} {:>9}{} {:>9} {:>7}{}  {:>5} {:<17} step\n",
+            "ms", "share", "GFLOP/s", heads[0], "MiB", "GB/s", heads[1], "at", "kernel"
         );
         let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
         let mut order: Vec<(usize, &StepReport)> = self.steps.iter().enumerate().collect();
         order.sort_by(|a, b| b.1.ms.total_cmp(&a.1.ms).then(a.0.cmp(&b.0)));
         for (at, step) in order.iter().take(slowest) {
             text.push_str(&format!(
-                "{:9.4} {:5.1}% {:9.1} {:5.0}% {:9.2} {:7.1} {:5.0}%  {at:5} {:<17} {}  {}\n",
+                "{:9.4} {:5.1}% {:9.1}{} {:9.2} {:7.1}{}  {at:5} {:<17} {}  {}\n",
                 step.ms,
                 100.0 * step.share,
                 step.gflop_per_s,
-                100.0 * step.of_peak,
+                percent(arithmetic, step.of_peak),
                 mib(step.arena_bytes + step.constant_bytes),
                 step.gb_per_s,
-                100.0 * step.of_bandwidth,
+                percent(bandwidth, step.of_bandwidth),
                 step.kernel,
                 step.scope,
                 step.label
@@ -186,22 +190,23 @@ impl StepsReport {
         for (kernel, ms, flops) in self.kernels() {
             let gflop_per_s = flops as f64 / 1e6 / ms.max(1e-9);
             text.push_str(&format!(
-                "{ms:9.4} {:5.1}% {gflop_per_s:9.1} {:5.0}%  {kernel}\n",
+                "{ms:9.4} {:5.1}% {gflop_per_s:9.1}{}  {kernel}\n",
                 100.0 * ms / self.ms.max(1e-9),
-                100.0 * part(gflop_per_s, self.peak_gflop_per_s)
+                percent(arithmetic, part(gflop_per_s, self.peak_gflop_per_s))
             ));
         }
         let flops: u64 = self.steps.iter().map(|step| step.flops).sum();
-        text.push_str(&format!(
-            "{:9.4} ms in {} steps, the shortest of {} runs each, {} threads: {:.1} of {:.1} GFLOP/s, memory moves {:.1} GB/s\n",
-            self.ms,
-            self.steps.len(),
-            self.iters,
-            self.threads,
-            flops as f64 / 1e6 / self.ms.max(1e-9),
-            self.peak_gflop_per_s,
-            self.peak_gb_per_s
-        ));
+        let runs =
+            format!("{:9.4} ms in {} steps, the shortest of {} runs each", self.ms, self.steps.len(), self.iters);
+        let rate = format!("{:.1}", flops as f64 / 1e6 / self.ms.max(1e-9));
+        // A device without known peaks has no threads either.
+        text.push_str(&match arithmetic || bandwidth {
+            true => format!(
+                "{runs}, {} threads: {rate} of {:.1} GFLOP/s, memory moves {:.1} GB/s\n",
+                self.threads, self.peak_gflop_per_s, self.peak_gb_per_s
+            ),
+            false => format!("{runs}: {rate} GFLOP/s\n"),
+        });
         text
     }
 
@@ -253,6 +258,11 @@ mod tests {
         assert!(far.len() == 2 && (far[0] - 2e6 / 1.2e8).abs() < 1e-9 && (far[1] - 0.1).abs() < 1e-9, "{far:?}");
         assert!(report.below_peak().iter().all(|step| step.flops == 0), "half of peak is not far");
         assert!(slow.below_peak_text().contains("2 of 2 steps below 25 % of their bound"));
+        let text = report.text(1);
+        assert!(text.contains(" peak") && text.contains("2 threads: 1.0 of 8.0 GFLOP/s"), "{text}");
+        let text = StepsReport::new(&plan, &[1e-3, 3e-3], Peaks { flop_per_s: 0.0, bytes_per_s: 0.0 }, 5, 1).text(1);
+        let unknown = ["peak", "%  conv", "of 0.0", "threads"];
+        assert!(unknown.iter().all(|word| !text.contains(word)) && text.ends_with("each: 1.0 GFLOP/s\n"), "{text}");
         let text = report.text(1);
         assert!(text.contains("conv1  3x3") && text.contains("4.0000 ms in 2 steps") && text.contains("1 faster"));
     }

@@ -16,7 +16,7 @@ use super::repeated;
 #[derive(Args)]
 pub(crate) struct TargetFlags {
     /// cpu (every processor of this architecture), cpu:native, cpu:x86-64, cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64;
-    /// cuda:sm_80, cuda:sm_90, cuda:sm_100, cuda:sm_120 (`cargo xtask fetch --nvrtc` brings the compiler); or FILE.json,
+    /// cuda:sm_80, sm_86, sm_89, sm_90, sm_100, sm_110, sm_120, sm_121 (`cargo xtask fetch --nvrtc` brings the compiler); or FILE.json,
     /// the description of one GPU, as targets/cuda-sm_90-h200.json.
     #[arg(long, value_name = "TARGET", default_value = "cpu")]
     target: String,
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn target_of_every_name_is_found() {
-        for name in ["cpu", "cpu:x86-64-v3", "cpu:aarch64", "cuda:sm_80", "cuda:sm_120"] {
+        for name in ["cpu", "cpu:x86-64-v3", "cpu:aarch64", "cuda:sm_80", "cuda:sm_89", "cuda:sm_121"] {
             assert!(parse_target(name).is_ok(), "{name}");
         }
         let error = parse_target("tpu").err().expect("there is no such target");
