@@ -128,7 +128,7 @@ __device__ void attend_by_cores(int first, const Stored<T>* q, const Stored<T>* 
                 const float other = __shfl_xor_sync(0xffffffffu, top[half], distance);
                 top[half] = other > top[half] ? other : top[half];
             }
-            // Keys that are all masked so far weigh nothing: 0 stands for their maximum of minus infinity.
+            // Keys that are all masked so far weigh nothing: their maximum of minus infinity is taken as 0.
             const float base = top[half] == -PRESTOW_INFINITY ? 0.0f : top[half];
             const float factor = exp2_of((tops[half] - base) * LOG2_E);
             tops[half] = top[half], top[half] = base;

@@ -104,7 +104,7 @@ __device__ __forceinline__ void store_run(const float (&from)[8], T* to) {
     else for (int ix = 0; ix < 8; ix++) to[ix] = T(from[ix]);
 }
 
-/// A piece of so many bytes, which is copied at once.
+/// A piece of a number of bytes, which is copied at once.
 template <int BYTES>
 struct PieceOf;
 template <>

@@ -202,7 +202,7 @@ struct Tile {
     static constexpr bool BY_GROUP = false;
 };
 
-/// A tile that four warps compute together (`wgmma`): `M` parts of 64 rows, of which each warp has sixteen.
+/// A tile that four warps compute together (`wgmma`): `M` parts of 64 rows, sixteen for each warp.
 template <int M_, int N_>
 struct GroupTile {
     static constexpr int M = M_, N = N_, THREADS = 128, ROWS = 64 * M, COLUMNS = 8 * N;

@@ -1,4 +1,4 @@
-"""Records files that PyTorch exports in training mode, and what their networks compute in inference mode, for the tests.
+"""Records files that PyTorch exports in training mode, and the results of their networks in inference mode, for the tests.
 
 Usage: torch_modes.py OUTDIR     (requires torch 2.15.0, onnx 1.23.2, numpy)
 

@@ -324,8 +324,8 @@ pub(crate) fn store(dtype: DType, bytes: &mut [u8], ix: usize, value: f64) {
     match dtype {
         DType::F32 => put(bytes, ix, (value as f32).to_le_bytes()),
         DType::F64 => put(bytes, ix, value.to_le_bytes()),
-        DType::F16 => put(bytes, ix, f16::from_f64(value).to_le_bytes()),
-        DType::Bf16 => put(bytes, ix, bf16::from_f64(value).to_le_bytes()),
+        DType::F16 => put(bytes, ix, f16::from_f32(types::odd_f32(value)).to_le_bytes()),
+        DType::Bf16 => put(bytes, ix, bf16::from_f32(types::odd_f32(value)).to_le_bytes()),
         DType::I8 => put(bytes, ix, (value as i8).to_le_bytes()),
         DType::I16 => put(bytes, ix, (value as i16).to_le_bytes()),
         DType::I32 => put(bytes, ix, (value as i32).to_le_bytes()),

@@ -51,5 +51,5 @@ pub use preprocess::{ChannelOrder, Filter, Preprocess};
 pub use random::Random;
 pub use shape::{BroadcastError, Shape, broadcast, strides};
 pub use tag::{Role, Scope, Tag};
-pub use tensor::{Data, Element, Tensor, TensorError};
+pub use tensor::{Data, Element, Tensor, TensorError, odd_f32};
 pub use weight_format::{WeightFormat, int8_level, int8_scales};

@@ -79,6 +79,19 @@ pub trait Element: Copy + PartialEq + Default + std::fmt::Debug + Send + Sync + 
     fn from_i64(value: i64) -> Self;
 }
 
+/// The `f32` that rounds to half precision as a number does: the number itself, or of its two neighbors the one with an odd
+/// last bit, which no midpoint has (Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums"). The
+/// conversions of `half` from `f64` drop the low half of the number, and round some that are just above a midpoint down.
+pub fn odd_f32(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest) == value || value.is_nan() {
+        return nearest;
+    }
+    let bits = nearest.to_bits();
+    let towards_zero = if value.abs() < f64::from(nearest).abs() { bits - 1 } else { bits };
+    f32::from_bits(towards_zero | 1)
+}
+
 macro_rules! element {
     ($type:ty, $variant:ident, to_f64 $to_f64:expr, to_i64 $to_i64:expr, from_f64 $from_f64:expr, from_f32 $from_f32:expr, from_i64 $from_i64:expr) => {
         impl Element for $type {
@@ -146,8 +159,8 @@ macro_rules! element {
 
 element!(f32, F32);
 element!(f64, F64);
-element!(f16, F16, to_f64 f16::to_f64, to_i64 |v: f16| v.to_f64() as i64, from_f64 f16::from_f64, from_f32 f16::from_f32, from_i64 |v| f16::from_f64(v as f64));
-element!(bf16, Bf16, to_f64 bf16::to_f64, to_i64 |v: bf16| v.to_f64() as i64, from_f64 bf16::from_f64, from_f32 bf16::from_f32, from_i64 |v| bf16::from_f64(v as f64));
+element!(f16, F16, to_f64 f16::to_f64, to_i64 |v: f16| v.to_f64() as i64, from_f64 |v| f16::from_f32(odd_f32(v)), from_f32 f16::from_f32, from_i64 |v| f16::from_f32(odd_f32(v as f64)));
+element!(bf16, Bf16, to_f64 bf16::to_f64, to_i64 |v: bf16| v.to_f64() as i64, from_f64 |v| bf16::from_f32(odd_f32(v)), from_f32 bf16::from_f32, from_i64 |v| bf16::from_f32(odd_f32(v as f64)));
 element!(i8, I8);
 element!(i16, I16);
 element!(i32, I32);
@@ -478,6 +491,35 @@ impl Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// On a midpoint to the even neighbor, next to it to the nearer one, however little it is away.
+    #[test]
+    fn casts_to_half_precision_round_to_the_nearest() {
+        for (dtype, step) in [(DType::F16, 2f64.powi(-10)), (DType::Bf16, 2f64.powi(-7))] {
+            for at in 0..64 {
+                let (low, high) = (1.0 + f64::from(at) * step, 1.0 + f64::from(at + 1) * step);
+                let middle = low + step / 2.0;
+                let even = if at % 2 == 0 { low } else { high };
+                let numbers = [(middle, even), (middle.next_up(), high), (middle.next_down(), low)];
+                let floats = [((middle as f32).next_up(), high), ((middle as f32).next_down(), low)];
+                let floats = floats.map(|(number, want)| (f64::from(number), want));
+                for (number, want) in numbers.into_iter().chain(floats) {
+                    for (number, want) in [(number, want), (-number, -want)] {
+                        assert_eq!(Tensor::scalar(number).cast(dtype).to_f64(), [want], "{dtype}: {number:e}");
+                        let float = number as f32;
+                        if f64::from(float) == number {
+                            assert_eq!(Tensor::scalar(float).cast(dtype).to_f64(), [want], "{dtype}: {float:e}");
+                        }
+                    }
+                }
+            }
+        }
+        for number in [f64::MAX, f64::INFINITY, 1e-320, 5e-324] {
+            let (half, want) = (Tensor::scalar(number).cast(DType::Bf16), number as f32);
+            assert_eq!(half.to_f64(), [f64::from(want)], "{number:e}");
+        }
+        assert!(Tensor::scalar(f64::NAN).cast(DType::F16).to_f64()[0].is_nan());
+    }
 
     #[test]
     fn bytes_round_trip_for_every_dtype() {

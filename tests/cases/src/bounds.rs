@@ -4,11 +4,12 @@
 //!
 //! - A product of `a` and `b` with bounds `da` and `db` is off by at most `(|a| + da)(|b| + db)(1 + e) - |a||b|`, where `e` is the
 //!   rounding of operands plus that of the sum. All products here are bilinear, so the operator itself adds up both parts.
-//! - A stored value is off by at most what its two ends round to, because rounding is monotone. Half precision therefore adds
+//! - A stored value is off by at most the roundings of its two ends, because rounding is monotone. Half precision therefore adds
 //!   nothing where no end reaches another number, and a whole step where one does.
 
 use std::collections::BTreeMap;
 
+use ir::ops::Attention;
 use ir::{Graph, Node, Op, TensorType, ValueDef, ValueId};
 use types::pointwise::Unary;
 use types::{DType, Tensor};
@@ -29,10 +30,16 @@ pub struct Arithmetic {
     pub library: bool,
 }
 
-/// Whether a graph has several nodes of which one is a product, or a weight gradient, and [`bounds`] applies to it.
+/// Whether a graph has several nodes, at least one product or weight gradient among them, and [`bounds`] applies to it.
 pub fn is_chain(graph: &Graph) -> bool {
     let nodes = || graph.nodes().values();
     nodes().all(is_covered) && nodes().any(|node| is_product(&node.op)) && !is_one_product(graph)
+}
+
+/// Whether a graph has an attention and [`bounds`] applies to it.
+pub fn has_attention(graph: &Graph) -> bool {
+    let nodes = || graph.nodes().values();
+    nodes().all(is_covered) && nodes().any(|node| matches!(node.op, Op::Attention(_)))
 }
 
 fn is_product(op: &Op) -> bool {
@@ -41,18 +48,20 @@ fn is_product(op: &Op) -> bool {
 
 fn is_covered(node: &Node) -> bool {
     let is_relu = |function: &Unary| *function == Unary::Relu;
-    match &node.op {
-        Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_) | Op::Cast(_) => true,
-        Op::Unary(function) => matches!(function.0, Unary::Relu | Unary::Affine { .. }),
-        op if is_product(op) => op
-            .epilogue()
-            .is_none_or(|epilogue| !epilogue.scale && !epilogue.residual && epilogue.activation.iter().all(is_relu)),
-        _ => false,
+    let op = &node.op;
+    if let Op::Unary(function) = op {
+        return matches!(function.0, Unary::Relu | Unary::Affine { .. });
     }
+    if is_product(op) {
+        let mut epilogues = op.epilogue().into_iter();
+        return epilogues
+            .all(|epilogue| !epilogue.scale && !epilogue.residual && epilogue.activation.iter().all(is_relu));
+    }
+    matches!(op, Op::Attention(_) | Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_) | Op::Cast(_))
 }
 
-/// The permitted difference of every output, or `None` if the graph has another operator than products, moves, casts, `relu`
-/// and affine functions, or values that are not floats.
+/// The permitted difference of every output, or `None` if the graph has another operator than products, attention, moves, casts,
+/// `relu` and affine functions, or values that are not floats.
 pub fn bounds(graph: &Graph, given: &[Tensor], arithmetic: Arithmetic) -> Option<Vec<Allowed>> {
     let is_float = graph.values().values().all(|value| value.ty.dtype.is_float());
     if !is_float || !graph.nodes().values().all(is_covered) {
@@ -114,27 +123,63 @@ fn of_node(op: &Op, operands: &[&Bounded], arithmetic: Arithmetic) -> Bounded {
     let own: Vec<&Tensor> = operands.iter().map(|operand| &operand.value).collect();
     let value = op.eval(&own).swap_remove(0);
     let first = operands[0];
-    match op {
-        Op::Unary(function) => match function.0 {
-            Unary::Affine { scale, shift } => {
-                let (scale, shift) = (f64::from(scale), f64::from(shift));
-                let items = first.value.to_f64();
-                let unrounded: Vec<f64> = items.iter().map(|item| scale * item + shift).collect();
-                let bound = items.iter().zip(&first.bound).map(|(item, bound)| {
-                    scale.abs() * bound + ADDITION * (scale.abs() * (item.abs() + bound) + shift.abs())
-                });
-                Bounded::stored(value, &unrounded, bound.collect())
-            }
-            // A maximum moves no further than its operand.
-            _ => Bounded { value, bound: first.bound.clone() },
-        },
-        Op::Cast(_) => Bounded::stored(value, &first.value.to_f64(), first.bound.clone()),
-        op if is_product(op) => of_product(op, operands, value, arithmetic),
-        moved => {
-            let bound = Tensor::from_fn(first.value.shape().clone(), |ix| first.bound[ix] as f32);
-            Bounded { value, bound: moved.eval(&[&bound]).swap_remove(0).to_f64() }
-        }
+    if is_product(op) {
+        return of_product(op, operands, value, arithmetic);
     }
+    if let Op::Attention(attention) = op {
+        return of_attention(op, attention, operands, value, arithmetic);
+    }
+    if let Op::Unary(function) = op {
+        let Unary::Affine { scale, shift } = function.0 else {
+            // A maximum moves no further than its operand.
+            return Bounded { value, bound: first.bound.clone() };
+        };
+        let (scale, shift) = (f64::from(scale), f64::from(shift));
+        let items = first.value.to_f64();
+        let unrounded: Vec<f64> = items.iter().map(|item| scale * item + shift).collect();
+        let bound = items
+            .iter()
+            .zip(&first.bound)
+            .map(|(item, bound)| scale.abs() * bound + ADDITION * (scale.abs() * (item.abs() + bound) + shift.abs()));
+        return Bounded::stored(value, &unrounded, bound.collect());
+    }
+    if matches!(op, Op::Cast(_)) {
+        return Bounded::stored(value, &first.value.to_f64(), first.bound.clone());
+    }
+    let bound = Tensor::from_fn(first.value.shape().clone(), |ix| first.bound[ix] as f32);
+    Bounded { value, bound: op.eval(&[&bound]).swap_remove(0).to_f64() }
+}
+
+/// Attention of exact operands. A score is off by the rounding of its operands; its weight by twice that, because the sum of
+/// weights moves too, and by its own rounding to the operands' precision.
+fn of_attention(
+    op: &Op,
+    attention: &Attention,
+    operands: &[&Bounded],
+    value: Tensor,
+    arithmetic: Arithmetic,
+) -> Bounded {
+    let [queries, keys, values] = [0, 1, 2].map(|ix| operands[ix]);
+    let width = queries.value.shape().last().copied().unwrap_or(1).max(1);
+    let largest = |items: &[f64]| items.iter().fold(0.0f64, |largest, item| largest.max(item.abs()));
+    let sums = queries.value.to_f64();
+    let row = sums.chunks(width).map(|row| row.iter().map(|item| item.abs()).sum::<f64>()).fold(0.0, f64::max);
+    let score = f64::from(attention.scale.abs()) * row * largest(&keys.value.to_f64());
+    let weight = match values.value.dtype() {
+        half if half.is_half() => step(half) / 2.0,
+        _ => arithmetic.operands,
+    };
+    // The exponential's own error, and that of the sums over width and keys.
+    let terms = (width + keys.value.elements() / width) as f64;
+    let error = 2.0 * score * (arithmetic.operands + width as f64 * ADDITION) + weight + (terms + 16.0) * ADDITION;
+    let evaluate = |values: Tensor| {
+        let mut all: Vec<Tensor> = operands.iter().map(|operand| operand.value.cast(DType::F32)).collect();
+        all[2] = values;
+        op.eval(&all.iter().collect::<Vec<_>>()).swap_remove(0).to_f64()
+    };
+    let unrounded = evaluate(values.value.cast(DType::F32));
+    let bound = evaluate(values.sizes(false)).into_iter().map(|most| error * most).collect();
+    Bounded::stored(value, &unrounded, bound)
 }
 
 fn of_product(op: &Op, operands: &[&Bounded], value: Tensor, arithmetic: Arithmetic) -> Bounded {

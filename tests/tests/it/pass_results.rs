@@ -53,7 +53,7 @@ pub(crate) fn random_graph(seed: u64) -> Graph {
             }
             _ => (Slice::range(&shape, 1, 0, channels.div_ceil(2)).into(), vec![x]),
         };
-        known.push(graph.add1(op, &operands, scope).expect("the generator makes what fits"));
+        known.push(graph.add1(op, &operands, scope).expect("the generator makes operands that fit"));
     }
     let last = *known.last().expect("there is an input");
     let mut outputs = vec![("y".to_string(), last)];

@@ -106,7 +106,7 @@ fn digits_are_learned_and_the_weights_compile_for_inference() {
 
     let from = format!("--checkpoint={}", checkpoints.display());
     let scores = json(&exe, &["evaluate", &data, &from]);
-    assert_eq!(scores["accuracy"].as_f64(), Some(accuracy), "the checkpoint has what was evaluated");
+    assert_eq!(scores["accuracy"].as_f64(), Some(accuracy), "the checkpoint has the state that was evaluated");
 
     let mut inferred = Vec::new();
     let inference = folder.join("inference");

@@ -387,8 +387,8 @@ fn with_cpu(tolerance: f64, cpu: Option<f64>) -> f64 {
     cpu.filter(|cpu| cpu.is_finite()).map_or(tolerance, |cpu| tolerance.max(OF_CPU * cpu))
 }
 
-/// Made-up inputs: floats in [-1, 1), indices of any row of their tables, other integers in 0..3. Runtimes differ in what an index
-/// outside a table gives.
+/// Made-up inputs: floats in [-1, 1), indices of any row of their tables, other integers in 0..3. Runtimes differ in
+/// the result of an index outside its table.
 fn inputs(graph: &Graph) -> Vec<Tensor> {
     let limits = index_limits(graph);
     let input = |id: &ValueId| {

@@ -74,7 +74,7 @@ pub(crate) struct Report {
     pub(crate) remaining: usize,
 }
 
-/// The machine, and what is compared between the runs of a resumed report.
+/// The machine, and the settings that runs of a resumed report must share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub(crate) format: String,

@@ -1,7 +1,7 @@
 //! [`Trial`]: an operator case in one precision, compiled, with the tolerance of its results.
 
 use cases::Case;
-use cases::bounds::{Arithmetic, bounds, is_chain};
+use cases::bounds::{Arithmetic, bounds, has_attention, is_chain};
 use cases::forms::{has_activation, is_one_product, is_product, map_constants, tensor_to_tf32, to_half_precision};
 use cases::judge::{Allowed, ELEVEN_BITS, inputs, small_integers};
 use compiler::gpu::{GpuCompiler, Libraries, Precision};
@@ -97,7 +97,7 @@ pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries
     };
     let plain = |tolerance: Tolerance| trial(name.clone(), graph.clone(), inputs(graph, SEED), tolerance);
     let dtype = precision.dtype();
-    if is_chain(graph) && (dtype.is_half() || *precision == Precision::Tf32) {
+    if (is_chain(graph) || has_attention(graph)) && (dtype.is_half() || *precision == Precision::Tf32) {
         return chain(case, target, *precision, libraries);
     }
     if dtype.is_half() {
@@ -129,8 +129,8 @@ pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries
     }
 }
 
-/// The trials of a graph of several products: on numbers that are rounded, and on small integers, whose results must be equal
-/// if emitted kernels compute them. Libraries may sum transforms that no precision holds.
+/// The trials of a graph of several products or an attention: on numbers that are rounded, and on small integers, whose products
+/// must be equal if emitted kernels compute them. Libraries may sum transforms that no precision holds.
 fn chain(case: &Case, target: &CudaTarget, precision: Precision, libraries: Libraries) -> Vec<Trial> {
     let (dtype, name) = (precision.dtype(), &case.name);
     let library = libraries.cudnn.or(libraries.cublas);
@@ -155,7 +155,7 @@ fn chain(case: &Case, target: &CudaTarget, precision: Precision, libraries: Libr
     let graph = stored.as_ref().unwrap_or(&case.graph);
     let is_known =
         graph.values().values().any(|value| matches!(value.source, ValueDef::Weight(_) | ValueDef::Constant(_)));
-    if library.is_none() && !is_known {
+    if library.is_none() && !is_known && is_chain(graph) {
         let given = small_integers(graph, SEED);
         trials.push(trial(format!("{name}, small integers"), graph, given, Tolerance::Exact));
     }

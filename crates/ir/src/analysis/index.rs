@@ -14,23 +14,22 @@ pub fn index_limits(graph: &Graph) -> BTreeMap<ValueId, usize> {
     };
     for node in graph.nodes().values().rev() {
         let extent = |axis: usize| graph.ty(node.inputs[0]).shape[axis];
-        match &node.op {
-            Op::Gather(gather) => lower(&mut limits, node.inputs[1], extent(gather.axis)),
-            Op::Scatter(_) => lower(&mut limits, node.inputs[1], extent(0)),
-            Op::ScatterAdd(scatter) => lower(&mut limits, node.inputs[0], scatter.extent),
-            Op::SoftmaxCrossEntropy(_) => {
-                let shape = &graph.ty(node.inputs[0]).shape;
-                lower(&mut limits, node.inputs[1], shape[shape.rank() - 1]);
-            }
-            Op::Cast(_)
-            | Op::Concat(_)
-            | Op::Expand(_)
-            | Op::Relayout(_)
-            | Op::Reshape(_)
-            | Op::Slice(_)
-            | Op::StopGradient(_)
-            | Op::Transpose(_) => {}
-            _ => continue,
+        let op = &node.op;
+        if let Op::Gather(gather) = op {
+            lower(&mut limits, node.inputs[1], extent(gather.axis));
+        } else if matches!(op, Op::Scatter(_)) {
+            lower(&mut limits, node.inputs[1], extent(0));
+        } else if let Op::ScatterAdd(scatter) = op {
+            lower(&mut limits, node.inputs[0], scatter.extent);
+        } else if matches!(op, Op::SoftmaxCrossEntropy(_)) {
+            let shape = &graph.ty(node.inputs[0]).shape;
+            lower(&mut limits, node.inputs[1], shape[shape.rank() - 1]);
+        }
+        let moves = matches!(op, Op::Cast(_) | Op::Concat(_) | Op::Expand(_) | Op::Gather(_) | Op::Relayout(_))
+            || matches!(op, Op::Reshape(_) | Op::Slice(_) | Op::StopGradient(_) | Op::Transpose(_))
+            || matches!(op, Op::Scatter(_) | Op::ScatterAdd(_) | Op::SoftmaxCrossEntropy(_));
+        if !moves {
+            continue;
         }
         let Some(&limit) = limits.get(&node.outputs[0]) else { continue };
         // Selected elements of a table may be indices themselves.

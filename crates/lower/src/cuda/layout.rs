@@ -64,7 +64,7 @@ pub(super) fn unsupported_layout(graph: &Graph, node: &Node) -> Option<Layout> {
 /// Who computes a convolution with a result in some layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConvKernel {
-    /// An engine of cuDNN, which writes and reads converted operands in a workspace of so many bytes.
+    /// An engine of cuDNN, which converts operands in a workspace of this size.
     Cudnn(u64),
     Emitted,
 }
@@ -128,7 +128,7 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
 pub(super) enum Rearranged {
     /// With its second axis innermost. The shape has its extents, aligned with those of a result on the right.
     ChannelsInnermost(Shape),
-    /// A matrix with so many columns, transposed.
+    /// A matrix with a number of columns, transposed.
     Transposed(usize),
     /// Weights `[outputs, inputs, ..taps]` of a shape as a line for each output: the inputs of each tap, padded with zeros to
     /// a number of inputs, then zeros up to a number of terms.

@@ -17,11 +17,12 @@ pub(super) fn lower(node: &NodeView) -> Result<Call, String> {
     let in_place: Vec<usize> =
         operands.iter().copied().filter(|&ix| places[ix] == "i" && node.input(ix).dtype == output.dtype).collect();
     let elements = output.shape.elements();
-    let ty = |ix: usize| match node.op() {
-        // Chains compute with the values of 8-bit integers as floats; a selection only copies.
-        Op::Chain(_) => "float",
-        Op::Select(_) => ctype(node.input(ix).dtype),
-        _ => computed(node.input(ix).dtype),
+    // Chains compute with the values of 8-bit integers as floats; a selection only copies.
+    let [is_chain, is_select] = [matches!(node.op(), Op::Chain(_)), matches!(node.op(), Op::Select(_))];
+    let ty = |ix: usize| match node.input(ix).dtype {
+        _ if is_chain => "float",
+        dtype if is_select => ctype(dtype),
+        dtype => computed(dtype),
     };
     let eight = is_float(output.dtype) && elements.is_multiple_of(EIGHT) && 0 < elements;
     // Operands whose neighbours in the result are neighbours in memory.

@@ -37,7 +37,12 @@ pub struct CudaTarget {
     pub(super) rounds: bool,
     pub(super) cudnn: Option<Rc<Planner>>,
     pub(super) cublas: Option<Cublas>,
+    /// The least number of large tiles that groups of warps multiply.
+    groups_from: usize,
 }
+
+/// The default on architectures that have the instructions: fewer tiles do not occupy the multiprocessors.
+const GROUPS_FROM: usize = 96;
 
 impl CudaTarget {
     /// The supported architectures by their NVRTC names: two of Ampere, Ada, Hopper and four of Blackwell.
@@ -47,7 +52,15 @@ impl CudaTarget {
     /// The target with a name, as `cuda:sm_90`.
     pub fn named(name: &str) -> Option<CudaTarget> {
         let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
-        Some(CudaTarget { arch, dtype: DType::F32, rounds: false, cudnn: None, cublas: None })
+        let groups_from = if arch == "sm_90" { GROUPS_FROM } else { usize::MAX };
+        Some(CudaTarget { arch, dtype: DType::F32, rounds: false, cudnn: None, cublas: None, groups_from })
+    }
+
+    /// With products of at least so many tiles of 128 x 128 by groups of warps (`wgmma`), on an architecture that has the
+    /// instructions: `sm_90`.
+    #[must_use]
+    pub fn with_groups_from(self, tiles: usize) -> CudaTarget {
+        CudaTarget { groups_from: if self.arch == "sm_90" { tiles } else { usize::MAX }, ..self }
     }
 
     /// With results between kernels, and the weights of products and convolutions, stored as `f16`, `bf16` or `f32`.
@@ -176,7 +189,7 @@ impl CudaTarget {
     }
 
     pub(super) fn tensor_cores(&self) -> TensorCores {
-        TensorCores { rounds: self.rounds, groups: self.arch == "sm_90" }
+        TensorCores { rounds: self.rounds, groups_from: self.groups_from }
     }
 
     /// Who computes a convolution with a result in a layout.

@@ -9,13 +9,13 @@ use crate::NodeView;
 
 /// The side of a block's tile, `TILE` in `cuda/templates/product.cu`.
 const SIDE: usize = 64;
-/// What tensor cores a target has.
+/// The tensor cores of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TensorCores {
     /// Whether operands of `f32` are rounded for them.
     pub(super) rounds: bool,
-    /// Whether four warps can multiply lines of halves together (`wgmma`).
-    pub(super) groups: bool,
+    /// The least number of large tiles from which four warps multiply lines of halves together (`wgmma`).
+    pub(super) groups_from: usize,
 }
 
 /// A block's tile on tensor cores, as `Tile` and `GroupTile` in `cuda/templates/tensor.cu`.
@@ -169,7 +169,7 @@ pub(super) fn cores(node: &NodeView, target: TensorCores) -> Option<&'static str
     }
 }
 
-/// Whether lines of so many elements are a multiple of the largest piece.
+/// Whether lines of a number of elements are a multiple of the largest piece.
 pub(super) fn is_copied(dtype: DType, line: usize) -> bool {
     (line * dtype.size().0 as usize).is_multiple_of(TOGETHER)
 }
@@ -196,7 +196,9 @@ impl Tiles {
         let [count, rows, columns] = extents;
         let cores = cores(node, target);
         let large = count.saturating_mul(rows / GATHERED[0].rows()).saturating_mul(columns / GATHERED[0].columns());
-        let by_groups = lines == Lines::OfTerms && target.groups && node.input(0).dtype.is_half();
+        // A group waits for each of its products, so there must be others on the same multiprocessor.
+        let blocks = count * rows.div_ceil(BY_GROUPS[0].0.rows()) * columns.div_ceil(BY_GROUPS[0].0.columns());
+        let by_groups = lines == Lines::OfTerms && node.input(0).dtype.is_half() && target.groups_from <= blocks;
         let shape = match lines {
             Lines::Gathered => GATHERED[usize::from(large < LARGE_MIN)],
             // The time in which all multiprocessors compute their blocks.

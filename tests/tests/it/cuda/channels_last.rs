@@ -151,17 +151,26 @@ fn random_convolutions_match_the_definition_under_a_sanitizer() {
     let mut random = Random::new(7);
     let graphs: Vec<(String, Graph)> =
         (0..60).map(|_| Case::random(&mut random)).map(|case| (case.name(), case.graph())).collect();
-    for (precision, stored) in [("f16", DType::F16), ("bf16", DType::Bf16), ("tf32", DType::F32)] {
-        let own = target(stored);
+    // By single warps, and by groups of four.
+    let never = usize::MAX;
+    for (precision, stored, groups_from) in [
+        ("f16", DType::F16, never),
+        ("f16-groups", DType::F16, 1),
+        ("bf16-groups", DType::Bf16, 1),
+        ("tf32", DType::F32, 1),
+    ] {
+        let own = target(stored).with_groups_from(groups_from);
         let own = ChannelsLast(if stored == DType::F32 { own.rounding() } else { own });
-        let mut by_cores = 0;
+        let (mut by_cores, mut by_groups) = (0, 0);
         for (name, graph) in &graphs {
             let mut plan = compiled_for(graph.clone(), &own).unwrap_or_else(|error| panic!("{name}: {error}")).1.plan;
             let text = assemble([&mut plan]).text;
+            by_groups += usize::from(text.contains(", GroupTile<"));
             by_cores +=
                 usize::from(text.contains("(Windows<")) + usize::from(text.contains("    convolve_by_channel<"));
         }
         assert!(graphs.len() * 2 / 3 < by_cores, "{precision}: {by_cores} of {} are channels-last", graphs.len());
+        assert_eq!(10 < by_groups, groups_from == 1 && stored != DType::F32, "{precision}: {by_groups} by groups");
         let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
         let folder = format!("cuda-channels-last-{precision}");
         let Some(runs) = run_given(test, &folder, &graphs, given, &own, &ADDRESSES) else { return };

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use cases::bounds::{Arithmetic, bounds, is_chain};
+use cases::bounds::{Arithmetic, bounds, has_attention, is_chain};
 use cases::forms::to_half_precision;
 use cases::judge::{Allowed, Verdict, inputs};
 use cases::products::{copied, large};
@@ -204,7 +204,8 @@ fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, dtype: DType, fla
     for ((name, _), Run { given, got, rounded, .. }) in graphs.iter().zip(&runs) {
         let want = evaluate(rounded, given).expect("the graph verifies");
         // A value between two products that rounds to its other neighbor changes all sums that it is in.
-        let chain = if dtype.is_half() && is_chain(rounded) { bounds(rounded, given, STRICT) } else { None };
+        let is_bounded = is_chain(rounded) || has_attention(rounded);
+        let chain = if dtype.is_half() && is_bounded { bounds(rounded, given, STRICT) } else { None };
         for (ix, (got, want)) in got.iter().zip(&want).enumerate() {
             let allowed = chain.as_ref().map_or_else(|| Allowed::of(want, dtype), |chain| chain[ix].clone());
             let verdict = Verdict::of(got, want, &allowed).unwrap_or_else(|other| panic!("{name}: {other}"));
@@ -254,7 +255,7 @@ pub(crate) fn run_given(
         got: results(&compiled.plan.outputs, &mut rest),
     };
     let runs = plans.iter().zip(given).zip(rounded).map(run).collect();
-    assert!(rest.is_empty(), "the program says nothing else");
+    assert!(rest.is_empty(), "the program prints nothing else");
     Some(runs)
 }
 
@@ -319,45 +320,78 @@ fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
     graphs
 }
 
-/// The shim detects missing waits for copies, missing barriers, bank conflicts and misaligned copies in a tensor-core
-/// kernel.
-#[test]
-fn shim_detects_missing_synchronization() {
-    let test = "cuda::shim_detects_missing_synchronization";
-    let graph = copied().swap_remove(0).graph;
-    let graph = to_half_precision(&graph, DType::F16).expect("it takes halves");
-    let (_, mut compiled) = compiled_as(graph.clone(), DType::F16).expect("there are kernels");
-    let source = assemble([&mut compiled.plan]);
-    let given = inputs(&graph, 3);
-    let want = evaluate(&graph, &given).expect("the graph verifies");
-    let run = |name: &str, from: &str, to: &str| -> Option<String> {
-        assert!(source.text.contains(from), "{from}");
-        let source = Source { text: source.text.replacen(from, to, 1), ..source.clone() };
-        let program = shim(test, &folder(name), &source, &["-O1"])?;
+/// A product of two inputs in half precision, and how it is wrong once its source was changed.
+struct Mutated {
+    name: &'static str,
+    source: Source,
+    compiled: Compiled,
+    given: Vec<Tensor>,
+    want: Tensor,
+}
+
+impl Mutated {
+    /// The right factor has a line for each term, or is transposed.
+    fn new(name: &'static str, transposed: bool, target: &CudaTarget) -> Mutated {
+        let mut graph = Graph::new("product");
+        let left = graph.add_input("left", DType::F16, types::Shape::from([70, 104]));
+        let shape = if transposed { [72, 104] } else { [104, 72] };
+        let right = graph.add_input("right", DType::F16, types::Shape::from(shape));
+        let op = ir::ops::MatMul { transposed, ..Default::default() };
+        let y = graph.add1(op.into(), &[left, right], types::Scope::new("y")).expect("the extents fit");
+        graph.set_outputs(vec![("y".into(), y)]);
+        let given = inputs(&graph, 3);
+        let want = evaluate(&graph, &given).expect("the graph verifies").swap_remove(0);
+        let (_, mut compiled) = compiled_for(graph, target).expect("there are kernels");
+        let source = assemble([&mut compiled.plan]);
+        Mutated { name, source, compiled, given, want }
+    }
+
+    /// The first difference of the result, or the shim's message. `None` without a C++ compiler.
+    fn run(&self, name: &str, from: &str, to: &str) -> Option<String> {
+        assert!(self.source.text.contains(from), "{from}");
+        let source = Source { text: self.source.text.replace(from, to), ..self.source.clone() };
+        let folder = folder(&format!("{}-{name}", self.name));
+        let program = shim("cuda::shim_detects_missing_synchronization", &folder, &source, &["-O1"])?;
         let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
-        job.add(&compiled.plan, &compiled.constants.to_vec(), &given);
+        job.add(&self.compiled.plan, &self.compiled.constants.to_vec(), &self.given);
         Some(match job.try_run(&program) {
             Ok(bytes) => {
-                let got = results(&compiled.plan.outputs, &mut &bytes[..]);
-                difference(&got[0], &want[0], 2e-3, 2e-3).unwrap_or_else(|| "right".into())
+                let got = results(&self.compiled.plan.outputs, &mut &bytes[..]);
+                difference(&got[0], &self.want, 2e-3, 2e-3).unwrap_or_else(|| "right".into())
             }
-            Err(said) => said,
+            Err(message) => message,
         })
-    };
-    let Some(said) = run("cuda-whole", "stage = 0;", "stage = 0;") else { return };
-    assert_eq!(said, "right");
-    let lacks = |name: &str, from: &str, to: &str, says: &str| {
-        let said = run(name, from, to).expect("there is a compiler");
-        assert!(said.contains(says), "{from}: {said}");
-    };
-    lacks("cuda-no-wait", "        wait_for_groups<STAGES - 2>();\n", "", " is NaN, not ");
-    lacks("cuda-late-wait", "wait_for_groups<STAGES - 2>();", "wait_for_groups<STAGES - 1>();", " is NaN, not ");
-    // Without the barrier, the first warps read data whose copies other warps have not waited for.
-    let barrier = "which is refilled.\n        __syncthreads();";
-    lacks("cuda-no-barrier", barrier, "which is refilled.", ", not ");
-    lacks("cuda-order", "(word / 4 ^ (line / 2 & 3))", "(word / 4)", "meet in banks");
-    lacks("cuda-turned-order", "(word / 4 ^ order)", "(word / 4 ^ order * 0)", "meet in banks");
-    lacks("cuda-alignment", "from = matrix + ", "from = matrix + 1 + ", "do not lie at a multiple");
+    }
+
+    fn lacks(&self, name: &str, from: &str, to: &str, expected: &str) {
+        let message = self.run(name, from, to).expect("there is a compiler");
+        assert!(message.contains(expected), "{}, {from}: {message}", self.name);
+    }
+}
+
+/// The shim detects missing waits for copies, missing barriers, bank conflicts and misaligned copies in tensor-core kernels:
+/// of single warps, and of groups of them, whose products must be waited for as well.
+#[test]
+fn shim_detects_missing_synchronization() {
+    let by_warps = Mutated::new("cuda-warps", false, &target(DType::F16));
+    let by_groups = Mutated::new("cuda-groups", true, &target(DType::F16).with_groups_from(1));
+    assert!(!by_warps.source.text.contains(", GroupTile<") && by_groups.source.text.contains(", GroupTile<"));
+    for kernel in [&by_warps, &by_groups] {
+        let Some(message) = kernel.run("whole", "stage = 0;", "stage = 0;") else { return };
+        assert_eq!(message, "right");
+        kernel.lacks("no-wait", "        wait_for_groups<STAGES - 2>();\n", "", " is NaN, not ");
+        let [wait, late] = ["wait_for_groups<STAGES - 2>();", "wait_for_groups<STAGES - 1>();"];
+        kernel.lacks("late-wait", wait, late, " is NaN, not ");
+        // Without the barrier, the first warps read data whose copies other warps have not waited for.
+        let barrier = "which is refilled.\n        __syncthreads();";
+        kernel.lacks("no-barrier", barrier, "which is refilled.", ", not ");
+        kernel.lacks("alignment", "from = matrix + ", "from = matrix + 1 + ", "do not lie at a multiple");
+    }
+    by_warps.lacks("order", "(word / 4 ^ (line / 2 & 3))", "(word / 4)", "meet in banks");
+    by_warps.lacks("turned-order", "(word / 4 ^ order)", "(word / 4 ^ order * 0)", "meet in banks");
+    by_groups.lacks("order", "(word / 4 ^ (line / 2 & 3))", "(word / 4)", ", not ");
+    let [wait, publish] = ["        wait_for_products();\n", "        publish_to_products();"];
+    by_groups.lacks("no-product-wait", &format!("{wait}{publish}"), publish, ", not ");
 }
 
 /// Kernels that read and write half precision, and kernels of `f32` graphs with half precision between kernels.

@@ -10,18 +10,14 @@ fn copy_width_follows_the_operands_alignment() {
         let text = assemble([&mut plan]).text;
         let call = &text[text.find("extern").expect("there is a function")..];
         let behind = |start: &str| call.find(start).map(|at| &call[at..]);
-        let (arguments, end) = match behind("Matrices<") {
-            Some(matrices) => (matrices, ", false>{"),
-            None => (behind("_by_cores<").expect("tensor cores multiply"), ">("),
+        // The last arguments: for matrices with whether the right one has a line for each column.
+        let (arguments, end, more) = match behind("Matrices<") {
+            Some(matrices) => (matrices, ">{", 1),
+            None => (behind("_by_cores<").expect("tensor cores multiply"), ">(", 0),
         };
-        let numbers: Vec<usize> = arguments
-            .split(end)
-            .next()
-            .unwrap_or_default()
-            .rsplit(", ")
-            .take(2)
-            .filter_map(|n| n.parse().ok())
-            .collect();
+        let arguments = arguments.split(end).next().unwrap_or_default();
+        let numbers: Vec<usize> =
+            arguments.rsplit(", ").skip(more).take(2).filter_map(|number| number.parse().ok()).collect();
         (numbers[1], numbers[0])
     };
     let graphs: Vec<(String, Graph)> = copied().into_iter().map(|case| (case.name, case.graph)).collect();

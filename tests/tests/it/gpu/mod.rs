@@ -196,7 +196,7 @@ pub(crate) fn system_has_wheels(test: &str) -> bool {
 /// Reason for skipping a test that builds C++.
 pub(crate) const NO_COMPILER: &str = "no C++ compiler is installed";
 
-/// Calls the C++ compiler. Returns false if there is none, and panics if it rejects the source.
+/// Calls the C++ compiler. Returns false without one, and panics if it rejects the source.
 pub(crate) fn build(with: impl FnOnce(&Compiler) -> Result<(), BuildError>) -> bool {
     match Compiler::find().and_then(|compiler| with(&compiler)) {
         Ok(()) => true,

@@ -1,4 +1,4 @@
-//! Several executables on one GPU, and what stays on a GPU between runs.
+//! Several executables on one GPU, and the memory that stays on a GPU between runs.
 
 use std::path::{Path, PathBuf};
 

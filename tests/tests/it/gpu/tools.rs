@@ -46,11 +46,11 @@ impl Compile<'_> {
         std::fs::read_dir(&self.out).expect("the folder is ours").count()
     }
 
-    /// The command fails with a message that contains all of `says`, and writes nothing.
-    fn refused(&self, words: &[&str], variables: &[(&str, &str)], says: &[&str]) {
+    /// The command fails with a message that contains all of `parts`, and writes nothing.
+    fn refused(&self, words: &[&str], variables: &[(&str, &str)], parts: &[&str]) {
         let (code, said) = self.run(words, variables);
         assert_eq!(code, Some(2), "{words:?} {variables:?}: {said}");
-        assert!(says.iter().all(|says| said.contains(says)), "{words:?} {variables:?}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{words:?} {variables:?}: {said}");
         assert!(!said.contains("panicked"), "{said}");
         assert_eq!(self.written(), 0, "{words:?} {variables:?}: something is written");
     }
