@@ -19,6 +19,7 @@ pub fn all() -> Vec<Case> {
         (&[3, 4], &[2, 4, 5]),
         (&[1, 0], &[0, 3]),
         (&[0, 2], &[2, 3]),
+        (&[0, 8], &[8, 16]),
     ] {
         cases.push(case(&format!("matmul {a:?} {b:?}"), plain.clone(), &[(F, a), (F, b)]));
     }

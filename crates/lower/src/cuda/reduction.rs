@@ -119,6 +119,10 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, target: TensorCores) -> 
         }
         None => of_floats(&factors, product, parts),
     });
+    if count * m * n == 0 {
+        // Tiles of no rows or columns would count as whole ones.
+        body.clear();
+    }
     let operands: Vec<usize> = (0..node.operand_count()).collect();
     let mut needs = vec![Template::Pointwise, Template::Product];
     needs.extend((tiles.template() != Template::Product).then(|| tiles.template()));

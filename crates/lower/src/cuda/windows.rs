@@ -7,7 +7,7 @@ use ir::{Call, CallInput, Pack};
 use types::{Bytes, DType, Layout, Shape};
 
 use super::c_source::{finish, finish_eight};
-use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
+use super::emit::{ELEMENTS_MAX, Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
 use super::layout::Rearranged;
 use super::tiling::{EIGHT, Lines, TensorCores, Tiles, cores, eights, is_aligned, is_copied, pieces};
 use crate::NodeView;
@@ -168,6 +168,9 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
         return Err(format!("{ins} channels are not copied in whole pieces"));
     }
     let ins = stored.expect("it was looked at");
+    if ELEMENTS_MAX < x.elements() / weight[1].max(1) * ins {
+        return Err("its padded operand has more than 2^31 elements".into());
+    }
     let terms = pieces(dtype, ins * taps);
     let tiles = Tiles::new(node, [1, images * pixels, outs], terms, target, Lines::OfTerms);
     let grid = tiles.grid();
@@ -184,7 +187,10 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
     let emitted = Emitted {
         kind: KernelKind::Conv,
         parameters: tiles.parameters(node.parameters(&operands)),
-        body: format!("{epilogue}    {product}({loaders}{{a0, a1}}, y, 0, finish, finish_eight{more});\n"),
+        body: match out.elements() {
+            0 => String::new(),
+            _ => format!("{epilogue}    {product}({loaders}{{a0, a1}}, y, 0, finish, finish_eight{more});\n"),
+        },
         grid,
         threads: tiles.threads(),
         iterations: tiles.iterations(),
