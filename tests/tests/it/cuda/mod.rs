@@ -7,6 +7,7 @@ mod networks;
 mod tiles;
 mod training;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -493,6 +494,8 @@ pub(crate) fn check_resources(
     let plan = |(_, graph)| compiled_for(graph, target).expect("it was").1;
     let mut plans: Vec<Compiled> = graphs.into_iter().map(plan).collect();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
+    let launches = || plans.iter().flat_map(|compiled| &compiled.plan.steps).map(|step| launch(&step.code));
+    let threads: BTreeMap<String, u32> = launches().map(|launch| (launch.entry, launch.block[0])).collect();
     for &arch in architectures {
         let (_, resources) = compiler.measure(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
         for entry in &source.entries {
@@ -502,7 +505,10 @@ pub(crate) fn check_resources(
             let of_doubles = body(&source, &entry.name).contains("double* workspace");
             let is_fine = |bytes: &u32| *bytes == 0 || (of_doubles && *bytes <= 32);
             assert!(own.spilled.iter().all(is_fine), "{arch}: {own:?} {}", body(&source, &entry.name));
-            assert!(0 < own.registers && 2 <= blocks_at_once(arch, own), "{arch}: {own:?}");
+            // Means of wide heads take most registers of eight warps that attend.
+            let least = if entry.name.starts_with("attention") { 1 } else { 2 };
+            let blocks = blocks_at_once(arch, own, threads[&entry.name]);
+            assert!(0 < own.registers && least <= blocks, "{arch}: {own:?}");
             let trigonometry = ["sin", "cos", "tan"]
                 .iter()
                 .any(|function| body(&source, &entry.name).contains(&format!("f_{function}(")));
@@ -516,18 +522,18 @@ pub(crate) fn check_resources(
     }
 }
 
-/// Number of blocks of 256 threads that a multiprocessor holds at once (CUDA C++ Programming Guide, "Technical
+/// Number of blocks of a size that a multiprocessor holds at once (CUDA C++ Programming Guide, "Technical
 /// Specifications per Compute Capability"). It has 65536 registers, allocated in units of eight per thread, and each
 /// block takes 1 KiB of shared memory on top of its own.
-fn blocks_at_once(arch: &str, own: &cuda::KernelResources) -> u32 {
-    let (threads, shared) = match arch {
+fn blocks_at_once(arch: &str, own: &cuda::KernelResources, threads: u32) -> u32 {
+    let (most, shared) = match arch {
         "sm_80" => (2048, 164 << 10),
         "sm_86" | "sm_89" | "sm_120" | "sm_121" => (1536, 100 << 10),
         "sm_110" => (1536, 228 << 10),
         _ => (2048, 228 << 10),
     };
-    let by_registers = 65_536 / (own.registers.next_multiple_of(8) * 256);
-    by_registers.min(threads / 256).min(shared / (own.shared + 1024))
+    let by_registers = 65_536 / (own.registers.next_multiple_of(8) * threads);
+    by_registers.min(most / threads).min(shared / (own.shared + 1024))
 }
 
 /// The source text of a function.
