@@ -3,7 +3,8 @@
 //
 // Tiles of the operands go through shared memory in three stages: one is multiplied while the others are filled. A loader fills
 // the stages of an operand. `LineCopies` and `RightLines` copy lines of a matrix by `cp.async` in pieces of 16 bytes;
-// `channels_last.cu` has one for windows. `Gathered` takes any operand, element by element if it must.
+// `channels_last.cu` has one for windows. `GatheredLines` and `GatheredColumns` take any operand, element by element if they
+// must.
 
 #ifndef PRESTOW_SHIM
 /// Rounds to eleven bits, to nearest, ties away from zero. The shim has the same in C++.
