@@ -464,6 +464,15 @@ __device__ __forceinline__ void store_sums(const float (&sums)[S::M][S::N][4], i
     }
 }
 
+/// Transfers the next tile of both operands.
+template <class Left, class Right>
+__device__ __forceinline__ void fill(Left& lefts, Right& rights, unsigned* left_tile, unsigned* right_tile) {
+    lefts.begin(left_tile);
+    rights.begin(right_tile);
+    lefts.end(left_tile);
+    rights.end(right_tile);
+}
+
 /// Calls `store(row, column, sum of left(row, k) * right(k, column))` for each element of the block's tile, where `k` runs over
 /// the terms of the loaders. `tiles` is the number of tiles that they have.
 template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
@@ -476,12 +485,7 @@ __device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right ri
     float sums[M][N][4] = {};
 #pragma unroll
     for (int tile = 0; tile < STAGES - 1; tile++) {
-        if (tile < tiles) {
-            lefts.begin(left_tiles[tile]);
-            rights.begin(right_tiles[tile]);
-            lefts.end(left_tiles[tile]);
-            rights.end(right_tiles[tile]);
-        }
+        if (tile < tiles) fill(lefts, rights, left_tiles[tile], right_tiles[tile]);
         end_group();
     }
     int stage = 0;
@@ -534,12 +538,7 @@ __device__ __forceinline__ void product_by_group(int tiles, Left lefts, Right ri
     float sums[M][N][4] = {};
 #pragma unroll
     for (int tile = 0; tile < STAGES - 1; tile++) {
-        if (tile < tiles) {
-            lefts.begin(left_tiles[tile]);
-            rights.begin(right_tiles[tile]);
-            lefts.end(left_tiles[tile]);
-            rights.end(right_tiles[tile]);
-        }
+        if (tile < tiles) fill(lefts, rights, left_tiles[tile], right_tiles[tile]);
         end_group();
     }
     int stage = 0;
@@ -558,12 +557,7 @@ __device__ __forceinline__ void product_by_group(int tiles, Left lefts, Right ri
             for (int m = 0; m < M; m++) multiply_lines<T>(sums[m], left_tiles[stage] + m * 64 * WORDS, right_tiles[stage], step);
         }
         end_products();
-        if (next < tiles) {
-            lefts.begin(left_tiles[free]);
-            rights.begin(right_tiles[free]);
-            lefts.end(left_tiles[free]);
-            rights.end(right_tiles[free]);
-        }
+        if (next < tiles) fill(lefts, rights, left_tiles[free], right_tiles[free]);
         end_group();
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }

@@ -56,8 +56,8 @@ impl CudaTarget {
         Some(CudaTarget { arch, dtype: DType::F32, rounds: false, cudnn: None, cublas: None, groups_from })
     }
 
-    /// With products of at least so many tiles of 128 x 128 by groups of warps (`wgmma`), on an architecture that has the
-    /// instructions: `sm_90`.
+    /// With `wgmma` for products whose result has at least this number of tiles of 128 x 128, on an architecture that has
+    /// the instruction: `sm_90`.
     #[must_use]
     pub fn with_groups_from(self, tiles: usize) -> CudaTarget {
         CudaTarget { groups_from: if self.arch == "sm_90" { tiles } else { usize::MAX }, ..self }
