@@ -25,6 +25,8 @@ pub const POOL: &str = include_str!("../templates/pool.cu");
 pub const ROWS: &str = include_str!("../templates/rows.cu");
 /// One step of recurrent cells.
 pub const RECURRENT: &str = include_str!("../templates/recurrent.cu");
+/// Steps of recurrent cells on tensor cores.
+pub const RECURRENT_CORES: &str = include_str!("../templates/recurrent_cores.cu");
 /// Gradients of recurrent layers, phase by phase.
 pub const RECURRENT_GRADIENT: &str = include_str!("../templates/recurrent_gradient.cu");
 /// Operators of training steps: normalization, dropout, losses, sums by index, updates.

@@ -2,15 +2,6 @@
 // corrected as its maximum grows, so that scores never leave registers. A warp has sixteen queries; blocks of several warps share the
 // tiles. `tensor.cu` has the products.
 
-#ifndef PRESTOW_SHIM
-/// 2 to the power of a number, with a relative error of 2^-22.
-__device__ __forceinline__ float exp2_of(float number) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(number));
-    return power;
-}
-#endif
-
 /// Words per line of a tile of rows with `WIDTH` elements: a power of two, so that swizzled chunks stay within their line.
 template <class T, int WIDTH>
 __device__ constexpr int line_of() {

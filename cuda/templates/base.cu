@@ -13,6 +13,21 @@ constexpr int THREADS = 256;
 /// The index of the element that this thread computes.
 __device__ inline unsigned element() { return blockIdx.x * THREADS + threadIdx.x; }
 
+#ifndef PRESTOW_SHIM
+/// 2 to the power of a number, with a relative error of 2^-22.
+__device__ __forceinline__ float exp2_of(float number) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(number));
+    return power;
+}
+/// The reciprocal, with an error of one unit in the last place; 0 of infinity.
+__device__ __forceinline__ float reciprocal_of(float number) {
+    float reciprocal;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(number));
+    return reciprocal;
+}
+#endif
+
 // Half precision is storage only: loads widen to f32, stores round to nearest even. The shim has the f16 conversions in C++.
 #ifndef PRESTOW_SHIM
 __device__ inline float float_of_f16(unsigned short bits) {

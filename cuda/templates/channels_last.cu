@@ -7,11 +7,11 @@ struct WindowCopies {
     static constexpr bool TURNED = false;
     static constexpr int DEPTH = DEPTH_OF<T>, SIZE = BYTES / 4, PIECES = WORDS / SIZE, STEP = S::THREADS / PIECES, OWN = S::ROWS / STEP;
     static_assert(STEP % 8 == 0 && S::ROWS % STEP == 0, "a thread's lines have the same place in the swizzle");
-    static_assert(W::ROW_TAPS + W::COLUMN_TAPS < 32 && INS % (SIZE * IN_WORD<T>) == 0, "taps have a bit each, and a piece has one tap");
+    static_assert(W::ROW_TAPS + W::COLUMN_TAPS < W::Taps::BITS && INS % (SIZE * IN_WORD<T>) == 0, "taps have a bit each, and a piece has one tap");
     const Stored<T>* x;
     /// Of each own row the first tap's element, which may lie in the padding, and which taps' rows and columns are inside.
     int corners[OWN];
-    unsigned inside[OWN];
+    typename W::Taps::Type inside[OWN];
     int tap, channel, place;
     __device__ __forceinline__ WindowCopies(const Stored<T>* x, int first_row, int tile) : x(x) {
         const int line = threadIdx.x / PIECES, word = threadIdx.x % PIECES * SIZE, term = tile * DEPTH + word * IN_WORD<T>;
@@ -25,8 +25,9 @@ struct WindowCopies {
     }
     __device__ __forceinline__ void begin(unsigned* tile) {
         const int row = tap / W::COLUMN_TAPS, column = tap % W::COLUMN_TAPS, offset = W::from_corner(row, column) * INS + channel;
-        // Bit 31 is never set.
-        const unsigned wanted = tap < W::TAPS ? 1u << row | 1u << (W::ROW_TAPS + column) : 1u << 31;
+        // The highest bit is never set.
+        using Taps = typename W::Taps::Type;
+        const Taps wanted = tap < W::TAPS ? Taps(1) << row | Taps(1) << (W::ROW_TAPS + column) : Taps(1) << (W::Taps::BITS - 1);
 #pragma unroll
         for (int own = 0; own < OWN; own++) {
             const bool reads = (inside[own] & wanted) == wanted;

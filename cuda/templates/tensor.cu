@@ -1,7 +1,7 @@
 // Matrix products on tensor cores. Operands are half precision, or f32 rounded to eleven bits (TF32); their products are exact
 // in f32, and accumulators are f32. A block computes a tile of the result, each of its warps M x N tiles of 16 x 8.
 //
-// Tiles of the operands go through shared memory in three stages: one is multiplied while the others are filled. A loader fills
+// Tiles of the operands go through shared memory in stages: one is multiplied while the others are filled. A loader fills
 // the stages of an operand. `LineCopies` and `RightLines` copy lines of a matrix by `cp.async` in pieces of 16 bytes;
 // `channels_last.cu` has one for windows. `GatheredLines` and `GatheredColumns` take any operand, element by element if they
 // must.
@@ -187,8 +187,6 @@ void multiply_lines(float (&sums)[N][4], const unsigned* left, const unsigned* r
 }
 #endif
 
-/// Stages of shared memory.
-constexpr int STAGES = 3;
 /// Words per line of a tile in which terms are adjacent: two tensor-core steps.
 constexpr int WORDS = 16;
 /// Terms per stage.
@@ -209,6 +207,10 @@ struct GroupTile {
     static constexpr int M = M_, N = N_, THREADS = 128, ROWS = 64 * M, COLUMNS = 8 * N;
     static constexpr bool BY_GROUP = true;
 };
+
+/// Stages of a tile's operands in shared memory: as many as fit into 48 KiB, up to six.
+template <class S>
+constexpr int STAGES = 48 * 1024 / 6 < (S::ROWS + S::COLUMNS) * WORDS * 4 ? 48 * 1024 / ((S::ROWS + S::COLUMNS) * WORDS * 4) : 6;
 
 // Lines consist of chunks of four words. The chunks are swizzled by line, so that eight lines read at once use different banks.
 
@@ -318,8 +320,8 @@ struct GatheredColumns {
 template <class T, int THREADS, int LINES, int EXTENT, int TERMS, int STRIDE>
 struct LineCopies {
     static constexpr bool TURNED = false;
-    static constexpr int DEPTH = DEPTH_OF<T>, STEP = THREADS / (WORDS / 4), OWN = LINES / STEP;
-    static_assert(STEP % 8 == 0 && LINES % STEP == 0, "a thread's lines have the same place in the swizzle");
+    static constexpr int DEPTH = DEPTH_OF<T>, STEP = THREADS / (WORDS / 4), OWN = (LINES + STEP - 1) / STEP;
+    static_assert(STEP % 8 == 0 && (LINES % STEP == 0 || LINES < STEP), "a thread's lines have the same place in the swizzle");
     const Stored<T>*matrix, *from;
     int line, term, place;
     __device__ __forceinline__ LineCopies(const Stored<T>* matrix, int first_line, int tile) : matrix(matrix) {
@@ -328,9 +330,9 @@ struct LineCopies {
         from = matrix + (size_t)line * STRIDE + term;
     }
     __device__ __forceinline__ void begin(unsigned* tile) {
-        const bool in_terms = TERMS % DEPTH == 0 || term < TERMS;
+        const bool in_terms = TERMS % DEPTH == 0 || term < TERMS, in_tile = STEP <= LINES || (int)threadIdx.x / (WORDS / 4) < LINES;
 #pragma unroll
-        for (int own = 0; own < OWN; own++) {
+        for (int own = 0; own < OWN && in_tile; own++) {
             const bool inside = in_terms && (EXTENT % LINES == 0 || line + own * STEP < EXTENT);
             copy_later<16>(tile + place + own * STEP * WORDS, inside ? from + own * STEP * STRIDE : matrix, inside);
         }
@@ -428,7 +430,7 @@ __device__ __forceinline__ void store_sums(const float (&sums)[S::M][S::N][4], i
         static_assert(N % 4 == 0 && COLUMNS % 8 == 0, "four tiles are exchanged, and eight columns are stored, at once");
         // All epilogues of some rows come before their stores, so that their operands are read at once: the compiler must assume
         // that a store changes them.
-        constexpr int TOGETHER = M % 2 == 0 ? 2 : 1;
+        constexpr int TOGETHER = M % 2 == 0 && Store::HALVES ? 2 : 1;
 #pragma unroll
         for (int m = 0; m < M; m += TOGETHER) {
             float eights[TOGETHER][N / 4][2][8];
@@ -473,16 +475,14 @@ __device__ __forceinline__ void fill(Left& lefts, Right& rights, unsigned* left_
     rights.end(right_tile);
 }
 
-/// Calls `store(row, column, sum of left(row, k) * right(k, column))` for each element of the block's tile, where `k` runs over
-/// the terms of the loaders. `tiles` is the number of tiles that they have.
-template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
-__device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right rights, Store store) {
-    constexpr int M = S::M, N = S::N, LINE = S::COLUMNS / IN_WORD<T>;
+/// Adds `left(row, k) * right(k, column)` to a warp's sums, from its first row and column in the block's tile on; `k` runs over the
+/// terms of the loaders. `tiles` is the number of tiles that they have.
+template <class T, class S, class Left, class Right>
+__device__ __forceinline__ void add_products(int tiles, Left lefts, Right rights, int row, int column, float (&sums)[S::M][S::N][4]) {
+    constexpr int M = S::M, N = S::N, LINE = S::COLUMNS / IN_WORD<T>, STAGES = ::STAGES<S>;
     alignas(128) __shared__ unsigned left_tiles[STAGES][S::ROWS * WORDS];
     alignas(128) __shared__ unsigned right_tiles[STAGES][S::COLUMNS * WORDS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp / S::ACROSS * (16 * M), column = warp % S::ACROSS * (8 * N);
-    float sums[M][N][4] = {};
+    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int tile = 0; tile < STAGES - 1; tile++) {
         if (tile < tiles) fill(lefts, rights, left_tiles[tile], right_tiles[tile]);
@@ -523,6 +523,14 @@ __device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right ri
         }
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
+}
+
+/// Calls `store(row, column, sum of left(row, k) * right(k, column))` for each element of the block's tile.
+template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
+__device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right rights, Store store) {
+    const int warp = threadIdx.x / 32, row = warp / S::ACROSS * (16 * S::M), column = warp % S::ACROSS * (8 * S::N);
+    float sums[S::M][S::N][4] = {};
+    add_products<T, S>(tiles, lefts, rights, row, column, sums);
     store_sums<S, ROWS, COLUMNS, 16>(sums, blockIdx.y * S::ROWS + row, blockIdx.x * S::COLUMNS + column, store);
 }
 
@@ -531,7 +539,7 @@ __device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right ri
 template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
 __device__ __forceinline__ void product_by_group(int tiles, Left lefts, Right rights, Store store) {
     static_assert(!Right::TURNED && IN_WORD<T> == 2, "descriptors are of lines of halves");
-    constexpr int M = S::M, N = S::N;
+    constexpr int M = S::M, N = S::N, STAGES = ::STAGES<S>;
     // The swizzle repeats after 512 bytes.
     alignas(1024) __shared__ unsigned left_tiles[STAGES][S::ROWS * WORDS];
     alignas(1024) __shared__ unsigned right_tiles[STAGES][S::COLUMNS * WORDS];
@@ -601,7 +609,7 @@ __device__ void product_of_gathered(int part, Left left, Right right, Store stor
 /// A store of a row-major matrix `y: [.., COLUMNS]`, eight elements at once. `epilogue(sums, column, index)` comes before it.
 template <int COLUMNS, class Y, class Epilogue>
 struct Eights {
-    static constexpr bool WIDE = true;
+    static constexpr bool WIDE = true, HALVES = sizeof(Y) == 2;
     Y* y;
     Epilogue epilogue;
     size_t first;

@@ -1,5 +1,17 @@
 // Windows over images `[batch, channels, rows, columns]`.
 
+/// A set of taps' rows and columns, a bit each.
+template <bool WIDE>
+struct TapSet {
+    using Type = unsigned;
+    static constexpr int BITS = 32;
+};
+template <>
+struct TapSet<true> {
+    using Type = unsigned long long;
+    static constexpr int BITS = 64;
+};
+
 /// The geometry of a window, rows before columns.
 template <int INPUT_ROWS_, int INPUT_COLUMNS_, int OUTPUT_ROWS_, int OUTPUT_COLUMNS_, int KERNEL_ROWS, int KERNEL_COLUMNS,
           int STRIDE_ROWS, int STRIDE_COLUMNS, int DILATION_ROWS, int DILATION_COLUMNS, int PAD_ROWS, int PAD_COLUMNS>
@@ -10,6 +22,8 @@ struct Window {
     static constexpr int ROW_STRIDE = STRIDE_ROWS, COLUMN_STRIDE = STRIDE_COLUMNS, ROW_DILATION = DILATION_ROWS;
     static constexpr int COLUMN_DILATION = DILATION_COLUMNS, ROW_PAD = PAD_ROWS, COLUMN_PAD = PAD_COLUMNS;
 
+    using Taps = TapSet<32 <= ROW_TAPS + COLUMN_TAPS>;
+
     /// The pixel that the first tap of `output` reads, counted on into the padding.
     static __device__ int corner(int output) {
         return (output / OUTPUT_COLUMNS * STRIDE_ROWS - PAD_ROWS) * INPUT_COLUMNS + output % OUTPUT_COLUMNS * STRIDE_COLUMNS - PAD_COLUMNS;
@@ -19,17 +33,17 @@ struct Window {
     static __device__ int from_corner(int row, int column) { return row * DILATION_ROWS * INPUT_COLUMNS + column * DILATION_COLUMNS; }
 
     /// A bit for each row of taps of `output` that is inside the image, then one for each column.
-    static __device__ unsigned taps_inside(int output) {
-        unsigned bits = 0;
+    static __device__ typename Taps::Type taps_inside(int output) {
+        typename Taps::Type bits = 0;
 #pragma unroll
         for (int tap = 0; tap < KERNEL_ROWS; tap++) {
             const int row = output / OUTPUT_COLUMNS * STRIDE_ROWS + tap * DILATION_ROWS - PAD_ROWS;
-            bits |= (0 <= row && row < INPUT_ROWS ? 1u : 0u) << tap;
+            bits |= typename Taps::Type(0 <= row && row < INPUT_ROWS) << tap;
         }
 #pragma unroll
         for (int tap = 0; tap < KERNEL_COLUMNS; tap++) {
             const int column = output % OUTPUT_COLUMNS * STRIDE_COLUMNS + tap * DILATION_COLUMNS - PAD_COLUMNS;
-            bits |= (0 <= column && column < INPUT_COLUMNS ? 1u : 0u) << (KERNEL_ROWS + tap);
+            bits |= typename Taps::Type(0 <= column && column < INPUT_COLUMNS) << (KERNEL_ROWS + tap);
         }
         return bits;
     }

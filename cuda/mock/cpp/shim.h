@@ -49,6 +49,7 @@ inline int __float_as_int(float number) {
 // Shims are compiled without contraction, so a product is rounded before it is added to anything.
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float exp2_of(float number) { return std::exp2(number); }
+inline float reciprocal_of(float number) { return 1.0f / number; }
 inline void __trap() { std::abort(); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 /// IEEE 754 binary16: 1 sign bit, 5 exponent bits, 10 fraction bits.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ir::{Graph, Op, ValueDef, ValueId};
+use ir::{Graph, Node, Op, ValueDef, ValueId};
 use types::{DType, Tensor};
 
 /// The graph with every `f32` value stored in half precision; `None` if an operator rejects that dtype.
@@ -96,6 +96,12 @@ pub fn tensor_to_tf32(tensor: &Tensor) -> Tensor {
     }
     let items = tensor.to_f64();
     Tensor::from_fn(tensor.shape().clone(), |ix| round_to_tf32(items[ix]) as f32)
+}
+
+/// Whether a graph is a recurrent layer that tensor cores compute: its weights are constant.
+pub fn is_recurrent(graph: &Graph) -> bool {
+    let is_one = |node: &Node| matches!(node.op, Op::Recurrent(_)) && graph.value(node.inputs[1]).tensor().is_some();
+    graph.nodes().values().any(is_one)
 }
 
 /// Whether a graph is one product or convolution, apart from operators that only move elements.

@@ -79,6 +79,14 @@ impl Allowed {
         Allowed::Parts { relative, absolute: TOLERANCE + between }
     }
 
+    /// For a state of a recurrent layer whose products round weights and states to `stored`, or to TF32 if that is `f32`: four
+    /// steps of the largest state. The error of a step is carried to the next ones, where gates and weights damp it.
+    pub fn of_states(want: &Tensor, stored: DType) -> Allowed {
+        let largest = want.to_f64().into_iter().fold(0.0f64, |a, b| a.max(b.abs()));
+        let own = if stored.is_half() { step(stored) } else { ELEVEN_BITS };
+        Allowed::Parts { relative: 0.0, absolute: TOLERANCE + 4.0 * own * largest }
+    }
+
     /// For a graph of one product whose operands are rounded to TF32: `steps` times [`ELEVEN_BITS`] of the sum of the
     /// terms' magnitudes. Activations are ignored.
     ///

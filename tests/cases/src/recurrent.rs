@@ -19,7 +19,7 @@ pub fn all() -> Vec<Case> {
         Cell::Rnn { activation: U::Tanh },
     ];
     let mut random = Random::new(23);
-    let mut shapes = vec![[0, 2, 3], [5, 1, 128], [2, 17, 40]];
+    let mut shapes = vec![[0, 2, 3], [5, 1, 128], [2, 17, 40], [3, 33, 24], [2, 70, 50]];
     shapes
         .extend((0..6).map(|_| [1 + random.below(8), 1 + random.below(5), 1 + random.below(130)].map(|n| n as usize)));
     let mut cases = Vec::new();

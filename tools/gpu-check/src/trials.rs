@@ -2,7 +2,9 @@
 
 use cases::Case;
 use cases::bounds::{Arithmetic, bounds, has_attention, is_chain};
-use cases::forms::{has_activation, is_one_product, is_product, map_constants, tensor_to_tf32, to_half_precision};
+use cases::forms::{
+    has_activation, is_one_product, is_product, is_recurrent, map_constants, tensor_to_tf32, to_half_precision,
+};
 use cases::judge::{Allowed, ELEVEN_BITS, inputs, small_integers};
 use compiler::gpu::{GpuCompiler, Libraries, Precision};
 use compiler::{Compiled, Model};
@@ -46,6 +48,8 @@ enum Tolerance {
     Between(DType),
     /// The rounding of several products and of the values between them, each carried to the results.
     Chain(Arithmetic),
+    /// Rounding of the states and weights of a recurrent layer.
+    States(DType),
     /// None: every sum is exact.
     Exact,
 }
@@ -77,6 +81,7 @@ impl Trial {
             Tolerance::Chain(arithmetic) => {
                 bounds(rounded, given, arithmetic).ok_or("there is no bound for an operator of the compiled graph")?
             }
+            Tolerance::States(dtype) => outputs.iter().map(|want| Allowed::of_states(want, dtype)).collect(),
             Tolerance::Exact => outputs.iter().map(|_| Allowed::NOTHING).collect(),
             Tolerance::Sums => vec![Allowed::of_sums(rounded, given).map_err(failed)?],
         };
@@ -97,6 +102,9 @@ pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries
     };
     let plain = |tolerance: Tolerance| trial(name.clone(), graph.clone(), inputs(graph, SEED), tolerance);
     let dtype = precision.dtype();
+    if is_recurrent(graph) && (dtype.is_half() || *precision == Precision::Tf32) {
+        return vec![plain(Tolerance::States(dtype))];
+    }
     if (is_chain(graph) || has_attention(graph)) && (dtype.is_half() || *precision == Precision::Tf32) {
         return chain(case, target, *precision, libraries);
     }

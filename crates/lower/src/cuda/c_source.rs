@@ -61,6 +61,24 @@ pub(super) fn unary(function: Unary, x: &str, ty: &str) -> String {
     format!("f_{}({arguments})", function.name())
 }
 
+/// The last function of an epilogue. Those that would cost as much as the sums before them have a form for half precision.
+fn last_unary(function: Unary, x: &str, epilogue: &Epilogue) -> String {
+    match function {
+        Unary::Gelu | Unary::GeluTanh | Unary::Sigmoid | Unary::Silu if epilogue.result.is_some_and(DType::is_half) => {
+            format!("h_{}({x})", function.name())
+        }
+        _ => unary(function, x, "float"),
+    }
+}
+
+/// The functions of an epilogue, applied to a variable in turn.
+fn activations(epilogue: &Epilogue, x: &str, indent: &str) -> String {
+    let Some((&last, before)) = epilogue.activation.split_last() else { return String::new() };
+    let before = before.iter().map(|&function| unary(function, x, "float"));
+    let line = |value: String| format!("{indent}{x} = {value};\n");
+    before.chain([last_unary(last, x, epilogue)]).map(line).collect()
+}
+
 /// A function of an integer, which is computed in 64 bits.
 pub(super) fn unary_of_integer(function: Unary, x: &str) -> String {
     match function {
@@ -124,9 +142,7 @@ pub(super) fn finish(epilogue: &Epilogue) -> String {
     if epilogue.residual {
         lines.push_str(&format!("        v += a{}[at];\n", 2 + usize::from(epilogue.bias)));
     }
-    for &function in &epilogue.activation {
-        lines.push_str(&format!("        v = {};\n", unary(function, "v", "float")));
-    }
+    lines.push_str(&activations(epilogue, "v", "        "));
     lines.push_str("        return v;\n    };\n");
     lines
 }
@@ -142,9 +158,7 @@ pub(super) fn finish_eight(epilogue: &Epilogue) -> String {
     }
     if !epilogue.activation.is_empty() {
         lines.push_str("#pragma unroll\n        for (int ix = 0; ix < 8; ix++) {\n");
-        for &function in &epilogue.activation {
-            lines.push_str(&format!("            v[ix] = {};\n", unary(function, "v[ix]", "float")));
-        }
+        lines.push_str(&activations(epilogue, "v[ix]", "            "));
         lines.push_str("        }\n");
     }
     lines + "    };\n"

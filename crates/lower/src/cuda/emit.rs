@@ -109,13 +109,14 @@ pub(super) enum Template {
     Pool,
     Rows,
     Recurrent,
+    RecurrentCores,
     RecurrentGradient,
     Training,
     Ctc,
 }
 
 impl Template {
-    pub(super) const ALL: [(Template, &'static str); 14] = [
+    pub(super) const ALL: [(Template, &'static str); 15] = [
         (Template::Base, cuda_kernels::BASE),
         (Template::Pointwise, cuda_kernels::POINTWISE),
         (Template::Product, cuda_kernels::PRODUCT),
@@ -127,6 +128,7 @@ impl Template {
         (Template::Pool, cuda_kernels::POOL),
         (Template::Rows, cuda_kernels::ROWS),
         (Template::Recurrent, cuda_kernels::RECURRENT),
+        (Template::RecurrentCores, cuda_kernels::RECURRENT_CORES),
         (Template::RecurrentGradient, cuda_kernels::RECURRENT_GRADIENT),
         (Template::Training, cuda_kernels::TRAINING),
         (Template::Ctc, cuda_kernels::CTC),

@@ -133,6 +133,8 @@ pub(super) enum Rearranged {
     /// Weights `[outputs, inputs, ..taps]` of a shape as a line for each output: the inputs of each tap, padded with zeros to
     /// a number of inputs, then zeros up to a number of terms.
     LinesOfTerms { shape: Shape, inputs: usize, terms: usize },
+    /// Converted, with zeros behind each line of `columns` elements up to a number of them.
+    PaddedLines { columns: usize, padded: usize, dtype: DType },
     /// Converted.
     Cast(DType),
 }
@@ -142,6 +144,9 @@ impl Packer for Rearranged {
         match self {
             Rearranged::ChannelsInnermost(_) | Rearranged::Transposed(_) => tensor.size(),
             Rearranged::LinesOfTerms { shape, terms, .. } => tensor.dtype().size() * (shape[0] * terms) as u64,
+            Rearranged::PaddedLines { columns, padded, dtype } => {
+                dtype.size() * (tensor.elements() / columns * padded) as u64
+            }
             Rearranged::Cast(dtype) => dtype.size() * tensor.elements() as u64,
         }
     }
@@ -151,6 +156,12 @@ impl Packer for Rearranged {
             Rearranged::ChannelsInnermost(shape) => channels_innermost(tensor, shape),
             Rearranged::Transposed(columns) => transposed(tensor, *columns),
             Rearranged::LinesOfTerms { shape, inputs, terms } => lines_of_terms(tensor, shape, *inputs, *terms),
+            Rearranged::PaddedLines { columns, padded, dtype } => {
+                let (tensor, size) = (tensor.cast(*dtype), dtype.size().0 as usize);
+                let lines = tensor.to_le_bytes();
+                let line = |line: &[u8]| [line, &vec![0; (padded - columns) * size]].concat();
+                lines.chunks_exact(columns * size).flat_map(line).collect()
+            }
             Rearranged::Cast(dtype) => tensor.cast(*dtype).to_le_bytes(),
         }
     }

@@ -120,7 +120,7 @@ fn emit(node: &NodeView, target: TensorCores) -> Result<Vec<Call>, String> {
         Op::Resize(resize) => movement::resized(node, resize),
         Op::BitCast(_) | Op::Reshape(_) | Op::StopGradient(_) => Err("it is always an alias".into()),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
-        Op::Recurrent(op) => recurrent::recurrent(node, op),
+        Op::Recurrent(op) => recurrent::recurrent(node, op, target),
         Op::Relayout(_) => Ok(movement::laid_out(node)),
         Op::ConvChain(_) => Err("it belongs to processors".into()),
         Op::BatchNormGradient(norm) => Ok(training::batch_norm_gradient(node, norm.epsilon)),

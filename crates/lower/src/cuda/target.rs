@@ -189,7 +189,7 @@ impl CudaTarget {
     }
 
     pub(super) fn tensor_cores(&self) -> TensorCores {
-        TensorCores { rounds: self.rounds, groups_from: self.groups_from }
+        TensorCores { stored: self.dtype, rounds: self.rounds, groups_from: self.groups_from }
     }
 
     /// Who computes a convolution with a result in a layout.

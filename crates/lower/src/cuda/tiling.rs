@@ -12,10 +12,19 @@ const SIDE: usize = 64;
 /// The tensor cores of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TensorCores {
+    /// The dtype of values between kernels.
+    pub(super) stored: DType,
     /// Whether operands of `f32` are rounded for them.
     pub(super) rounds: bool,
     /// The least number of large tiles from which four warps multiply lines of halves together (`wgmma`).
     pub(super) groups_from: usize,
+}
+
+impl TensorCores {
+    /// The dtype that recurrent layers round weights and states to for them. `None` without tensor cores.
+    pub(super) fn recurrent_dtype(self) -> Option<DType> {
+        (self.stored.is_half() || self.rounds).then_some(self.stored)
+    }
 }
 
 /// A block's tile on tensor cores, as `Tile` and `GroupTile` in `cuda/templates/tensor.cu`.

@@ -164,7 +164,7 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
     let Some(of) = cores(node, target) else { return Err("tensor cores do not multiply its operands".into()) };
     let dtype = node.input(0).dtype;
     let stored = stored_channels(dtype, ins);
-    if stored.is_none() || 31 < weight[2] + weight.get(3).copied().unwrap_or(1) {
+    if stored.is_none() || TAPS_MAX < weight[2] + weight.get(3).copied().unwrap_or(1) {
         return Err(format!("{ins} channels are not copied in whole pieces"));
     }
     let ins = stored.expect("it was looked at");
@@ -201,6 +201,9 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
     Ok(vec![Call { workspace: tiles.workspace(), ..own }])
 }
 
+/// The most rows and columns of taps of a channels-last convolution, which has a bit for each: see `TapSet` in
+/// `cuda/templates/window.cu`.
+const TAPS_MAX: usize = 63;
 /// Neighboring pixels of a row that a thread of a depthwise convolution computes.
 const RUN: usize = 4;
 

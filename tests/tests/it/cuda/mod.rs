@@ -4,6 +4,7 @@
 mod channels_last;
 mod emitted;
 mod networks;
+mod recurrent;
 mod tiles;
 mod training;
 
@@ -334,8 +335,8 @@ impl Mutated {
     /// The right factor has a line for each term, or is transposed.
     fn new(name: &'static str, transposed: bool, target: &CudaTarget) -> Mutated {
         let mut graph = Graph::new("product");
-        let left = graph.add_input("left", DType::F16, types::Shape::from([70, 104]));
-        let shape = if transposed { [72, 104] } else { [104, 72] };
+        let left = graph.add_input("left", DType::F16, types::Shape::from([70, 312]));
+        let shape = if transposed { [72, 312] } else { [312, 72] };
         let right = graph.add_input("right", DType::F16, types::Shape::from(shape));
         let op = ir::ops::MatMul { transposed, ..Default::default() };
         let y = graph.add1(op.into(), &[left, right], types::Scope::new("y")).expect("the extents fit");
