@@ -41,8 +41,9 @@ __device__ __forceinline__ unsigned operand_of(float low, float high) {
 
 /// Attention of one head: `y = softmax(q k' * scale + mask) v`, with `q: [QUERIES, WIDTH]`, `k: [KEYS, WIDTH]`,
 /// `v: [KEYS, VALUE_WIDTH]` and `y: [QUERIES, VALUE_WIDTH]`, whose rows are `Q_ROW`, `K_ROW`, `V_ROW` and `Y_ROW` elements apart.
-/// `first` is the block's first query; `mask(query, key)` is added to a score. Runs of `BYTES` bytes in all rows are aligned.
-template <class T, int WARPS, int QUERIES, int KEYS, int WIDTH, int VALUE_WIDTH, int Q_ROW, int K_ROW, int V_ROW, int Y_ROW, int BYTES, class Y, class Mask>
+/// `first` is the block's first query; `mask(query, key)` is added to a score. Runs of `BYTES` bytes in rows of operands are aligned,
+/// and with `WIDE` whole rows of the result are.
+template <class T, int WARPS, int QUERIES, int KEYS, int WIDTH, int VALUE_WIDTH, int Q_ROW, int K_ROW, int V_ROW, int Y_ROW, int BYTES, bool WIDE, class Y, class Mask>
 __device__ void attend_by_cores(int first, const Stored<T>* q, const Stored<T>* k, const Stored<T>* v, Y* y, float scale, Mask mask) {
     constexpr int THREADS = 32 * WARPS, K_LINE = line_of<T, WIDTH>(), V_LINE = line_of<T, VALUE_WIDTH>();
     // Two stages of keys and values within 32 KiB.
@@ -177,8 +178,21 @@ __device__ void attend_by_cores(int first, const Stored<T>* q, const Stored<T>* 
 #pragma unroll
         for (int distance = 1; distance <= 2; distance *= 2) totals[half] += __shfl_xor_sync(0xffffffffu, totals[half], distance);
         const int query = row + half * 8;
-        if (QUERIES <= query) continue;
         Y* to = y + (size_t)query * Y_ROW;
+        if constexpr (WIDE) {
+            static_assert(COLUMNS % 4 == 0, "four tiles are exchanged at once");
+            const float share = 1.0f / totals[half];
+#pragma unroll
+            for (int n = 0; n < COLUMNS; n += 4) {
+                float eight[8];
+                gather_eight(eight, means, n, half, pair);
+#pragma unroll
+                for (int ix = 0; ix < 8; ix++) eight[ix] *= share;
+                if (query < QUERIES) store_eight(eight, to + (n + pair) * 8);
+            }
+            continue;
+        }
+        if (QUERIES <= query) continue;
 #pragma unroll
         for (int n = 0; n < COLUMNS; n++) {
             const int column = n * 8 + pair * 2;

@@ -208,6 +208,11 @@ struct GroupTile {
     static constexpr bool BY_GROUP = true;
 };
 
+#ifndef PRESTOW_SHIM
+/// Declares the shared memory that the launch provides, which may exceed the 48 KiB of declared arrays. The shim declares an array.
+#define SHARED_OF_LAUNCH(name, bytes) extern __shared__ __align__(1024) unsigned name[]
+#endif
+
 /// Stages of a tile's operands in shared memory: as many as fit into 48 KiB, up to six.
 template <class S>
 constexpr int STAGES = 48 * 1024 / 6 < (S::ROWS + S::COLUMNS) * WORDS * 4 ? 48 * 1024 / ((S::ROWS + S::COLUMNS) * WORDS * 4) : 6;
@@ -330,7 +335,8 @@ struct LineCopies {
         from = matrix + (size_t)line * STRIDE + term;
     }
     __device__ __forceinline__ void begin(unsigned* tile) {
-        const bool in_terms = TERMS % DEPTH == 0 || term < TERMS, in_tile = STEP <= LINES || (int)threadIdx.x / (WORDS / 4) < LINES;
+        // Groups fill two tiles at once.
+        const bool in_terms = TERMS % (2 * DEPTH) == 0 || term < TERMS, in_tile = STEP <= LINES || (int)threadIdx.x / (WORDS / 4) < LINES;
 #pragma unroll
         for (int own = 0; own < OWN && in_tile; own++) {
             const bool inside = in_terms && (EXTENT % LINES == 0 || line + own * STEP < EXTENT);
@@ -534,38 +540,54 @@ __device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right ri
     store_sums<S, ROWS, COLUMNS, 16>(sums, blockIdx.y * S::ROWS + row, blockIdx.x * S::COLUMNS + column, store);
 }
 
+/// Stages of a group, which have two tiles of each operand each: as many as fit into 96 KiB, up to four, so that a multiprocessor has
+/// two blocks.
+template <class S>
+constexpr int PAIR_BYTES = 2 * (S::ROWS + S::COLUMNS) * WORDS * 4;
+template <class S>
+constexpr int PAIRS = 96 * 1024 / 4 < PAIR_BYTES<S> ? 96 * 1024 / PAIR_BYTES<S> : 4;
+
 #ifdef PRESTOW_GROUPS
-/// The same by a warpgroup. Both loaders fill lines of terms.
-template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
+/// The same by a warpgroup. Both loaders fill lines of terms, and zeros after the last one. `SHARED` is the shared memory of the launch
+/// in bytes.
+template <class T, class S, int ROWS, int COLUMNS, int SHARED, class Left, class Right, class Store>
 __device__ __forceinline__ void product_by_group(int tiles, Left lefts, Right rights, Store store) {
     static_assert(!Right::TURNED && IN_WORD<T> == 2, "descriptors are of lines of halves");
-    constexpr int M = S::M, N = S::N, STAGES = ::STAGES<S>;
+    static_assert(SHARED == PAIRS<S> * PAIR_BYTES<S>, "the launch provides all stages");
+    constexpr int M = S::M, N = S::N, STAGES = PAIRS<S>, LEFT = S::ROWS * WORDS, TILE = LEFT + S::COLUMNS * WORDS;
     // The swizzle repeats after 512 bytes.
-    alignas(1024) __shared__ unsigned left_tiles[STAGES][S::ROWS * WORDS];
-    alignas(1024) __shared__ unsigned right_tiles[STAGES][S::COLUMNS * WORDS];
+    SHARED_OF_LAUNCH(stages, SHARED);
+    const auto fill_pair = [&](int stage) {
+#pragma unroll
+        for (int tile = 0; tile < 2; tile++) {
+            unsigned* to = stages + (stage * 2 + tile) * TILE;
+            fill(lefts, rights, to, to + LEFT);
+        }
+    };
     float sums[M][N][4] = {};
 #pragma unroll
-    for (int tile = 0; tile < STAGES - 1; tile++) {
-        if (tile < tiles) fill(lefts, rights, left_tiles[tile], right_tiles[tile]);
+    for (int pair = 0; pair < STAGES - 1; pair++) {
+        if (pair * 2 < tiles) fill_pair(pair);
         end_group();
     }
     int stage = 0;
 #pragma unroll 1
-    for (int tile = 0; tile < tiles; tile++) {
+    for (int tile = 0; tile < tiles; tile += 2) {
         wait_for_groups<STAGES - 2>();
         wait_for_products();
         publish_to_products();
         // After the barrier every thread's part of this stage is there, and no product reads the previous one, which is refilled.
         __syncthreads();
-        const int next = tile + STAGES - 1, free = stage == 0 ? STAGES - 1 : stage - 1;
+        const int free = stage == 0 ? STAGES - 1 : stage - 1;
         begin_products();
 #pragma unroll
-        for (int step = 0; step < 2; step++) {
+        for (int step = 0; step < 4; step++) {
+            const unsigned* from = stages + (stage * 2 + step / 2) * TILE;
 #pragma unroll
-            for (int m = 0; m < M; m++) multiply_lines<T>(sums[m], left_tiles[stage] + m * 64 * WORDS, right_tiles[stage], step);
+            for (int m = 0; m < M; m++) multiply_lines<T>(sums[m], from + m * 64 * WORDS, from + LEFT, step % 2);
         }
         end_products();
-        if (next < tiles) fill(lefts, rights, left_tiles[free], right_tiles[free]);
+        if (tile + 2 * (STAGES - 1) < tiles) fill_pair(free);
         end_group();
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
@@ -575,10 +597,10 @@ __device__ __forceinline__ void product_by_group(int tiles, Left lefts, Right ri
 #endif
 
 /// The product of a tile, by whichever instructions it is for.
-template <class T, class S, int ROWS, int COLUMNS, class Left, class Right, class Store>
+template <class T, class S, int ROWS, int COLUMNS, int SHARED, class Left, class Right, class Store>
 __device__ __forceinline__ void multiply(int tiles, Left lefts, Right rights, Store store) {
 #ifdef PRESTOW_GROUPS
-    if constexpr (S::BY_GROUP) product_by_group<T, S, ROWS, COLUMNS>(tiles, lefts, rights, store);
+    if constexpr (S::BY_GROUP) product_by_group<T, S, ROWS, COLUMNS, SHARED>(tiles, lefts, rights, store);
     else product_by_cores<T, S, ROWS, COLUMNS>(tiles, lefts, rights, store);
 #else
     // Plans for other architectures have no tiles of groups.
@@ -587,10 +609,11 @@ __device__ __forceinline__ void multiply(int tiles, Left lefts, Right rights, St
 #endif
 }
 
-/// The first tile of one of `PARTS` parts of `TERMS` terms, and the number of its tiles. The last part may be shorter, or empty.
-template <class T, int TERMS, int PARTS>
+/// The first tile of one of `PARTS` parts of `TERMS` terms, and the number of its tiles. The last part may be shorter, or empty. Parts
+/// before it are multiples of `EACH` tiles.
+template <class T, int TERMS, int PARTS, int EACH = 1>
 struct Part {
-    static constexpr int ALL = (TERMS + DEPTH_OF<T> - 1) / DEPTH_OF<T>, SHARE = (ALL + PARTS - 1) / PARTS;
+    static constexpr int ALL = (TERMS + DEPTH_OF<T> - 1) / DEPTH_OF<T>, SHARE = (ALL + PARTS * EACH - 1) / (PARTS * EACH) * EACH;
     int first, tiles;
     __device__ explicit Part(int part) : first(part * SHARE), tiles(ALL < part * SHARE + SHARE ? ALL - part * SHARE : SHARE) {}
 };
@@ -618,8 +641,8 @@ struct Eights {
 };
 
 /// Stores a product of loaders to item `item` of `y: [.., ROWS, COLUMNS]`, with split-K into `PARTS`. The epilogue of one element is
-/// `finish`, and with `WIDE` that of eight is `finish_eight`.
-template <class T, class S, int ROWS, int COLUMNS, int TERMS, int PARTS, bool WIDE, class Loaders, class Y, class Finish, class FinishEight>
+/// `finish`, and with `WIDE` that of eight is `finish_eight`. `SHARED` is the shared memory of the launch in bytes.
+template <class T, class S, int ROWS, int COLUMNS, int TERMS, int PARTS, int SHARED, bool WIDE, class Loaders, class Y, class Finish, class FinishEight>
 __device__ __forceinline__ void store_product(Loaders loaders, Y* y, int item, Finish finish, FinishEight finish_eight, float* parts, int iteration) {
     const size_t first = (size_t)item * ((size_t)ROWS * COLUMNS);
     const auto store = each([=](int row, int column, float sum) {
@@ -630,12 +653,12 @@ __device__ __forceinline__ void store_product(Loaders loaders, Y* y, int item, F
         reduce_splits<S::ROWS, S::COLUMNS, PARTS, ROWS, COLUMNS>(parts, store);
         return;
     }
-    const Part<T, TERMS, PARTS> own(PARTS == 1 ? 0 : blockIdx.z % PARTS);
+    const Part<T, TERMS, PARTS, S::BY_GROUP ? 2 : 1> own(PARTS == 1 ? 0 : blockIdx.z % PARTS);
     const auto lefts = loaders.left(blockIdx.y * S::ROWS, own.first);
     const auto rights = loaders.right(blockIdx.x * S::COLUMNS, own.first);
-    if constexpr (PARTS != 1) multiply<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, SplitSums<ROWS, COLUMNS>(parts));
-    else if constexpr (WIDE) multiply<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, Eights<COLUMNS, Y, FinishEight>{y, finish_eight, first});
-    else multiply<T, S, ROWS, COLUMNS>(own.tiles, lefts, rights, store);
+    if constexpr (PARTS != 1) multiply<T, S, ROWS, COLUMNS, SHARED>(own.tiles, lefts, rights, SplitSums<ROWS, COLUMNS>(parts));
+    else if constexpr (WIDE) multiply<T, S, ROWS, COLUMNS, SHARED>(own.tiles, lefts, rights, Eights<COLUMNS, Y, FinishEight>{y, finish_eight, first});
+    else multiply<T, S, ROWS, COLUMNS, SHARED>(own.tiles, lefts, rights, store);
 }
 
 /// Loaders of two matrices: `a: [ROWS, TERMS]` and `b: [TERMS, COLUMNS]`, or with `TRANSPOSED` `[COLUMNS, TERMS]`. Runs of `LEFT` and

@@ -552,11 +552,32 @@ impl Module {
         self.gpu.enter()?;
         // SAFETY: `self` keeps the module alive.
         let function = unsafe { result::module::get_function(self.module, name) }.map_err(|_| missing())?;
-        let Launch { grid, block, repeat, .. } = launch;
+        let Launch { grid, block, shared, repeat, .. } = launch;
+        if *shared != 0 {
+            provide_shared(function, *shared)?;
+        }
         let addresses = places.iter().map(|&place| memory.start + place as u64).collect();
         let (module, memory) = (self.clone(), memory.clone());
-        Ok(KernelCall { module, _memory: memory, function, grid: *grid, block: *block, repeat: *repeat, addresses })
+        let (grid, block, shared, repeat) = (*grid, *block, *shared, *repeat);
+        Ok(KernelCall { module, _memory: memory, function, grid, block, shared, repeat, addresses })
     }
+}
+
+/// Permits launches of a function with more shared memory than it declares, and lets a multiprocessor have as much of it as it can.
+fn provide_shared(function: sys::CUfunction, bytes: u32) -> Result<(), DriverError> {
+    use sys::CUfunction_attribute_enum as Attribute;
+    let attributes = [
+        (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes as i32),
+        // Percent.
+        (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
+    ];
+    for (attribute, value) in attributes {
+        // SAFETY: the caller's module keeps the function alive, and its context is current.
+        unsafe { sys::cuFuncSetAttribute(function, attribute, value) }
+            .result()
+            .map_err(failed("permitting shared memory of a launch"))?;
+    }
+    Ok(())
 }
 
 impl Drop for Module {
@@ -600,6 +621,7 @@ pub struct KernelCall {
     function: sys::CUfunction,
     grid: [u32; 3],
     block: [u32; 3],
+    shared: u32,
     repeat: Option<u32>,
     addresses: Box<[u64]>,
 }
@@ -639,7 +661,7 @@ impl KernelCall {
             // SAFETY: module and memory are alive, and the driver reads the arguments before it returns. They point into a
             // block of device memory. A kernel that leaves the block can corrupt other device memory, but no host memory:
             // it receives no host address.
-            unsafe { result::launch_kernel(self.function, (x, y, z), (a, b, c), 0, gpu.stream, arguments) }
+            unsafe { result::launch_kernel(self.function, (x, y, z), (a, b, c), self.shared, gpu.stream, arguments) }
                 .map_err(failed("launching a kernel"))?;
         }
         Ok(())

@@ -8,7 +8,7 @@
 //! ```
 //! use prestow_cuda::{Launch, StepCode};
 //!
-//! let work = StepCode::Launch(Launch { entry: "relu_0".into(), grid: [4, 1, 1], block: [256, 1, 1], repeat: None });
+//! let work = StepCode::Launch(Launch { entry: "relu_0".into(), grid: [4, 1, 1], block: [256, 1, 1], shared: 0, repeat: None });
 //! assert_eq!(StepCode::from_code(&work.code()), Some(work));
 //! ```
 #![allow(unsafe_code, reason = "libraries are found when the program runs")]
@@ -73,6 +73,8 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads per block along each axis.
     pub block: [u32; 3],
+    /// Bytes of shared memory per block beyond that which the function declares.
+    pub shared: u32,
     /// Number of launches in sequence. The index of the launch is then an additional 64-bit parameter. `None`: one launch
     /// without that parameter.
     pub repeat: Option<u32>,

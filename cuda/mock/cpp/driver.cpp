@@ -58,6 +58,8 @@ struct Module {
 struct Function {
     const Kernel* kernel;
     Run run;
+    /// The most shared memory of a launch, in bytes.
+    int shared_max = 48 * 1024;
 };
 
 /// Loads a shared library from memory. Null if the bytes are something else.
@@ -625,13 +627,20 @@ int cuModuleGetFunction(void** function, void* handle, const char* name) {
     }
     return NOT_FOUND;
 }
-int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void* stream,
+int cuFuncSetAttribute(void* function, int attribute, int value) {
+    ENTER("cuFuncSetAttribute");
+    constexpr int MAX_DYNAMIC_SHARED = 8, SHARED_CARVEOUT = 9;
+    if (attribute == MAX_DYNAMIC_SHARED && 0 <= value && value <= 227 * 1024) return static_cast<Function*>(function)->shared_max = value, SUCCESS;
+    return attribute == SHARED_CARVEOUT && 0 <= value && value <= 100 ? SUCCESS : INVALID_VALUE;
+}
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void* stream,
                    void** arguments, void**) {
     ENTER("cuLaunchKernel");
+    if (static_cast<const Function*>(function)->shared_max < int(shared)) return INVALID_VALUE;
     // As in `cuDeviceGetAttribute`.
     const bool is_empty = !gx || !gy || !gz || !bx || !by || !bz;
     if (is_empty || 0x7fffffff < gx || 65535 < gy || 65535 < gz || 1024 < bx || 1024 < by || 64 < bz || 1024 < bx * by * bz) return INVALID_VALUE;
-    const auto [kernel, run] = *static_cast<const Function*>(function);
+    const auto [kernel, run, shared_max] = *static_cast<const Function*>(function);
     Launch launch = {kernel, {gx, gy, gz}, {bx, by, bz}, {}, nullptr, nullptr, nullptr, run};
     for (int at = 0; at < kernel->parameters; at++) launch.arguments.push_back(*static_cast<void**>(arguments[at]));
     return driver().add(launch, stream);

@@ -19,6 +19,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __shared__ static
+#define SHARED_OF_LAUNCH(name, bytes) alignas(1024) static unsigned name[(bytes) / 4]
 #define __launch_bounds__(...)
 using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atanh, std::ceil, std::cos, std::cosh, std::erf, std::exp,
     std::expm1, std::fabs, std::floor, std::fmax, std::fmin, std::fmod, std::log, std::log1p, std::pow, std::rint, std::sin,
@@ -250,6 +251,13 @@ void multiply_tile_at(Number number, float (&sums)[4], const unsigned (&a)[4], c
             }
         }
     }
+}
+
+/// Four words are stored by one instruction.
+inline void store_four(void* to, unsigned a, unsigned b, unsigned c, unsigned d) {
+    if (reinterpret_cast<uintptr_t>(to) % 16) shim::stop("stores four words that do not lie at a multiple of 16 bytes");
+    const unsigned words[4] = {a, b, c, d};
+    std::memcpy(to, words, sizeof words);
 }
 
 /// `cp.async`: the bytes are read at once and written at the wait for their group. Until then the destination is undefined: NaN

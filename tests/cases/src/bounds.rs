@@ -9,9 +9,9 @@
 
 use std::collections::BTreeMap;
 
-use ir::ops::Attention;
+use ir::ops::{Attention, Binary, ChainStep, Pad, PadMode};
 use ir::{Graph, Node, Op, TensorType, ValueDef, ValueId};
-use types::pointwise::Unary;
+use types::pointwise::{Binary as Function, Unary};
 use types::{DType, Tensor};
 
 use crate::forms::is_one_product;
@@ -46,6 +46,20 @@ fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvWeightGradient(_))
 }
 
+/// Whether an operator adds its operands, and the number of additions.
+fn additions(op: &Op) -> Option<usize> {
+    if let Op::Chain(chain) = op {
+        let is_addition = |step: &ChainStep| matches!(step, ChainStep::Binary(Function::Add, ..));
+        return chain.steps.iter().all(is_addition).then_some(chain.steps.len());
+    }
+    matches!(op, Op::Binary(Binary(Function::Add))).then_some(1)
+}
+
+/// Whether padding is exact, as is the padding of its bounds.
+fn is_zeros(pad: &Pad) -> bool {
+    matches!(pad.mode, PadMode::Constant(0.0))
+}
+
 fn is_covered(node: &Node) -> bool {
     let is_relu = |function: &Unary| *function == Unary::Relu;
     let op = &node.op;
@@ -54,13 +68,18 @@ fn is_covered(node: &Node) -> bool {
     }
     if is_product(op) {
         let mut epilogues = op.epilogue().into_iter();
-        return epilogues
-            .all(|epilogue| !epilogue.scale && !epilogue.residual && epilogue.activation.iter().all(is_relu));
+        return epilogues.all(|epilogue| !epilogue.scale && epilogue.activation.iter().all(is_relu));
+    }
+    if let Op::Pad(pad) = op {
+        return is_zeros(pad);
+    }
+    if additions(op).is_some() {
+        return true;
     }
     matches!(op, Op::Attention(_) | Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_) | Op::Cast(_))
 }
 
-/// The permitted difference of every output, or `None` if the graph has another operator than products, attention, moves, casts,
+/// The permitted difference of every output, or `None` if the graph has another operator than products, attention, sums, moves, casts,
 /// `relu` and affine functions, or values that are not floats.
 pub fn bounds(graph: &Graph, given: &[Tensor], arithmetic: Arithmetic) -> Option<Vec<Allowed>> {
     let is_float = graph.values().values().all(|value| value.ty.dtype.is_float());
@@ -111,6 +130,11 @@ impl Bounded {
         Bounded { value, bound }
     }
 
+    /// The bounds as a tensor of the value's shape.
+    fn bounds(&self) -> Tensor {
+        Tensor::from_fn(self.value.shape().clone(), |ix| self.bound[ix] as f32)
+    }
+
     /// The largest magnitude of each element, or its own.
     fn sizes(&self, with_bound: bool) -> Tensor {
         let items = self.value.to_f64();
@@ -143,11 +167,23 @@ fn of_node(op: &Op, operands: &[&Bounded], arithmetic: Arithmetic) -> Bounded {
             .map(|(item, bound)| scale.abs() * bound + ADDITION * (scale.abs() * (item.abs() + bound) + shift.abs()));
         return Bounded::stored(value, &unrounded, bound.collect());
     }
+    if let Some(additions) = additions(op) {
+        let sizes: Vec<Tensor> = operands.iter().map(|operand| operand.sizes(true)).collect();
+        let bounds: Vec<Tensor> = operands.iter().map(|operand| operand.bounds()).collect();
+        let mut sum = op.clone();
+        if let Op::Chain(chain) = &mut sum {
+            chain.result = None;
+        }
+        let evaluate = |operands: &[Tensor]| sum.eval(&operands.iter().collect::<Vec<_>>()).swap_remove(0).to_f64();
+        let wide: Vec<Tensor> = own.iter().map(|operand| operand.cast(DType::F32)).collect();
+        let error = additions as f64 * ADDITION;
+        let bound = evaluate(&bounds).into_iter().zip(evaluate(&sizes)).map(|(bound, most)| bound + error * most);
+        return Bounded::stored(value, &evaluate(&wide), bound.collect());
+    }
     if matches!(op, Op::Cast(_)) {
         return Bounded::stored(value, &first.value.to_f64(), first.bound.clone());
     }
-    let bound = Tensor::from_fn(first.value.shape().clone(), |ix| first.bound[ix] as f32);
-    Bounded { value, bound: op.eval(&[&bound]).swap_remove(0).to_f64() }
+    Bounded { value, bound: op.eval(&[&first.bounds()]).swap_remove(0).to_f64() }
 }
 
 /// Attention of exact operands. A score is off by the rounding of its operands; its weight by twice that, because the sum of

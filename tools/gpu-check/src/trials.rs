@@ -94,19 +94,18 @@ impl Trial {
 /// Half precision has two: all values in half precision, and only those between kernels, if there are any. If emitted
 /// kernels round operands to eleven bits there are two as well: operands that eleven bits hold exactly, and others. A graph of
 /// several products has another one on small integers, which no precision rounds.
-pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries) -> Vec<Trial> {
-    let TargetUnderTest { precision, compiler: GpuCompiler { target, .. } } = target;
+pub(crate) fn trials(case: &Case, target: &CudaTarget, precision: Precision, libraries: Libraries) -> Vec<Trial> {
     let Case { name, graph } = case;
     let trial = |name: String, graph: Graph, given: Vec<Tensor>, tolerance: Tolerance| {
         Trial::new(name, graph, given, tolerance, target)
     };
     let plain = |tolerance: Tolerance| trial(name.clone(), graph.clone(), inputs(graph, SEED), tolerance);
     let dtype = precision.dtype();
-    if is_recurrent(graph) && (dtype.is_half() || *precision == Precision::Tf32) {
+    if is_recurrent(graph) && (dtype.is_half() || precision == Precision::Tf32) {
         return vec![plain(Tolerance::States(dtype))];
     }
-    if (is_chain(graph) || has_attention(graph)) && (dtype.is_half() || *precision == Precision::Tf32) {
-        return chain(case, target, *precision, libraries);
+    if (is_chain(graph) || has_attention(graph)) && (dtype.is_half() || precision == Precision::Tf32) {
+        return chain(case, target, precision, libraries);
     }
     if dtype.is_half() {
         let own = plain(Tolerance::Stored(dtype));
@@ -119,7 +118,7 @@ pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries
         let is_kept = all.is_none() || (has(&own.rounded, dtype) && !has(graph, dtype));
         return Some(own).filter(|_| is_kept).into_iter().chain(all).collect();
     }
-    match rounding(graph, *precision, libraries) {
+    match rounding(graph, precision, libraries) {
         Rounding::None => vec![plain(Tolerance::Stored(DType::F32))],
         Rounding::Sums => vec![plain(Tolerance::Sums)],
         // An activation at most doubles a difference.
@@ -214,4 +213,28 @@ pub(crate) fn compile(graph: &Graph, target: &CudaTarget) -> (Graph, Result<Comp
         }
     });
     (rounded, compiled.map_err(|error| error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The judges of chains depend on what the compiler makes of a graph.
+    #[test]
+    fn every_case_has_a_tolerance() {
+        let is_bounded = |case: &Case| is_chain(&case.graph) || has_attention(&case.graph);
+        let cases: Vec<Case> = cases::all().into_iter().filter(is_bounded).collect();
+        for precision in [Precision::Tf32, Precision::F16] {
+            let target = CudaTarget::named("cuda:sm_90").expect("it is known").storing(precision.dtype());
+            let target = if precision == Precision::Tf32 { target.rounding() } else { target };
+            let all = cases.iter().flat_map(|case| trials(case, &target, precision, Libraries::default()));
+            let bounded: Vec<Trial> = all.filter(|trial| matches!(trial.tolerance, Tolerance::Chain(_))).collect();
+            let reasons: Vec<String> = bounded
+                .iter()
+                .filter(|trial| trial.compiled.is_ok())
+                .filter_map(|trial| trial.reference().err().map(|reason| format!("{}: {reason}", trial.name)))
+                .collect();
+            assert!(40 < bounded.len() && reasons.is_empty(), "of {}: {reasons:#?}", bounded.len());
+        }
+    }
 }

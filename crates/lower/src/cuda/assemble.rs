@@ -81,7 +81,7 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
                 }
             };
             let same = |(other, _): &&(Emitted, usize)| {
-                (&other.parameters, &other.body, other.threads) == (&emitted.parameters, &emitted.body, emitted.threads)
+                (&other.parameters, &other.body, other.block) == (&emitted.parameters, &emitted.body, emitted.block)
             };
             let entry = match bodies.iter().find(same) {
                 Some((_, entry)) => *entry,
@@ -94,8 +94,9 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
                     source.entries.len() - 1
                 }
             };
-            let (entry, block) = (source.entries[entry].name.clone(), [emitted.threads, 1, 1]);
-            let launch = Launch { entry, grid: emitted.grid, block, repeat: emitted.iterations };
+            let (entry, block) = (source.entries[entry].name.clone(), [emitted.block.threads, 1, 1]);
+            let shared = emitted.block.shared.0 as u32;
+            let launch = Launch { entry, grid: emitted.grid, block, shared, repeat: emitted.iterations };
             step.code = StepCode::Launch(launch).code();
         }
     }
@@ -110,8 +111,8 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
         let (name, parameters) = (&source.entries[*entry].name, parameters.join(", "));
         // Sums stay in registers, as long as a multiprocessor has two blocks at once.
         let bounds = match emitted.kind.blocks_min() {
-            Some(blocks) => format!("{}, {blocks}", emitted.threads),
-            None => emitted.threads.to_string(),
+            Some(blocks) => format!("{}, {blocks}", emitted.block.threads),
+            None => emitted.block.threads.to_string(),
         };
         let head = format!("extern \"C\" __global__ void __launch_bounds__({bounds}) {name}({parameters})");
         source.text.push_str(&format!("{head} {{\n{}}}\n\n", emitted.body));

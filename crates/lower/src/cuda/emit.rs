@@ -143,6 +143,25 @@ pub(super) enum Chosen {
     Cublas(Product),
 }
 
+/// A block of threads along one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Block {
+    /// Its threads.
+    pub(super) threads: u32,
+    /// As in [`cuda_driver::Launch`].
+    pub(super) shared: Bytes,
+}
+
+impl Block {
+    /// The usual one.
+    pub(super) const USUAL: Block = Block::of(THREADS);
+
+    /// Of a number of threads, without shared memory of the launch.
+    pub(super) const fn of(threads: u32) -> Block {
+        Block { threads, shared: Bytes::ZERO }
+    }
+}
+
 /// A kernel in CUDA C, before it has a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Emitted {
@@ -152,8 +171,7 @@ pub(super) struct Emitted {
     /// The text between the braces.
     pub(super) body: String,
     pub(super) grid: [u32; 3],
-    /// Threads of a block, along its only axis.
-    pub(super) threads: u32,
+    pub(super) block: Block,
     /// As in [`cuda_driver::Launch`].
     pub(super) iterations: Option<u32>,
     pub(super) needs: Vec<Template>,

@@ -5,7 +5,7 @@ use ir::{Call, CallInput, Reuse};
 use types::{DType, Layout, Shape};
 
 use super::c_source::{binary, computed, ctype, number, place};
-use super::emit::{Emitted, KernelKind, THREADS, Template, around, blocks, call};
+use super::emit::{Block, Emitted, KernelKind, Template, around, blocks, call};
 use super::layout::FOUR_CHANNELS;
 use super::pointwise::head;
 use super::tiling::mark;
@@ -74,7 +74,7 @@ fn emitted(node: &NodeView, operands: &[usize], body: String, elements: usize, l
             parameters,
             body,
             grid: blocks(elements),
-            threads: THREADS,
+            block: Block::USUAL,
             iterations: None,
             needs: Vec::new(),
         },
@@ -188,7 +188,7 @@ pub(super) fn inserted(node: &NodeView, insert: &Insert) -> Vec<Call> {
     parameters.insert(1, (format!("const {}*", ctype(node.output().dtype)), "same".into()));
     let body = format!("{}    y[{to}] = a1[i];\n", head(elements));
     let (kind, grid) = (KernelKind::Move, blocks(elements));
-    let over = Emitted { kind, parameters, body, grid, threads: THREADS, iterations: None, needs: Vec::new() };
+    let over = Emitted { kind, parameters, body, grid, block: Block::USUAL, iterations: None, needs: Vec::new() };
     let mut over = call(over, format!("{part} in {out}"), &[1], &[]);
     over.inputs.push(CallInput::Result);
     vec![whole, over]
@@ -215,7 +215,7 @@ pub(super) fn scattered(node: &NodeView, scatter: &Scatter) -> Vec<Call> {
     let (kind, needs) = (KernelKind::Scatter, vec![Template::Pointwise, Template::Rows]);
     let grid = [rows.max(1) as u32, 1, 1];
     let emitted =
-        Emitted { kind, parameters: node.all_parameters(), body, grid, threads: THREADS, iterations: None, needs };
+        Emitted { kind, parameters: node.all_parameters(), body, grid, block: Block::USUAL, iterations: None, needs };
     vec![call(emitted, format!("{count} rows to {}", out.shape), &[0, 1, 2], &[0])]
 }
 

@@ -6,7 +6,7 @@ use types::DType;
 use types::pointwise::{Binary, Unary};
 
 use super::c_source::{binary, comparison, computed, ctype, number, place, unary, unary_of_integer};
-use super::emit::{Emitted, KernelKind, THREADS, Template, blocks, call};
+use super::emit::{Block, Emitted, KernelKind, Template, blocks, call};
 use super::tiling::{EIGHT, is_aligned};
 use crate::NodeView;
 
@@ -67,7 +67,7 @@ pub(super) fn lower(node: &NodeView) -> Result<Call, String> {
         parameters: node.parameters(&operands),
         body,
         grid: blocks(threads),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: vec![Template::Pointwise],
     };
@@ -108,7 +108,7 @@ pub(super) fn go_on(node: &NodeView, functions: &[Unary]) -> Call {
         parameters: vec![(format!("{ty}*"), "y".into()), (format!("{ty}*"), "same".into())],
         body,
         grid: blocks(elements),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: vec![Template::Pointwise],
     };

@@ -10,7 +10,7 @@ use types::recurrent::{Cell, Direction, Reset};
 use types::{Bytes, DType};
 
 use super::c_source::{ctype, unary};
-use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, call};
+use super::emit::{Block, Emitted, GRID_MAX, KernelKind, THREADS, Template, call};
 use super::layout::Rearranged;
 use super::tiling::{TensorCores, TileShape, pieces};
 use crate::NodeView;
@@ -79,7 +79,7 @@ pub(super) fn recurrent(node: &NodeView, op: &Recurrent, target: TensorCores) ->
         parameters,
         body,
         grid: kernel.grid.map(|blocks| blocks as u32),
-        threads: kernel.threads,
+        block: kernel.block,
         iterations: Some(iterations),
         needs: kernel.needs,
     };
@@ -108,7 +108,7 @@ struct Kernel {
     workspace: usize,
     launches: usize,
     grid: [usize; 3],
-    threads: u32,
+    block: Block,
     needs: Vec<Template>,
 }
 
@@ -142,7 +142,7 @@ fn by_warps(extents: Extents, phases: &[Phase]) -> Kernel {
         workspace: if 1 < phases.len() { 2 * states * size_of::<f32>() } else { 0 },
         launches: phases.len() * seq,
         grid: [units.div_ceil(UNITS), directions, batch.div_ceil(rows)],
-        threads: THREADS,
+        block: Block::USUAL,
         needs: vec![Template::Pointwise, Template::Recurrent],
     }
 }
@@ -198,7 +198,7 @@ fn by_cores(extents: Extents, phases: &[Phase], dtype: DType) -> Kernel {
         workspace: updates + if 1 < phases.len() { extents.states() * size_of::<f32>() } else { 0 },
         launches: 1 + phases.len() * seq,
         grid: [units.div_ceil(units_of_tile), directions, batch.div_ceil(shape.rows())],
-        threads: shape.threads(),
+        block: shape.block(),
         needs: vec![
             Template::Pointwise,
             Template::Product,

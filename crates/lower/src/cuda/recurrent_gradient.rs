@@ -11,7 +11,7 @@ use types::pointwise::{Term, Unary};
 use types::recurrent::{Cell, Direction, Reset};
 
 use super::c_source::{binary, number, unary};
-use super::emit::{Emitted, KernelKind, THREADS, Template, call};
+use super::emit::{Block, Emitted, KernelKind, THREADS, Template, call};
 use crate::NodeView;
 
 /// The most blocks of a launch. Phases that are larger take several turns.
@@ -42,7 +42,7 @@ pub(super) fn recurrent_gradient(node: &NodeView, op: &RecurrentGradient) -> Res
         parameters,
         body: phases.text(op, [seq, batch, units], memories),
         grid,
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: Some(iterations),
         needs: vec![Template::Pointwise, Template::RecurrentGradient],
     };

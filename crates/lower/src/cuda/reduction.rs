@@ -5,7 +5,7 @@ use ir::{Call, CallInput, Pack};
 use types::{DType, Shape};
 
 use super::c_source::{ctype, finish, finish_eight, number, place};
-use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, around, blocks, call};
+use super::emit::{Block, Emitted, GRID_MAX, KernelKind, THREADS, Template, around, blocks, call};
 use super::layout::Rearranged;
 use super::pointwise::head;
 use super::tiling::{EIGHT, Lines, TensorCores, Tiles, cores, is_aligned, is_copied};
@@ -19,7 +19,7 @@ const WIDTH_MAX: usize = 128;
 const WARP_COLUMNS_MAX: usize = 2048;
 const NORM_WARPS: usize = 4;
 /// Warps of a block that attends, and the blocks that keep all multiprocessors of a large GPU at work.
-const WARPS: [usize; 3] = [8, 4, 2];
+const WARPS: [usize; 2] = [4, 2];
 const BLOCKS_MIN: usize = 256;
 /// Reductions of fewer elements are one thread's.
 const REDUCED_MIN: usize = 128;
@@ -108,11 +108,11 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, target: TensorCores) -> 
             let line = |ix: usize, line: usize| {
                 Tiles::together(node, ix, steps[ix].iter().map(|step| step.unsigned_abs()).chain([line]))
             };
-            let (shape, wide) = (tiles.shape(), tiles.wide(node));
+            let (shape, shared, wide) = (tiles.shape(), tiles.block().shared.0, tiles.wide(node));
             let (left, right) = (line(0, k), line(1, right_line));
             let more = if parts == 1 { ", nullptr, 0" } else { tiles.arguments() };
             format!(
-                "{}    store_product<{of}, {shape}, {m}, {n}, {k}, {parts}, {wide}>(Matrices<{of}, {shape}, {m}, {n}, {k}, {left}, \
+                "{}    store_product<{of}, {shape}, {m}, {n}, {k}, {parts}, {shared}, {wide}>(Matrices<{of}, {shape}, {m}, {n}, {k}, {left}, \
                  {right}, {of_terms}>{{a, b}}, y, i, finish, finish_eight{more});\n",
                 finish_eight(&product.epilogue)
             )
@@ -127,8 +127,8 @@ pub(super) fn matmul(node: &NodeView, product: &MatMul, target: TensorCores) -> 
     let mut needs = vec![Template::Pointwise, Template::Product];
     needs.extend((tiles.template() != Template::Product).then(|| tiles.template()));
     let (parameters, iterations) = (tiles.parameters(node.parameters(&operands)), tiles.iterations());
-    let threads = tiles.threads();
-    let emitted = Emitted { kind: KernelKind::Product, parameters, body, grid, threads, iterations, needs };
+    let block = tiles.block();
+    let emitted = Emitted { kind: KernelKind::Product, parameters, body, grid, block, iterations, needs };
     let residual = product.epilogue.residual.then_some(node.operand_count() - 1);
     let mut own = call(emitted, factors.label(), &operands, residual.as_slice());
     if is_packed {
@@ -173,7 +173,7 @@ fn by_rows(
         parameters,
         body,
         grid,
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: vec![Template::Pointwise, Template::Rows],
     };
@@ -227,7 +227,7 @@ pub(super) fn layer_norm(node: &NodeView, norm: &LayerNorm) -> Result<Vec<Call>,
         parameters: node.parameters(&operands),
         body,
         grid: [rows.div_ceil(NORM_WARPS).max(1) as u32, 1, 1],
-        threads: 32 * NORM_WARPS as u32,
+        block: Block::of(32 * NORM_WARPS as u32),
         iterations: None,
         needs: vec![Template::Pointwise, Template::Rows],
     };
@@ -298,11 +298,14 @@ pub(super) fn attention(node: &NodeView, attention: &Attention, target: TensorCo
             };
             let widths = [line(0, q_strides, width), line(1, k_strides, width), line(2, v_strides, value_width)];
             let [q, k, v] = widths;
+            let is_whole = |stride: &usize| is_copied(node.output().dtype, *stride);
+            let is_wide = value_width.is_multiple_of(4 * EIGHT) && y_strides[..3].iter().all(is_whole);
+            let wide = if is_wide { is_aligned(node.operand_count()) } else { "false".into() };
             let mask = if mask.is_empty() { "0.0f".to_string() } else { format!("(float){mask}") };
             body.push_str(&format!(
                 "    constexpr int Q = {q}, K = {k}, V = {v}, KV = K < V ? K : V, BYTES = Q < KV ? Q : KV;\n    \
                  attend_by_cores<{of}, {warps}, {queries}, {keys}, {width}, {value_width}, {q_row}, {k_row}, {v_row}, {y_row}, \
-                 BYTES>(query, q, k, v, to, {scale}, [=](int query, int key) {{ return {mask}; }});\n"
+                 BYTES, {wide}>(query, q, k, v, to, {scale}, [=](int query, int key) {{ return {mask}; }});\n"
             ));
         }
         None => {
@@ -327,7 +330,7 @@ pub(super) fn attention(node: &NodeView, attention: &Attention, target: TensorCo
         parameters: node.parameters(&operands),
         body: if blocks == 0 { String::new() } else { body },
         grid: [blocks.max(1) as u32, 1, 1],
-        threads: if of_cores.is_some() { 32 * warps as u32 } else { THREADS },
+        block: if of_cores.is_some() { Block::of(32 * warps as u32) } else { Block::USUAL },
         iterations: None,
         needs,
     };
@@ -396,7 +399,7 @@ pub(super) fn reduce(node: &NodeView, reduce: &Reduce) -> Result<Vec<Call>, Stri
         parameters: node.parameters(&[0]),
         body: if rows == 0 { String::new() } else { body },
         grid: if block { [rows.max(1) as u32, 1, 1] } else { blocks(rows) },
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: vec![Template::Rows],
     };
@@ -440,7 +443,7 @@ pub(super) fn arg_extreme(node: &NodeView, extreme: &ArgExtreme) -> Result<Vec<C
         parameters: node.parameters(&[0]),
         body: if outer * inner == 0 { String::new() } else { body },
         grid: blocks(outer * inner),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: Vec::new(),
     };
@@ -478,7 +481,7 @@ pub(super) fn top_k(node: &NodeView, op: &TopK) -> Result<Vec<Call>, String> {
         parameters,
         body: if outer * inner * k == 0 { String::new() } else { body },
         grid: blocks(outer * inner),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: Vec::new(),
     };
@@ -504,7 +507,7 @@ pub(super) fn cumulative_sum(node: &NodeView, op: &CumulativeSum) -> Result<Vec<
         parameters: node.parameters(&[0]),
         body: if outer * inner * axis == 0 { String::new() } else { body },
         grid: blocks(outer * inner),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: Vec::new(),
     };
@@ -531,7 +534,7 @@ pub(super) fn lrn(node: &NodeView, lrn: &Lrn) -> Result<Vec<Call>, String> {
         parameters: node.parameters(&[0]),
         body: if shape.elements() == 0 { String::new() } else { body },
         grid: blocks(shape.elements()),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: Vec::new(),
     };

@@ -4,7 +4,7 @@
 use types::{Bytes, DType};
 
 use super::c_source::ctype;
-use super::emit::{THREADS, Template};
+use super::emit::{Block, Template};
 use crate::NodeView;
 
 /// The side of a block's tile, `TILE` in `cuda/templates/product.cu`.
@@ -55,10 +55,16 @@ impl TileShape {
         }
     }
 
-    pub(super) fn threads(self) -> u32 {
+    /// A block that computes it. Groups have their stages in the shared memory of the launch: see `PAIRS` in
+    /// `cuda/templates/tensor.cu`.
+    pub(super) fn block(self) -> Block {
         match self {
-            TileShape::Warps { down, across, .. } => (32 * down * across) as u32,
-            TileShape::Group { .. } => 128,
+            TileShape::Warps { down, across, .. } => Block::of((32 * down * across) as u32),
+            TileShape::Group { .. } => {
+                let pair = 2 * (self.rows() + self.columns()) * WORDS * size_of::<u32>();
+                let stages = (GROUP_SHARED_MAX / pair).min(GROUP_STAGES_MAX);
+                Block { threads: 128, shared: Bytes((stages * pair) as u64) }
+            }
         }
     }
 
@@ -99,6 +105,10 @@ const BY_GROUPS: [(TileShape, usize); 5] = [
 const GATHERED: [TileShape; 2] = [TileShape::warps(2, 4, 4, 4), TileShape::warps(2, 4, 2, 2)];
 /// How many of the large one there must be to occupy all multiprocessors.
 const LARGE_MIN: usize = 64;
+
+/// The most shared memory of a group's block, in bytes, and its most stages.
+const GROUP_SHARED_MAX: usize = 96 * 1024;
+const GROUP_STAGES_MAX: usize = 4;
 
 /// Terms that a block without tensor cores takes at once, `DEPTH` in `cuda/templates/product.cu`; and words of those with them, `WORDS`
 /// in `cuda/templates/tensor.cu`.
@@ -286,9 +296,9 @@ impl Tiles {
         if self.cores.is_some() { [self.shape.rows(), self.shape.columns()] } else { [SIDE, SIDE] }
     }
 
-    /// The threads of a block.
-    pub(super) fn threads(&self) -> u32 {
-        if self.cores.is_some() { self.shape.threads() } else { THREADS }
+    /// Its blocks.
+    pub(super) fn block(&self) -> Block {
+        if self.cores.is_some() { self.shape.block() } else { Block::USUAL }
     }
 
     /// The blocks that it takes.

@@ -5,7 +5,7 @@ use ir::ops::{Ctc, Dropout, ScatterAdd, SoftmaxCrossEntropy};
 use types::{Bytes, Philox};
 
 use super::c_source::number;
-use super::emit::{Emitted, KernelKind, THREADS, Template, around, blocks, call};
+use super::emit::{Block, Emitted, KernelKind, Template, around, blocks, call};
 use crate::NodeView;
 
 /// The call of a kernel that reads all operands of a node.
@@ -16,7 +16,7 @@ fn by(node: &NodeView, kind: KernelKind, blocks: [u32; 3], body: String, label: 
         parameters: node.all_parameters(),
         body,
         grid: blocks,
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs,
     };
@@ -124,7 +124,7 @@ fn by_sequence(node: &NodeView, kind: KernelKind, loss: &Ctc, operand: usize, ke
     let mut parameters = node.all_parameters();
     parameters.push(("double*".into(), "workspace".into()));
     let needs = vec![Template::Ctc];
-    let emitted = Emitted { kind, parameters, body, grid: rows(batch), threads: THREADS, iterations: None, needs };
+    let emitted = Emitted { kind, parameters, body, grid: rows(batch), block: Block::USUAL, iterations: None, needs };
     let label = format!("{batch} sequences of {steps} steps, {length} labels of {classes}");
     let call = call(emitted, label, &(0..node.operand_count()).collect::<Vec<_>>(), &[]);
     // As `Alignments::NUMBERS` of the template.

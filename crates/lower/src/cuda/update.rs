@@ -7,7 +7,7 @@ use ir::Call;
 use types::update::{Adadelta, Adagrad, Adam, Lamb, Lion, RmsProp, Sgd, UpdateRule};
 
 use super::c_source::number;
-use super::emit::{Emitted, KernelKind, THREADS, Template, blocks, call};
+use super::emit::{Block, Emitted, KernelKind, Template, blocks, call};
 use super::pointwise::head;
 use crate::NodeView;
 
@@ -31,7 +31,7 @@ pub(super) fn update(node: &NodeView, rule: &UpdateRule) -> Vec<Call> {
         parameters: node.all_parameters(),
         body,
         grid: blocks(shape.elements()),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: vec![Template::Pointwise, Template::Rows, Template::Training],
     };

@@ -4,7 +4,7 @@ use ir::Call;
 use ir::ops::{ConvWeightGradient, Pool, PoolGradient, PoolKind};
 use types::Bytes;
 
-use super::emit::{Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
+use super::emit::{Block, Emitted, GRID_MAX, KernelKind, Template, blocks, call};
 use super::tiling::{Lines, TensorCores, Tiles};
 use super::windows::{CHANNELS_MIN, behind, comma_separated, label, window};
 use crate::NodeView;
@@ -38,7 +38,7 @@ pub(super) fn weight_gradient(
     let mut needs = vec![Template::Product, Template::Window, Template::Convolution];
     needs.extend(product.then(|| tiles.template()));
     let (mut parameters, mut iterations, mut workspace) = (node.parameters(&[0, 1]), None, Bytes::ZERO);
-    let threads = if product { tiles.threads() } else { THREADS };
+    let block = if product { tiles.block() } else { Block::USUAL };
     if product {
         (parameters, iterations, workspace) = (tiles.parameters(parameters), tiles.iterations(), tiles.workspace());
     }
@@ -46,7 +46,7 @@ pub(super) fn weight_gradient(
         0 => String::new(),
         _ => format!("    {function}(a0, a1, y{more});\n"),
     };
-    let emitted = Emitted { kind: KernelKind::WeightGradient, parameters, body, grid, threads, iterations, needs };
+    let emitted = Emitted { kind: KernelKind::WeightGradient, parameters, body, grid, block, iterations, needs };
     Ok(vec![Call { workspace, ..call(emitted, format!("gradient of weights {out}"), &[0, 1], &[]) }])
 }
 
@@ -59,7 +59,7 @@ pub(super) fn pool_with_positions(node: &NodeView, pool: &Pool) -> Result<Vec<Ca
         parameters: node.all_parameters(),
         body: format!("    {function}(a0, y0, y1);\n"),
         grid: blocks(out.elements()),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: vec![Template::Window, Template::Pool],
     };
@@ -87,7 +87,7 @@ pub(super) fn pool_gradient(node: &NodeView, op: &PoolGradient) -> Result<Vec<Ca
         parameters: node.parameters(&operands),
         body: format!("    {call_text};\n"),
         grid: blocks(dx.elements()),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: vec![Template::Window, Template::Pool],
     };

@@ -7,7 +7,7 @@ use ir::{Call, CallInput, Pack};
 use types::{Bytes, DType, Layout, Shape};
 
 use super::c_source::{finish, finish_eight};
-use super::emit::{ELEMENTS_MAX, Emitted, GRID_MAX, KernelKind, THREADS, Template, blocks, call};
+use super::emit::{Block, ELEMENTS_MAX, Emitted, GRID_MAX, KernelKind, Template, blocks, call};
 use super::layout::Rearranged;
 use super::tiling::{EIGHT, Lines, TensorCores, Tiles, cores, eights, is_aligned, is_copied, pieces};
 use crate::NodeView;
@@ -104,11 +104,11 @@ pub(super) fn conv(node: &NodeView, conv: &Conv, target: TensorCores) -> Result<
     let mut needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
     needs.extend(product.then(|| tiles.template()));
     let (mut parameters, mut iterations, mut workspace) = (node.parameters(&operands), None, Bytes::ZERO);
-    let threads = if product { tiles.threads() } else { THREADS };
+    let block = if product { tiles.block() } else { Block::USUAL };
     if product {
         (parameters, iterations, workspace) = (tiles.parameters(parameters), tiles.iterations(), tiles.workspace());
     }
-    let emitted = Emitted { kind, parameters, body, grid, threads, iterations, needs };
+    let emitted = Emitted { kind, parameters, body, grid, block, iterations, needs };
     let residual = conv.epilogue.residual.then_some(node.operand_count() - 1);
     let own = call(emitted, label(&weight[2..], out), &operands, residual.as_slice());
     Ok(vec![Call { workspace, ..own }])
@@ -145,7 +145,7 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
             parameters: node.parameters(&operands),
             body: format!("{epilogue}    {function}(a0, a1, y, finish, finish_eight);\n"),
             grid: blocks(images * rows * columns.div_ceil(run) * (outs / EIGHT)),
-            threads: THREADS,
+            block: Block::USUAL,
             iterations: None,
             needs: vec![
                 Template::Pointwise,
@@ -182,7 +182,9 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
     let (shape, parts, wide) = (tiles.shape(), tiles.parts, tiles.wide(node));
     let bytes = Tiles::together(node, 0, [ins]);
     let loaders = format!("Windows<{of}, {shape}, {window}, {images}, {ins}, {outs}, {terms}, {bytes}, {plain}>");
-    let product = format!("store_product<{of}, {shape}, {}, {outs}, {terms}, {parts}, {wide}>", images * pixels);
+    let (rows, block) = (images * pixels, tiles.block());
+    let shared = block.shared.0;
+    let product = format!("store_product<{of}, {shape}, {rows}, {outs}, {terms}, {parts}, {shared}, {wide}>");
     let more = if parts == 1 { ", nullptr, 0" } else { tiles.arguments() };
     let emitted = Emitted {
         kind: KernelKind::Conv,
@@ -192,7 +194,7 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
             _ => format!("{epilogue}    {product}({loaders}{{a0, a1}}, y, 0, finish, finish_eight{more});\n"),
         },
         grid,
-        threads: tiles.threads(),
+        block: tiles.block(),
         iterations: tiles.iterations(),
         needs: vec![Template::Pointwise, Template::Product, Template::Tensor, Template::Window, Template::ChannelsLast],
     };
@@ -244,7 +246,7 @@ pub(super) fn conv_transpose(node: &NodeView, conv: &ConvTranspose) -> Result<Ve
     let (kind, grid) = (KernelKind::ConvTranspose, blocks(out.elements()));
     let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
     let emitted =
-        Emitted { kind, parameters: node.parameters(&operands), body, grid, threads: THREADS, iterations: None, needs };
+        Emitted { kind, parameters: node.parameters(&operands), body, grid, block: Block::USUAL, iterations: None, needs };
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, &[])])
 }
 
@@ -273,7 +275,7 @@ pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Vec<Call>, String> {
         parameters: node.parameters(&[0]),
         body: format!("    {function}(a0, y);\n"),
         grid: blocks(out.elements()),
-        threads: THREADS,
+        block: Block::USUAL,
         iterations: None,
         needs: vec![Template::Window, Template::Pool],
     };

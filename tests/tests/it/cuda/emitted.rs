@@ -61,7 +61,7 @@ fn emitted_text_of_every_kind() {
             let new: Vec<bool> = compiled.plan.steps.iter().map(|step| is_new(&step.kernel)).collect();
             let source = assemble([&mut compiled.plan]);
             for (step, _) in compiled.plan.steps.iter().zip(new).filter(|(_, new)| *new) {
-                let Launch { entry, grid, block, repeat } = launch(&step.code);
+                let Launch { entry, grid, block, repeat, .. } = launch(&step.code);
                 let repeat = repeat.map(|repeat| format!(", {repeat} times")).unwrap_or_default();
                 let head = format!(
                     "// {}, {name}: {} on {grid:?} x {block:?}{repeat}",

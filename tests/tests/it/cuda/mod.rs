@@ -122,7 +122,7 @@ impl Job<'_> {
         let launches: Vec<Launch> = plan.steps.iter().map(|step| launch(&step.code)).collect();
         self.number(runs * launches.iter().map(|launch| u64::from(launch.repeat.unwrap_or(1))).sum::<u64>());
         let steps = (0..runs).flat_map(|_| plan.steps.iter().zip(&launches));
-        for (step, Launch { entry, grid, block, repeat }) in steps {
+        for (step, Launch { entry, grid, block, repeat, .. }) in steps {
             let number = self.source.entries.iter().position(|other| other.name == *entry);
             let operands = || step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
             for turn in 0..repeat.unwrap_or(1) {

@@ -8,7 +8,7 @@ fn copy_width_follows_the_operands_alignment() {
     let by = |target: &CudaTarget, graph: Graph| {
         let mut plan = compiled_for(graph, target).expect("there are kernels").1.plan;
         let text = assemble([&mut plan]).text;
-        let call = &text[text.find("extern").expect("there is a function")..];
+        let call = &text[text.find("extern \"C\"").expect("there is a function")..];
         let behind = |start: &str| call.find(start).map(|at| &call[at..]);
         // The last arguments: for matrices with whether the right one has a line for each column.
         let (arguments, end, more) = match behind("Matrices<") {

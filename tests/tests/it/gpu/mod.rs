@@ -257,7 +257,7 @@ pub(crate) fn expected_trace(plan: &Plan) -> String {
         let operands = step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
         let places: Vec<String> = operands.map(|operand| place(operand).to_string()).collect();
         match work {
-            StepCode::Launch(Launch { entry, grid: [x, y, z], block, repeat }) => {
+            StepCode::Launch(Launch { entry, grid: [x, y, z], block, repeat, .. }) => {
                 let line = format!("{entry} {x} {y} {z} of {} {}", block[0], places.join(" "));
                 match repeat {
                     Some(repeat) => (0..*repeat).map(|turn| format!("{line} turn {turn}")).collect(),
