@@ -10,6 +10,16 @@ typedef unsigned char uint8;
 /// Threads per block of every kernel.
 constexpr int THREADS = 256;
 
+/// Waits for the end of the previous launch, whose results this one may read, and permits the next one to start: its blocks take the
+/// place of those that have ended, and wait here (CUDA C++ Programming Guide, "Programmatic Dependent Launch"). Every kernel
+/// begins with it.
+__device__ __forceinline__ void begin_kernel() {
+#if 900 <= __CUDA_ARCH__ && !defined(PRESTOW_SHIM)
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// The index of the element that this thread computes.
 __device__ inline unsigned element() { return blockIdx.x * THREADS + threadIdx.x; }
 

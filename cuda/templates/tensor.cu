@@ -540,54 +540,49 @@ __device__ __forceinline__ void product_by_cores(int tiles, Left lefts, Right ri
     store_sums<S, ROWS, COLUMNS, 16>(sums, blockIdx.y * S::ROWS + row, blockIdx.x * S::COLUMNS + column, store);
 }
 
-/// Stages of a group, which have two tiles of each operand each: as many as fit into 96 KiB, up to four, so that a multiprocessor has
-/// two blocks.
+/// The bytes of a stage of a group: two tiles of each operand.
 template <class S>
 constexpr int PAIR_BYTES = 2 * (S::ROWS + S::COLUMNS) * WORDS * 4;
-template <class S>
-constexpr int PAIRS = 96 * 1024 / 4 < PAIR_BYTES<S> ? 96 * 1024 / PAIR_BYTES<S> : 4;
 
 #ifdef PRESTOW_GROUPS
-/// The same by a warpgroup. Both loaders fill lines of terms, and zeros after the last one. `SHARED` is the shared memory of the launch
-/// in bytes.
-template <class T, class S, int ROWS, int COLUMNS, int SHARED, class Left, class Right, class Store>
+/// The same by a warpgroup, which multiplies `EACH` tiles at once. Both loaders fill lines of terms, and zeros after the last one.
+/// Shared memory of the launch has `STAGES` stages, `AHEAD` of which are filled while one is multiplied.
+template <class T, class S, int ROWS, int COLUMNS, int EACH, int STAGES, int AHEAD, class Left, class Right, class Store>
 __device__ __forceinline__ void product_by_group(int tiles, Left lefts, Right rights, Store store) {
     static_assert(!Right::TURNED && IN_WORD<T> == 2, "descriptors are of lines of halves");
-    static_assert(SHARED == PAIRS<S> * PAIR_BYTES<S>, "the launch provides all stages");
-    constexpr int M = S::M, N = S::N, STAGES = PAIRS<S>, LEFT = S::ROWS * WORDS, TILE = LEFT + S::COLUMNS * WORDS;
+    constexpr int M = S::M, N = S::N, LEFT = S::ROWS * WORDS, TILE = LEFT + S::COLUMNS * WORDS;
     // The swizzle repeats after 512 bytes.
-    SHARED_OF_LAUNCH(stages, SHARED);
-    const auto fill_pair = [&](int stage) {
+    SHARED_OF_LAUNCH(stages, STAGES * TILE * EACH * 4);
+    const auto fill_stage = [&](int stage) {
 #pragma unroll
-        for (int tile = 0; tile < 2; tile++) {
-            unsigned* to = stages + (stage * 2 + tile) * TILE;
+        for (int tile = 0; tile < EACH; tile++) {
+            unsigned* to = stages + (stage * EACH + tile) * TILE;
             fill(lefts, rights, to, to + LEFT);
         }
     };
     float sums[M][N][4] = {};
 #pragma unroll
-    for (int pair = 0; pair < STAGES - 1; pair++) {
-        if (pair * 2 < tiles) fill_pair(pair);
+    for (int first = 0; first < AHEAD; first++) {
+        if (first * EACH < tiles) fill_stage(first);
         end_group();
     }
     int stage = 0;
 #pragma unroll 1
-    for (int tile = 0; tile < tiles; tile += 2) {
-        wait_for_groups<STAGES - 2>();
+    for (int tile = 0; tile < tiles; tile += EACH) {
+        wait_for_groups<AHEAD - 1>();
         wait_for_products();
         publish_to_products();
         // After the barrier every thread's part of this stage is there, and no product reads the previous one, which is refilled.
         __syncthreads();
-        const int free = stage == 0 ? STAGES - 1 : stage - 1;
         begin_products();
 #pragma unroll
-        for (int step = 0; step < 4; step++) {
-            const unsigned* from = stages + (stage * 2 + step / 2) * TILE;
+        for (int step = 0; step < 2 * EACH; step++) {
+            const unsigned* from = stages + (stage * EACH + step / 2) * TILE;
 #pragma unroll
             for (int m = 0; m < M; m++) multiply_lines<T>(sums[m], from + m * 64 * WORDS, from + LEFT, step % 2);
         }
         end_products();
-        if (tile + 2 * (STAGES - 1) < tiles) fill_pair(free);
+        if (tile + EACH * AHEAD < tiles) fill_stage(stage == 0 ? STAGES - 1 : stage - 1);
         end_group();
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
@@ -596,11 +591,14 @@ __device__ __forceinline__ void product_by_group(int tiles, Left lefts, Right ri
 }
 #endif
 
-/// The product of a tile, by whichever instructions it is for.
-template <class T, class S, int ROWS, int COLUMNS, int SHARED, class Left, class Right, class Store>
+/// The product of a tile, by whichever instructions it is for. The loaders have at most `TILES` tiles, and the launch provides
+/// `SHARED` bytes of shared memory.
+template <class T, class S, int ROWS, int COLUMNS, int TILES, int SHARED, class Left, class Right, class Store>
 __device__ __forceinline__ void multiply(int tiles, Left lefts, Right rights, Store store) {
+    constexpr int STAGES = SHARED / PAIR_BYTES<S>;
+    static_assert(!S::BY_GROUP || 2 <= STAGES || (STAGES == 1 && TILES <= 2), "the launch provides stages");
 #ifdef PRESTOW_GROUPS
-    if constexpr (S::BY_GROUP) product_by_group<T, S, ROWS, COLUMNS, SHARED>(tiles, lefts, rights, store);
+    if constexpr (S::BY_GROUP) product_by_group<T, S, ROWS, COLUMNS, TILES == 1 ? 1 : 2, STAGES, TILES <= 2 * STAGES ? STAGES : STAGES - 1>(tiles, lefts, rights, store);
     else product_by_cores<T, S, ROWS, COLUMNS>(tiles, lefts, rights, store);
 #else
     // Plans for other architectures have no tiles of groups.
@@ -653,12 +651,13 @@ __device__ __forceinline__ void store_product(Loaders loaders, Y* y, int item, F
         reduce_splits<S::ROWS, S::COLUMNS, PARTS, ROWS, COLUMNS>(parts, store);
         return;
     }
-    const Part<T, TERMS, PARTS, S::BY_GROUP ? 2 : 1> own(PARTS == 1 ? 0 : blockIdx.z % PARTS);
+    using Own = Part<T, TERMS, PARTS, S::BY_GROUP ? 2 : 1>;
+    const Own own(PARTS == 1 ? 0 : blockIdx.z % PARTS);
     const auto lefts = loaders.left(blockIdx.y * S::ROWS, own.first);
     const auto rights = loaders.right(blockIdx.x * S::COLUMNS, own.first);
-    if constexpr (PARTS != 1) multiply<T, S, ROWS, COLUMNS, SHARED>(own.tiles, lefts, rights, SplitSums<ROWS, COLUMNS>(parts));
-    else if constexpr (WIDE) multiply<T, S, ROWS, COLUMNS, SHARED>(own.tiles, lefts, rights, Eights<COLUMNS, Y, FinishEight>{y, finish_eight, first});
-    else multiply<T, S, ROWS, COLUMNS, SHARED>(own.tiles, lefts, rights, store);
+    if constexpr (PARTS != 1) multiply<T, S, ROWS, COLUMNS, Own::SHARE, SHARED>(own.tiles, lefts, rights, SplitSums<ROWS, COLUMNS>(parts));
+    else if constexpr (WIDE) multiply<T, S, ROWS, COLUMNS, Own::SHARE, SHARED>(own.tiles, lefts, rights, Eights<COLUMNS, Y, FinishEight>{y, finish_eight, first});
+    else multiply<T, S, ROWS, COLUMNS, Own::SHARE, SHARED>(own.tiles, lefts, rights, store);
 }
 
 /// Loaders of two matrices: `a: [ROWS, TERMS]` and `b: [TERMS, COLUMNS]`, or with `TRANSPOSED` `[COLUMNS, TERMS]`. Runs of `LEFT` and

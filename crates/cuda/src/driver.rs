@@ -151,6 +151,8 @@ pub struct Gpu {
     stream: sys::CUstream,
     name: String,
     arch: String,
+    /// Its major compute capability.
+    generation: i32,
     /// The driver's version in its notation.
     version: i32,
 }
@@ -177,10 +179,11 @@ impl Gpu {
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
         };
-        let arch = format!("sm_{}{}", attribute(MAJOR)?, attribute(MINOR)?);
+        let generation = attribute(MAJOR)?;
+        let arch = format!("sm_{generation}{}", attribute(MINOR)?);
         // SAFETY: the driver returned the device; `Gpu` releases the context.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed("making a context"))?;
-        let mut gpu = Gpu { device, context, stream: std::ptr::null_mut(), name, arch, version };
+        let mut gpu = Gpu { device, context, stream: std::ptr::null_mut(), name, arch, generation, version };
         gpu.enter()?;
         gpu.stream =
             result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed("making a stream"))?;
@@ -204,6 +207,11 @@ impl Gpu {
     pub(crate) fn enter(&self) -> Result<(), DriverError> {
         // SAFETY: `self` keeps the context alive.
         unsafe { result::ctx::set_current(self.context) }.map_err(failed("entering its context"))
+    }
+
+    /// Whether a launch may start before the previous one ends.
+    fn has_dependent_launches(&self) -> bool {
+        9 <= self.generation
     }
 
     /// The stream, for libraries.
@@ -552,14 +560,15 @@ impl Module {
         self.gpu.enter()?;
         // SAFETY: `self` keeps the module alive.
         let function = unsafe { result::module::get_function(self.module, name) }.map_err(|_| missing())?;
-        let Launch { grid, block, shared, repeat, .. } = launch;
+        let Launch { grid, block, shared, repeat, waits, .. } = launch;
         if *shared != 0 {
             provide_shared(function, *shared)?;
         }
         let addresses = places.iter().map(|&place| memory.start + place as u64).collect();
         let (module, memory) = (self.clone(), memory.clone());
         let (grid, block, shared, repeat) = (*grid, *block, *shared, *repeat);
-        Ok(KernelCall { module, _memory: memory, function, grid, block, shared, repeat, addresses })
+        let overlaps = *waits && module.gpu.has_dependent_launches();
+        Ok(KernelCall { module, _memory: memory, function, grid, block, shared, repeat, overlaps, addresses })
     }
 }
 
@@ -623,6 +632,8 @@ pub struct KernelCall {
     block: [u32; 3],
     shared: u32,
     repeat: Option<u32>,
+    /// Whether a launch may start before the previous one ends.
+    overlaps: bool,
     addresses: Box<[u64]>,
 }
 
@@ -652,7 +663,23 @@ impl KernelCall {
         for (argument, address) in arguments.iter_mut().zip(&self.addresses) {
             *argument = std::ptr::from_ref(address).cast_mut().cast();
         }
-        let ([x, y, z], [a, b, c]) = (self.grid, self.block);
+        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (self.grid, self.block);
+        // SAFETY: all zeros are a value of this plain union, of which the named field is read for the named attribute.
+        let mut overlap: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        overlap.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        overlap.value.programmaticStreamSerializationAllowed = 1;
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: self.shared,
+            hStream: gpu.stream,
+            attrs: &raw mut overlap,
+            numAttrs: u32::from(self.overlaps),
+        };
         for number in 0..self.repeat.unwrap_or(1) {
             let number = u64::from(number);
             if self.repeat.is_some() {
@@ -661,7 +688,8 @@ impl KernelCall {
             // SAFETY: module and memory are alive, and the driver reads the arguments before it returns. They point into a
             // block of device memory. A kernel that leaves the block can corrupt other device memory, but no host memory:
             // it receives no host address.
-            unsafe { result::launch_kernel(self.function, (x, y, z), (a, b, c), self.shared, gpu.stream, arguments) }
+            unsafe { sys::cuLaunchKernelEx(&raw const config, self.function, arguments.as_mut_ptr(), std::ptr::null_mut()) }
+                .result()
                 .map_err(failed("launching a kernel"))?;
         }
         Ok(())

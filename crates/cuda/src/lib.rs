@@ -8,7 +8,7 @@
 //! ```
 //! use prestow_cuda::{Launch, StepCode};
 //!
-//! let work = StepCode::Launch(Launch { entry: "relu_0".into(), grid: [4, 1, 1], block: [256, 1, 1], shared: 0, repeat: None });
+//! let work = StepCode::Launch(Launch { entry: "relu_0".into(), grid: [4, 1, 1], block: [256, 1, 1], shared: 0, repeat: None, waits: false });
 //! assert_eq!(StepCode::from_code(&work.code()), Some(work));
 //! ```
 #![allow(unsafe_code, reason = "libraries are found when the program runs")]
@@ -78,4 +78,7 @@ pub struct Launch {
     /// Number of launches in sequence. The index of the launch is then an additional 64-bit parameter. `None`: one launch
     /// without that parameter.
     pub repeat: Option<u32>,
+    /// Whether the function waits for the previous launch by itself (`griddepcontrol.wait`), so that it may start before that
+    /// one ends. Architectures before `sm_90` do not permit that.
+    pub waits: bool,
 }

@@ -54,6 +54,19 @@ struct Module {
     Run run;
 };
 
+/// `CUlaunchAttribute` and `CUlaunchConfig`.
+struct Attribute {
+    int id;
+    char pad[4];
+    alignas(8) char value[64];
+};
+struct Config {
+    unsigned gx, gy, gz, bx, by, bz, shared;
+    void* stream;
+    Attribute* attributes;
+    unsigned attribute_count;
+};
+
 /// A kernel, and the function that runs it; null for the kernels of `KERNELS`.
 struct Function {
     const Kernel* kernel;
@@ -633,10 +646,14 @@ int cuFuncSetAttribute(void* function, int attribute, int value) {
     if (attribute == MAX_DYNAMIC_SHARED && 0 <= value && value <= 227 * 1024) return static_cast<Function*>(function)->shared_max = value, SUCCESS;
     return attribute == SHARED_CARVEOUT && 0 <= value && value <= 100 ? SUCCESS : INVALID_VALUE;
 }
-int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void* stream,
-                   void** arguments, void**) {
+int cuLaunchKernelEx(const Config* config, void* function, void** arguments, void**) {
     ENTER("cuLaunchKernel");
+    const auto [gx, gy, gz, bx, by, bz, shared, stream, attributes, attribute_count] = *config;
     if (static_cast<const Function*>(function)->shared_max < int(shared)) return INVALID_VALUE;
+    constexpr int PROGRAMMATIC_STREAM_SERIALIZATION = 6;
+    for (unsigned ix = 0; ix < attribute_count; ix++) {
+        if (attributes[ix].id != PROGRAMMATIC_STREAM_SERIALIZATION) return INVALID_VALUE;
+    }
     // As in `cuDeviceGetAttribute`.
     const bool is_empty = !gx || !gy || !gz || !bx || !by || !bz;
     if (is_empty || 0x7fffffff < gx || 65535 < gy || 65535 < gz || 1024 < bx || 1024 < by || 64 < bz || 1024 < bx * by * bz) return INVALID_VALUE;

@@ -96,7 +96,7 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
             };
             let (entry, block) = (source.entries[entry].name.clone(), [emitted.block.threads, 1, 1]);
             let shared = emitted.block.shared.0 as u32;
-            let launch = Launch { entry, grid: emitted.grid, block, shared, repeat: emitted.iterations };
+            let launch = Launch { entry, grid: emitted.grid, block, shared, repeat: emitted.iterations, waits: true };
             step.code = StepCode::Launch(launch).code();
         }
     }
@@ -115,7 +115,7 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
             None => emitted.block.threads.to_string(),
         };
         let head = format!("extern \"C\" __global__ void __launch_bounds__({bounds}) {name}({parameters})");
-        source.text.push_str(&format!("{head} {{\n{}}}\n\n", emitted.body));
+        source.text.push_str(&format!("{head} {{\n    begin_kernel();\n{}}}\n\n", emitted.body));
     }
     source
 }

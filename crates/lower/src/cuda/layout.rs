@@ -132,11 +132,19 @@ pub(super) enum Rearranged {
     Transposed(usize),
     /// Weights `[outputs, inputs, ..taps]` of a shape as a line for each output: the inputs of each tap, padded with zeros to
     /// a number of inputs, then zeros up to a number of terms.
-    LinesOfTerms { shape: Shape, inputs: usize, terms: usize },
+    LinesOfTerms { shape: Shape, inputs: usize, row: TapRow, terms: usize },
     /// Converted, with zeros behind each line of `columns` elements up to a number of them.
     PaddedLines { columns: usize, padded: usize, dtype: DType },
     /// Converted.
     Cast(DType),
+}
+
+/// A kernel's row of taps in a line of terms: zeros, the taps, then zeros.
+#[derive(Clone, Copy)]
+pub(super) struct TapRow {
+    pub(super) first: usize,
+    pub(super) taps: usize,
+    pub(super) padded: usize,
 }
 
 impl Packer for Rearranged {
@@ -155,7 +163,9 @@ impl Packer for Rearranged {
         match self {
             Rearranged::ChannelsInnermost(shape) => channels_innermost(tensor, shape),
             Rearranged::Transposed(columns) => transposed(tensor, *columns),
-            Rearranged::LinesOfTerms { shape, inputs, terms } => lines_of_terms(tensor, shape, *inputs, *terms),
+            Rearranged::LinesOfTerms { shape, inputs, row, terms } => {
+                lines_of_terms(tensor, shape, *inputs, *row, *terms)
+            }
             Rearranged::PaddedLines { columns, padded, dtype } => {
                 let (tensor, size) = (tensor.cast(*dtype), dtype.size().0 as usize);
                 let lines = tensor.to_le_bytes();
@@ -177,12 +187,13 @@ fn transposed(tensor: &Tensor, columns: usize) -> Vec<u8> {
     transposed
 }
 
-fn lines_of_terms(tensor: &Tensor, shape: &Shape, padded: usize, terms: usize) -> Vec<u8> {
+fn lines_of_terms(tensor: &Tensor, shape: &Shape, padded: usize, row: TapRow, terms: usize) -> Vec<u8> {
     let size = tensor.dtype().size().0 as usize;
     let (bytes, [outputs, inputs, taps]) = (tensor.to_le_bytes(), around(shape, 1));
     let mut lines = vec![0; outputs * terms * size];
     for (ix, item) in bytes.chunks_exact(size).enumerate() {
         let (output, input, tap) = (ix / taps / inputs, ix / taps % inputs, ix % taps);
+        let tap = tap / row.taps * row.padded + row.first + tap % row.taps;
         lines[(output * terms + tap * padded + input) * size..][..size].copy_from_slice(item);
     }
     lines

@@ -198,7 +198,7 @@ fn by_cores(extents: Extents, phases: &[Phase], dtype: DType) -> Kernel {
         workspace: updates + if 1 < phases.len() { extents.states() * size_of::<f32>() } else { 0 },
         launches: 1 + phases.len() * seq,
         grid: [units.div_ceil(units_of_tile), directions, batch.div_ceil(shape.rows())],
-        block: shape.block(),
+        block: shape.block(terms),
         needs: vec![
             Template::Pointwise,
             Template::Product,

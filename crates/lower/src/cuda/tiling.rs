@@ -55,14 +55,14 @@ impl TileShape {
         }
     }
 
-    /// A block that computes it. Groups have their stages in the shared memory of the launch: see `PAIRS` in
-    /// `cuda/templates/tensor.cu`.
-    pub(super) fn block(self) -> Block {
+    /// A block that computes it from a number of tiles of each operand. Groups have their stages of two tiles in the shared
+    /// memory of the launch, and no more of them than there are pairs of tiles.
+    pub(super) fn block(self, tiles: usize) -> Block {
         match self {
             TileShape::Warps { down, across, .. } => Block::of((32 * down * across) as u32),
             TileShape::Group { .. } => {
                 let pair = 2 * (self.rows() + self.columns()) * WORDS * size_of::<u32>();
-                let stages = (GROUP_SHARED_MAX / pair).min(GROUP_STAGES_MAX);
+                let stages = (GROUP_SHARED_MAX / pair).min(GROUP_STAGES_MAX).min(tiles.div_ceil(2)).max(1);
                 Block { threads: 128, shared: Bytes((stages * pair) as u64) }
             }
         }
@@ -93,19 +93,23 @@ const COPIED: [(TileShape, usize); 5] = [
     (TileShape::warps(2, 2, 2, 4), 70),
     (TileShape::warps(4, 1, 2, 4), 60),
 ];
-/// The same where the lines of both operands are of terms, and groups of warps multiply them.
-const BY_GROUPS: [(TileShape, usize); 5] = [
-    (TileShape::Group { m: 2, n: 16 }, 100),
-    (TileShape::Group { m: 2, n: 8 }, 80),
-    (TileShape::Group { m: 1, n: 16 }, 80),
-    (TileShape::Group { m: 1, n: 8 }, 65),
-    (TileShape::Group { m: 2, n: 4 }, 55),
+/// The same where the lines of both operands are of terms, and groups of warps multiply them; and the number of terms that would
+/// take as long as what a tile's epilogue takes beyond that of others. The largest tile leaves few registers for it.
+const BY_GROUPS: [(TileShape, usize, usize); 6] = [
+    (TileShape::Group { m: 2, n: 16 }, 100, 0),
+    (TileShape::Group { m: 3, n: 16 }, 107, 80),
+    (TileShape::Group { m: 2, n: 8 }, 80, 0),
+    (TileShape::Group { m: 1, n: 16 }, 80, 0),
+    (TileShape::Group { m: 1, n: 8 }, 65, 0),
+    (TileShape::Group { m: 2, n: 4 }, 55, 0),
 ];
 /// The tiles of other operands.
 const GATHERED: [TileShape; 2] = [TileShape::warps(2, 4, 4, 4), TileShape::warps(2, 4, 2, 2)];
 /// How many of the large one there must be to occupy all multiprocessors.
 const LARGE_MIN: usize = 64;
 
+/// The multiprocessors of an H100 and an H200, which are the GPUs with groups.
+const GROUP_MULTIPROCESSORS: usize = 132;
 /// The most shared memory of a group's block, in bytes, and its most stages.
 const GROUP_SHARED_MAX: usize = 96 * 1024;
 const GROUP_STAGES_MAX: usize = 4;
@@ -162,6 +166,8 @@ pub(super) struct Tiles {
     /// Split-K: the number of parts that the terms are divided into. Separate blocks compute partial sums, and a second
     /// launch reduces them.
     pub(super) parts: usize,
+    /// The number of tiles of each operand that all parts multiply.
+    steps: usize,
     /// `count`, `rows` and `columns`.
     extents: [usize; 3],
 }
@@ -208,6 +214,17 @@ pub(super) fn pieces(dtype: DType, elements: usize) -> usize {
     elements.next_multiple_of(TOGETHER / dtype.size().0 as usize)
 }
 
+/// The time in which all multiprocessors compute blocks of groups, in tenths of a block's. Each has two at once; one alone does
+/// not use all of it.
+fn turns_of_groups(blocks: usize) -> usize {
+    let last = match blocks % (2 * GROUP_MULTIPROCESSORS) {
+        0 => 0,
+        rest if rest <= GROUP_MULTIPROCESSORS => 14,
+        _ => 20,
+    };
+    blocks / (2 * GROUP_MULTIPROCESSORS) * 20 + last
+}
+
 impl Tiles {
     /// Tiles for `count` products of `rows` by `columns` results with `terms` terms each, whose factors are the node's
     /// first two operands, in lines of a form. Split-K stays within the node's workspace limit and slack.
@@ -220,26 +237,33 @@ impl Tiles {
         let by_groups = lines == Lines::OfTerms && node.input(0).dtype.is_half() && target.groups_from <= blocks;
         let shape = match lines {
             Lines::Gathered => GATHERED[usize::from(large < LARGE_MIN)],
-            // The time in which all multiprocessors compute their blocks.
             _ => {
-                let time = |(shape, percent): &(TileShape, usize)| {
-                    let blocks = count * rows.div_ceil(shape.rows()) * columns.div_ceil(shape.columns());
-                    blocks.div_ceil(BLOCKS) * shape.rows() * shape.columns() * 100 / percent
-                };
-                let all = if by_groups { BY_GROUPS } else { COPIED };
-                all.into_iter().min_by_key(time).expect("there are some").0
+                let blocks =
+                    |shape: TileShape| count * rows.div_ceil(shape.rows()) * columns.div_ceil(shape.columns());
+                // Blocks that compute a number of tiles in turn.
+                let time = |turns: usize, shape: TileShape| turns * shape.rows() * shape.columns();
+                if by_groups {
+                    let time = |&(shape, percent, more): &(TileShape, usize, usize)| {
+                        time(turns_of_groups(blocks(shape)), shape) * (terms + more) / percent
+                    };
+                    BY_GROUPS.into_iter().min_by_key(time).expect("there are some").0
+                } else {
+                    let time = |&(shape, percent): &(TileShape, usize)| {
+                        time(blocks(shape).div_ceil(BLOCKS), shape) * 100 / percent
+                    };
+                    COPIED.into_iter().min_by_key(time).expect("there are some").0
+                }
             }
         };
-        let mut tiles = Tiles { shape, cores, parts: 1, extents };
+        let step = if cores.is_some() { WORDS * 4 / node.input(0).dtype.size().0 as usize } else { DEPTH };
+        let mut tiles = Tiles { shape, cores, parts: 1, steps: terms.div_ceil(step), extents };
         let blocks: usize = tiles.grid().iter().map(|&blocks| blocks as usize).product();
-        let steps =
-            terms.div_ceil(if cores.is_some() { WORDS * 4 / node.input(0).dtype.size().0 as usize } else { DEPTH });
         let sums = Bytes(4 * (count * rows * columns) as u64);
         let fitting = node.workspace.min(node.slack).0 / sums.0.max(1);
-        let parts = (BLOCKS / blocks).min(steps / STEPS_MIN).min(fitting as usize);
+        let parts = (BLOCKS / blocks).min(tiles.steps / STEPS_MIN).min(fitting as usize);
         if PARTS_MIN <= parts && Bytes::ZERO < sums {
             // As many as have something to do.
-            tiles.parts = steps.div_ceil(steps.div_ceil(parts));
+            tiles.parts = tiles.steps.div_ceil(tiles.steps.div_ceil(parts));
         }
         tiles
     }
@@ -298,7 +322,7 @@ impl Tiles {
 
     /// Its blocks.
     pub(super) fn block(&self) -> Block {
-        if self.cores.is_some() { self.shape.block() } else { Block::USUAL }
+        if self.cores.is_some() { self.shape.block(self.steps.div_ceil(self.parts)) } else { Block::USUAL }
     }
 
     /// The blocks that it takes.

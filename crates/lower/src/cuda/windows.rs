@@ -8,7 +8,7 @@ use types::{Bytes, DType, Layout, Shape};
 
 use super::c_source::{finish, finish_eight};
 use super::emit::{Block, ELEMENTS_MAX, Emitted, GRID_MAX, KernelKind, Template, blocks, call};
-use super::layout::Rearranged;
+use super::layout::{Rearranged, TapRow};
 use super::tiling::{EIGHT, Lines, TensorCores, Tiles, cores, eights, is_aligned, is_copied, pieces};
 use crate::NodeView;
 
@@ -127,13 +127,13 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
     if !node.is_constant(1) {
         return Err("its weights are not constants".into());
     }
-    let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let operands: Vec<usize> = (0..node.operand_count()).collect();
     let residual = conv.epilogue.residual.then_some(node.operand_count() - 1);
     let (images, ins, outs, pixels) = (out[0], weight[1], out[1], out[2..].iter().product::<usize>());
     let taps: usize = weight[2..].iter().product();
     let epilogue = finish(&conv.epilogue) + &finish_eight(&conv.epilogue);
     if depthwise(x, weight, conv.groups) {
+        let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
         let columns = out[out.rank() - 1];
         let run = RUN.min(columns);
         let aligned = eights(node);
@@ -167,8 +167,11 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
     if stored.is_none() || TAPS_MAX < weight[2] + weight.get(3).copied().unwrap_or(1) {
         return Err(format!("{ins} channels are not copied in whole pieces"));
     }
-    let ins = stored.expect("it was looked at");
-    if ELEMENTS_MAX < x.elements() / weight[1].max(1) * ins {
+    let channels = stored.expect("it was looked at");
+    let Read { x, kernel, stride, pad, ins, row } = Read::of(x, weight, conv, channels);
+    let window = window(&x, out, &kernel, &stride, &conv.dilation, &pad)?;
+    let taps: usize = kernel.iter().product();
+    if ELEMENTS_MAX < x[0] * x[2..].iter().product::<usize>() * ins {
         return Err("its padded operand has more than 2^31 elements".into());
     }
     let terms = pieces(dtype, ins * taps);
@@ -177,8 +180,8 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
     if GRID_MAX < grid[1] {
         return Err("more rows than a grid has".into());
     }
-    let plain = taps == 1 && conv.stride.iter().all(|&step| step == 1) && x[2..] == out[2..];
-    let plain = plain && conv.pad.iter().all(|pad| pad[0] == 0);
+    let plain = taps == 1 && stride.iter().all(|&step| step == 1) && x[2..] == out[2..];
+    let plain = plain && pad.iter().all(|pad| pad[0] == 0);
     let (shape, parts, wide) = (tiles.shape(), tiles.parts, tiles.wide(node));
     let bytes = Tiles::together(node, 0, [ins]);
     let loaders = format!("Windows<{of}, {shape}, {window}, {images}, {ins}, {outs}, {terms}, {bytes}, {plain}>");
@@ -198,10 +201,55 @@ pub(super) fn conv_channels_last(node: &NodeView, conv: &Conv, target: TensorCor
         iterations: tiles.iterations(),
         needs: vec![Template::Pointwise, Template::Product, Template::Tensor, Template::Window, Template::ChannelsLast],
     };
-    let packer = Rearranged::LinesOfTerms { shape: weight.clone(), inputs: ins, terms };
+    let packer = Rearranged::LinesOfTerms { shape: weight.clone(), inputs: channels, row, terms };
     let own = packed(call(emitted, label(&weight[2..], out), &operands, residual.as_slice()), packer);
     Ok(vec![Call { workspace: tiles.workspace(), ..own }])
 }
+
+/// How a convolution of channels-last values reads its operand.
+struct Read {
+    /// The operand's shape.
+    x: Shape,
+    /// The window.
+    kernel: Vec<usize>,
+    stride: Vec<usize>,
+    pad: Vec<[usize; 2]>,
+    /// The channels of a pixel.
+    ins: usize,
+    /// The taps of a row.
+    row: TapRow,
+}
+
+impl Read {
+    /// Two neighboring pixels of four channels are read as one of eight where windows begin at every second pixel: they are copied at
+    /// once.
+    fn of(x: &Shape, weight: &Shape, conv: &Conv, channels: usize) -> Read {
+        let last = weight.rank() - 3;
+        let (kernel, stride, pad) = (weight[2..].to_vec(), conv.stride.to_vec(), conv.pad.to_vec());
+        let taps = kernel[last];
+        let in_pairs = channels == FOUR
+            && stride[last].is_multiple_of(2)
+            && conv.dilation[last] == 1
+            && x[x.rank() - 1].is_multiple_of(2)
+            && 1 < taps;
+        let mut read =
+            Read { x: x.clone(), kernel, stride, pad, ins: channels, row: TapRow { first: 0, taps, padded: taps } };
+        if in_pairs {
+            let first = read.pad[last][0] % 2;
+            let pairs = (first + taps).div_ceil(2);
+            read.x[x.rank() - 1] /= 2;
+            read.kernel[last] = pairs;
+            read.stride[last] /= 2;
+            read.pad[last][0] = (read.pad[last][0] + first) / 2;
+            read.ins = 2 * channels;
+            read.row = TapRow { first, taps, padded: 2 * pairs };
+        }
+        read
+    }
+}
+
+/// The channels that those of pixels with fewer are padded to.
+const FOUR: usize = 4;
 
 /// The most rows and columns of taps of a channels-last convolution, which has a bit for each: see `TapSet` in
 /// `cuda/templates/window.cu`.
@@ -218,7 +266,7 @@ fn depthwise(x: &Shape, weight: &Shape, groups: usize) -> bool {
 fn stored_channels(dtype: DType, channels: usize) -> Option<usize> {
     match channels {
         _ if is_copied(dtype, channels) => Some(channels),
-        1..=4 => Some(4),
+        1..=FOUR => Some(FOUR),
         _ => None,
     }
 }
@@ -226,7 +274,7 @@ fn stored_channels(dtype: DType, channels: usize) -> Option<usize> {
 /// Whether a convolution of channels-last values reads pixels whose channels are padded to four.
 pub(super) fn reads_four_channels(node: &NodeView, conv: &Conv) -> bool {
     let channels = node.input(1).shape[1];
-    conv.groups == 1 && channels < 4 && stored_channels(node.input(0).dtype, channels) == Some(4)
+    conv.groups == 1 && channels < FOUR && stored_channels(node.input(0).dtype, channels) == Some(FOUR)
 }
 
 /// The call with its weights packed.
