@@ -434,26 +434,24 @@ __device__ __forceinline__ void store_sums(const float (&sums)[S::M][S::N][4], i
     const int lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4;
     if constexpr (Store::WIDE) {
         static_assert(N % 4 == 0 && COLUMNS % 8 == 0, "four tiles are exchanged, and eight columns are stored, at once");
-        // All epilogues of some rows come before their stores, so that their operands are read at once: the compiler must assume
-        // that a store changes them.
-        constexpr int TOGETHER = M % 2 == 0 && Store::HALVES ? 2 : 1;
+        // Epilogues of several runs of eight come before their stores, so that their operands are read at once: the compiler must
+        // assume that a store changes them. The largest tile has no registers for many.
+        constexpr int OF_ROWS = N / 4 * 2, ALL = M * OF_ROWS, CHUNK = M == 3 ? 4 : M % 2 == 0 && Store::HALVES ? 2 * OF_ROWS : OF_ROWS;
+        static_assert(ALL % CHUNK == 0, "chunks are whole");
 #pragma unroll
-        for (int m = 0; m < M; m += TOGETHER) {
-            float eights[TOGETHER][N / 4][2][8];
+        for (int first = 0; first < ALL; first += CHUNK) {
+            float eights[CHUNK][8];
 #pragma unroll
-            for (int ix = 0; ix < TOGETHER * (N / 4) * 2; ix++) {
-                const int own = ix / (N / 4 * 2), four = ix / 2 % (N / 4), half = ix % 2;
-                gather_eight(eights[own][four][half], sums[m + own], four * 4, half, pair);
-            }
+            for (int ix = 0; ix < CHUNK; ix++) gather_eight(eights[ix], sums[(first + ix) / OF_ROWS], (first + ix) / 2 % (N / 4) * 4, ix % 2, pair);
 #pragma unroll
             for (int stored = 0; stored < 2; stored++) {
 #pragma unroll
-                for (int ix = 0; ix < TOGETHER * (N / 4) * 2; ix++) {
-                    const int own = ix / (N / 4 * 2), four = ix / 2 % (N / 4), half = ix % 2;
-                    const int at = first_row + (m + own) * STEP + half * 8 + group, to = first_column + (four * 4 + pair) * 8;
+                for (int ix = 0; ix < CHUNK; ix++) {
+                    const int m = (first + ix) / OF_ROWS, four = (first + ix) / 2 % (N / 4);
+                    const int at = first_row + m * STEP + ix % 2 * 8 + group, to = first_column + (four * 4 + pair) * 8;
                     if ((ROWS % S::ROWS != 0 && ROWS <= at) || (COLUMNS % S::COLUMNS != 0 && COLUMNS <= to)) continue;
-                    if (stored == 0) store.finish(at, to, eights[own][four][half]);
-                    else store(at, to, eights[own][four][half]);
+                    if (stored == 0) store.finish(at, to, eights[ix]);
+                    else store(at, to, eights[ix]);
                 }
             }
         }

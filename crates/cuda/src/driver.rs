@@ -688,9 +688,11 @@ impl KernelCall {
             // SAFETY: module and memory are alive, and the driver reads the arguments before it returns. They point into a
             // block of device memory. A kernel that leaves the block can corrupt other device memory, but no host memory:
             // it receives no host address.
-            unsafe { sys::cuLaunchKernelEx(&raw const config, self.function, arguments.as_mut_ptr(), std::ptr::null_mut()) }
-                .result()
-                .map_err(failed("launching a kernel"))?;
+            unsafe {
+                sys::cuLaunchKernelEx(&raw const config, self.function, arguments.as_mut_ptr(), std::ptr::null_mut())
+            }
+            .result()
+            .map_err(failed("launching a kernel"))?;
         }
         Ok(())
     }

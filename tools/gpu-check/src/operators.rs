@@ -143,7 +143,8 @@ fn check_on(
     cases: &[Case],
 ) -> Vec<OperatorRow> {
     let libraries = settings.libraries.of(target.precision);
-    let mut all: Vec<Trial> = cases.iter().flat_map(|case| trials(case, &target.compiler.target, target.precision, libraries)).collect();
+    let mut all: Vec<Trial> =
+        cases.iter().flat_map(|case| trials(case, &target.compiler.target, target.precision, libraries)).collect();
     let mut modules = compile_together(target, &mut all);
     let references = in_parallel(&all, Trial::reference);
     let mut lost: Option<String> = None;

@@ -50,7 +50,14 @@ pub(crate) fn measure(gpu: &Arc<Gpu>, settings: &Settings) -> Result<Peaks, Stri
         Ok(seconds[1..].iter().copied().fold(f64::INFINITY, f64::min).max(1e-9))
     };
     let call = |entry: &str, blocks: u32, offsets: &[usize]| {
-        let launch = Launch { entry: entry.into(), grid: [blocks, 1, 1], block: [THREADS, 1, 1], shared: 0, repeat: None, waits: false };
+        let launch = Launch {
+            entry: entry.into(),
+            grid: [blocks, 1, 1],
+            block: [THREADS, 1, 1],
+            shared: 0,
+            repeat: None,
+            waits: false,
+        };
         module.call(&launch, &memory, offsets).map(DeviceCall::Kernel).map_err(text)
     };
     let copy = best(&call(COPY, (copied / COPY_BLOCK_BYTES) as u32, &[0, copied])?)?;

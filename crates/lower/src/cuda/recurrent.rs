@@ -124,7 +124,9 @@ fn by_warps(extents: Extents, phases: &[Phase]) -> Kernel {
         let vector = if ix == 0 { "at.before(a2, y0)" } else { "reset_states + at.state()" };
         let store = match ix + 1 == phases.len() {
             true => "keep",
-            false => "[=](const At& at, Computed now) { updates[at.state()] = now.state, reset_states[at.state()] = now.other; }",
+            false => {
+                "[=](const At& at, Computed now) { updates[at.state()] = now.state, reset_states[at.state()] = now.other; }"
+            }
         };
         format!(
             "step_by_warps<At, {rows}, {}, {}>(step, a1, [=](const At& at) {{ return {vector}; }}, {}, {store});",
@@ -222,8 +224,7 @@ fn tile(extents: Extents, phases: &[Phase]) -> (TileShape, usize) {
         _ => &[4],
     };
     let columns = |across: usize, n: usize| 8 * n * across / most;
-    let blocks =
-        |across: usize, n: usize| units.div_ceil(columns(across, n)) * directions * batch.div_ceil(16 * down);
+    let blocks = |across: usize, n: usize| units.div_ceil(columns(across, n)) * directions * batch.div_ceil(16 * down);
     let arrangements = [4, 2, 1].into_iter().filter(|across| across * down <= 4);
     let all: Vec<(usize, usize)> = arrangements.flat_map(|across| widths.iter().map(move |&n| (across, n))).collect();
     let enough = all.iter().find(|&&(across, n)| BLOCKS <= blocks(across, n));

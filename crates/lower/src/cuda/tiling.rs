@@ -238,8 +238,7 @@ impl Tiles {
         let shape = match lines {
             Lines::Gathered => GATHERED[usize::from(large < LARGE_MIN)],
             _ => {
-                let blocks =
-                    |shape: TileShape| count * rows.div_ceil(shape.rows()) * columns.div_ceil(shape.columns());
+                let blocks = |shape: TileShape| count * rows.div_ceil(shape.rows()) * columns.div_ceil(shape.columns());
                 // Blocks that compute a number of tiles in turn.
                 let time = |turns: usize, shape: TileShape| turns * shape.rows() * shape.columns();
                 if by_groups {

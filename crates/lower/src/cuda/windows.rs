@@ -293,8 +293,15 @@ pub(super) fn conv_transpose(node: &NodeView, conv: &ConvTranspose) -> Result<Ve
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
     let (kind, grid) = (KernelKind::ConvTranspose, blocks(out.elements()));
     let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
-    let emitted =
-        Emitted { kind, parameters: node.parameters(&operands), body, grid, block: Block::USUAL, iterations: None, needs };
+    let emitted = Emitted {
+        kind,
+        parameters: node.parameters(&operands),
+        body,
+        grid,
+        block: Block::USUAL,
+        iterations: None,
+        needs,
+    };
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, &[])])
 }
 
