@@ -1,8 +1,8 @@
 // Pooling: one thread per output. `LANES` is the number of channels that are adjacent in memory: 1 if row-major. Where `EIGHT`,
-// a thread has eight of them, and `x` and `y` are aligned to 16 bytes.
+// a thread has eight of them; with `ALIGNED`, `x` and `y` are multiples of 16 bytes.
 
 /// Reduces the pixels of the thread's window, eight channels at once: `join(result, item)`, then `end(result, output)`.
-template <class W, int PLANES, int LANES, class X, class Join, class End>
+template <class W, int PLANES, int LANES, bool ALIGNED, class X, class Join, class End>
 __device__ void pool_eight(const X* x, X* y, float start, Join join, End end) {
     const unsigned at = element();
     if (PLANES * W::OUTPUT * (LANES / 8) <= at) return;
@@ -15,20 +15,20 @@ __device__ void pool_eight(const X* x, X* y, float start, Join join, End end) {
         const int pixel = W::pixel(output, tap);
         if (pixel < 0) continue;
         float items[8];
-        load_eight(plane + pixel * LANES, items);
+        load_run<ALIGNED>(plane + pixel * LANES, items);
 #pragma unroll
         for (int ix = 0; ix < 8; ix++) results[ix] = join(results[ix], items[ix]);
     }
 #pragma unroll
     for (int ix = 0; ix < 8; ix++) results[ix] = end(results[ix], output);
-    store_eight(results, y + (size_t)at * 8);
+    store_run<ALIGNED>(results, y + (size_t)at * 8);
 }
 
-template <class W, int PLANES, int LANES, bool EIGHT = false, class X>
+template <class W, int PLANES, int LANES, bool EIGHT = false, bool ALIGNED = false, class X>
 __device__ void pool_max(const X* x, X* y) {
     if constexpr (EIGHT) {
         const auto larger = [](float largest, float item) { return item > largest || item != item ? item : largest; };
-        pool_eight<W, PLANES, LANES>(x, y, -PRESTOW_INFINITY, larger, [](float largest, int) { return largest; });
+        pool_eight<W, PLANES, LANES, ALIGNED>(x, y, -PRESTOW_INFINITY, larger, [](float largest, int) { return largest; });
         return;
     }
     const unsigned at = element();
@@ -85,11 +85,11 @@ __device__ int pixels_of(int output) {
 }
 
 /// The mean over the window's pixels, which are counted as `pixels_of` does.
-template <class W, int PLANES, int LANES, bool EIGHT, bool PADDED, int... BEHIND, class X>
+template <class W, int PLANES, int LANES, bool EIGHT, bool ALIGNED, bool PADDED, int... BEHIND, class X>
 __device__ void pool_mean(const X* x, X* y) {
     if constexpr (EIGHT) {
         const auto mean = [](float sum, int output) { return sum / pixels_of<W, PADDED, BEHIND...>(output); };
-        pool_eight<W, PLANES, LANES>(x, y, 0.0f, [](float sum, float item) { return sum + item; }, mean);
+        pool_eight<W, PLANES, LANES, ALIGNED>(x, y, 0.0f, [](float sum, float item) { return sum + item; }, mean);
         return;
     }
     const unsigned at = element();

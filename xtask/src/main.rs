@@ -36,6 +36,7 @@ Models; `cargo xtask COMMAND --help` prints the flags (docs/reference/cli.md):
   completions SHELL            print a completion script for a shell
   gpu-check [MODEL]...         check operators and networks on this machine's GPU: results, memory, speed
   gpu-check --pack DIR         write the check as a folder for a machine with a GPU and no Rust
+  sass MODEL...                time each kernel by a model of its machine code for cuda:sm_90, without a GPU
 
 Data; needs python3 with pip and venv:
   fetch                        download public weights, images and test data into data/
@@ -94,6 +95,7 @@ fn main() -> ExitCode {
             None => Err("--pack needs a folder: gpu-check --pack DIR".into()),
         },
         "gpu-check" => tools::gpu_check(&arguments),
+        "sass" => tools::gpu_check(&[vec!["--sass".to_string()], arguments].concat()),
         command if tools::COMMANDS.contains(&command) => tools::run(command, &arguments),
         "" | "help" | "--help" | "-h" => help(),
         _ if is_help => help(),

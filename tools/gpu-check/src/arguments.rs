@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
     /// Check the training step of each named network too; without named networks, some are checked anyway
     #[arg(long, requires = "models")]
     train: bool,
+    /// Print the time of each kernel of the named networks by a model of its machine code; needs no GPU, but nvdisasm
+    #[arg(long = "sass", requires = "models", conflicts_with_all = ["train", "operators", "only", "cudnn", "cublas", "tune", "resume", "output"])]
+    machine_code: bool,
     /// Check the cases of every operator, and no networks except those that are named
     #[arg(long)]
     operators: bool,
@@ -93,6 +96,8 @@ struct BaselineList(Vec<Baseline>);
 
 /// Settings of a run.
 pub(crate) struct Settings {
+    /// Whether a model of machine code is printed, and nothing runs.
+    pub(crate) machine_code: bool,
     pub(crate) device: usize,
     /// Whether networks are checked.
     pub(crate) networks: bool,
@@ -162,6 +167,7 @@ impl Arguments {
             _ => Vec::new(),
         };
         Ok(Settings {
+            machine_code: self.machine_code,
             device: self.device as usize,
             networks,
             trained,

@@ -6,6 +6,8 @@
 mod arguments;
 mod baselines;
 mod check;
+mod code_model;
+mod machine_code;
 mod networks;
 mod operators;
 mod output;
@@ -17,6 +19,7 @@ mod trials;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
+use arguments::Settings;
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -24,7 +27,8 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(message) => return usage(&message),
     };
-    match arguments.resolve().and_then(|settings| check::run(&settings)) {
+    let run = |settings: Settings| if settings.machine_code { code_model::run(&settings) } else { check::run(&settings) };
+    match arguments.resolve().and_then(run) {
         Ok(passed) => ExitCode::from(u8::from(!passed)),
         Err(error) => {
             output::progress(&format!("error: {error}"));

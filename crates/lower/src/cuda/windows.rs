@@ -316,20 +316,20 @@ pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Vec<Call>, String> {
     };
     let stored = node.input(0).dtype == node.output().dtype;
     let eight = stored && lanes.is_multiple_of(EIGHT);
-    let aligned = if eight { format!("{} && {}", is_aligned(0), is_aligned(1)) } else { "false".into() };
+    let aligned = format!("{} && {}", is_aligned(0), is_aligned(1));
     let function = match pool.kind {
-        PoolKind::Max => format!("pool_max<{window}, {planes}, {lanes}, {aligned}>"),
+        PoolKind::Max => format!("pool_max<{window}, {planes}, {lanes}, {eight}, {aligned}>"),
         kind => {
             let padded = kind == PoolKind::MeanWithPadding;
             let behind = if padded { behind(pool) } else { comma_separated(&vec![0; pool.kernel.len().max(2)]) };
-            format!("pool_mean<{window}, {planes}, {lanes}, {aligned}, {padded}, {behind}>")
+            format!("pool_mean<{window}, {planes}, {lanes}, {eight}, {aligned}, {padded}, {behind}>")
         }
     };
     let emitted = Emitted {
         kind: KernelKind::Pool,
         parameters: node.parameters(&[0]),
         body: format!("    {function}(a0, y);\n"),
-        grid: blocks(out.elements()),
+        grid: blocks(out.elements() / if eight { EIGHT } else { 1 }),
         block: Block::USUAL,
         iterations: None,
         needs: vec![Template::Window, Template::Pool],
