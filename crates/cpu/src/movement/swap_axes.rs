@@ -26,8 +26,8 @@ const TASK_BYTES: usize = 1 << 15;
 impl SwapAxes {
     /// The kernel of a transposition with large blocks behind several leading axes that stay, if it is one.
     pub fn of(shape: &[usize], order: &[usize], element_size: usize) -> Option<SwapAxes> {
-        let moved = order.iter().enumerate().filter(|&(to, &from)| to != from);
-        let (first, last) = (moved.clone().next()?.0, moved.last()?.0);
+        let mut moved = order.iter().enumerate().filter(|&(to, &from)| to != from);
+        let (first, last) = (moved.next()?.0, moved.next_back()?.0);
         // The axes in between come from two groups that exchange places.
         let (between, split) = (&order[first..=last], order[first]);
         let swapped = (split..=last).chain(first..split);
