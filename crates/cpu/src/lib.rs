@@ -60,6 +60,7 @@ pub use movement::remap::Remap;
 pub use movement::reorder::Reorder;
 pub use movement::resize::{AxisTaps, Resize};
 pub use movement::scatter_add::ScatterAdd;
+pub use movement::swap_axes::SwapAxes;
 pub use ops::arg_extreme::ArgExtreme;
 pub use ops::attention::{Attention, HeadStrides, MaskStrides};
 pub use ops::batch_norm::{BatchNormGradient, BatchNormTraining, ChannelSum, Planes};

@@ -139,4 +139,5 @@ kernels! {
     CumulativeSum,
     Insert,
     Scatter,
+    SwapAxes,
 }

@@ -8,12 +8,14 @@
 //! cheapest assignment is found and not only a good one.
 
 use ir::ops::Relayout;
-use ir::{Candidate, Formats, Graph, NodeId, Output, Query, Rewrite, Target, ValueDef, ValueId, rewrite};
+use ir::{Candidate, Formats, Graph, Node, NodeId, Output, Query, Rewrite, Target, ValueDef, ValueId, rewrite};
 use smallvec::SmallVec;
 use types::{Layout, Map, Scope};
 
 use crate::max_flow::{ENDLESS, Flow, SINK, SOURCE};
 use crate::price::relayout_scope;
+use crate::recompute::backward_nodes;
+use crate::uses::Uses;
 
 /// The costs of layouts, as one number for each choice. Only their relations matter.
 struct LayoutCosts {
@@ -87,10 +89,16 @@ pub fn assign_layouts(graph: &Graph, target: &dyn Target) -> Graph {
     let Some(blocked) = target.layout() else { return graph.clone() };
     let costs = &LayoutCosts::of(graph, target, blocked);
     let blocked = cheapest(graph, costs);
-    let mut writer = Writer { graph, costs, blocked: &blocked, twin: Map::filled(graph.values().len(), None) };
+    let mut writer = Writer {
+        graph,
+        costs,
+        blocked: &blocked,
+        converted_again: converted_again(graph, costs, &blocked),
+        twin: [(); 2].map(|()| Map::filled(graph.values().len(), None)),
+    };
     let mut new = rewrite(graph, |context, id| Some(writer.node(context, id)));
     let row_major = |(old, own): (&Output, &Output)| {
-        let twin = writer.twin[old.value].filter(|_| new.value(own.value).layout != Layout::RowMajor);
+        let twin = writer.twin[0][old.value].filter(|_| new.value(own.value).layout != Layout::RowMajor);
         Output { value: twin.unwrap_or(own.value), ..own.clone() }
     };
     let outputs = graph.outputs().iter().zip(new.outputs()).map(row_major).collect();
@@ -148,12 +156,43 @@ fn readers(graph: &Graph, costs: &LayoutCosts, points: &Map<NodeId, usize>) -> M
     readers
 }
 
+/// By node the values of the forward pass that it converts for the backward pass alone, though a node of the forward pass
+/// reads them in that layout too: the backward pass reads the same values in their own layout, so that they are saved
+/// anyway, and both would be alive in between.
+fn converted_again(
+    graph: &Graph,
+    costs: &LayoutCosts,
+    blocked: &Map<NodeId, bool>,
+) -> Map<NodeId, SmallVec<[bool; 4]>> {
+    let is_backward = backward_nodes(graph, &Uses::new(graph));
+    let is_other = |id: NodeId, ix: usize| {
+        let value = graph.node(id).inputs[ix];
+        let own =
+            graph.value(value).producer().is_some_and(|maker| blocked[maker]) && costs.may_be_blocked(graph, value);
+        own != (blocked[id] && costs.reads_blocked[id][ix])
+    };
+    let mut is_saved = Map::filled(graph.values().len(), false);
+    for (id, node) in graph.nodes().iter().filter(|(id, _)| is_backward[*id]) {
+        for (ix, &input) in node.inputs.iter().enumerate() {
+            let is_of_forward = graph.value(input).producer().is_some_and(|maker| !is_backward[maker]);
+            is_saved[input] |= is_of_forward && !is_other(id, ix);
+        }
+    }
+    let of_node = |(id, node): (NodeId, &Node)| {
+        let is_again = |(ix, &input): (usize, &ValueId)| is_backward[id] && is_saved[input] && is_other(id, ix);
+        node.inputs.iter().enumerate().map(is_again).collect()
+    };
+    graph.nodes().iter().map(of_node).collect()
+}
+
 struct Writer<'a> {
     graph: &'a Graph,
     costs: &'a LayoutCosts,
     blocked: &'a Map<NodeId, bool>,
-    /// By old value: the new value in the other layout than its own, once there is one.
-    twin: Map<ValueId, Option<ValueId>>,
+    converted_again: Map<NodeId, SmallVec<[bool; 4]>>,
+    /// By old value: the new value in the other layout than its own, once there is one. The second is that of the backward
+    /// pass alone.
+    twin: [Map<ValueId, Option<ValueId>>; 2],
 }
 
 impl Writer<'_> {
@@ -165,7 +204,7 @@ impl Writer<'_> {
             .enumerate()
             .map(|(ix, &input)| {
                 let blocked = self.blocked[id] && self.costs.reads_blocked[id][ix];
-                let read = self.read(context, input, blocked);
+                let read = self.read(context, input, blocked, usize::from(self.converted_again[id][ix]));
                 match self.costs.reads_converted[id][ix].filter(|_| self.blocked[id]) {
                     Some(layout) => relayout(context, read, &node.scope, layout),
                     None => read,
@@ -178,22 +217,22 @@ impl Writer<'_> {
             if self.blocked[id] && self.costs.may_be_blocked(self.graph, old) {
                 context.new.value_mut(new).layout = self.costs.blocked;
                 if self.graph.is_output(old) {
-                    self.twin[old] = Some(relayout(context, new, &node.scope, Layout::RowMajor));
+                    self.twin[0][old] = Some(relayout(context, new, &node.scope, Layout::RowMajor));
                 }
             }
         }
         outputs
     }
 
-    /// A value as a reader wants it.
-    fn read(&mut self, context: &mut Rewrite, old: ValueId, blocked: bool) -> ValueId {
+    /// A value in the layout of a reader.
+    fn read(&mut self, context: &mut Rewrite, old: ValueId, blocked: bool, pass: usize) -> ValueId {
         let value = self.graph.value(old);
         let is_blocked =
             value.producer().is_some_and(|node| self.blocked[node]) && self.costs.may_be_blocked(self.graph, old);
         if value.tensor().is_some() || is_blocked == blocked {
             return context.value(old);
         }
-        if let Some(twin) = self.twin[old] {
+        if let Some(twin) = self.twin[pass][old] {
             return twin;
         }
         let scope =
@@ -201,7 +240,7 @@ impl Writer<'_> {
         let new = context.value(old);
         let layout = if blocked { self.costs.blocked } else { Layout::RowMajor };
         let twin = relayout(context, new, &scope, layout);
-        self.twin[old] = Some(twin);
+        self.twin[pass][old] = Some(twin);
         twin
     }
 }

@@ -320,7 +320,8 @@ fn recurrent() -> Vec<Case> {
     ];
     let mut cases = Vec::new();
     for (ix, cell) in cells.into_iter().enumerate() {
-        for (number, [seq, batch, units]) in [[1, 1, 5], [7, 3, 4], [4, 2, 17]].into_iter().enumerate() {
+        // The last one has rows for several chunks of steps.
+        for (number, [seq, batch, units]) in [[1, 1, 5], [7, 3, 4], [4, 2, 17], [5, 171, 3]].into_iter().enumerate() {
             let direction = [Direction::Forward, Direction::Reverse, Direction::Bidirectional][(ix + number) % 3];
             let (d, columns) = (direction.count(), cell.gates() * units);
             let op = Recurrent { cell: cell.clone(), direction };

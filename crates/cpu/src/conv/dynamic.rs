@@ -377,8 +377,13 @@ impl ConvDataGradient {
 
     /// The phases of rows and columns; `None` if taps begin outside of `dy`.
     fn all_phases(&self) -> Option<SmallVec<[[Phase; 2]; 4]>> {
+        self.each_phase().collect()
+    }
+
+    /// The same one by one, without memory for all of them: strides above 2 have many.
+    fn each_phase(&self) -> impl Iterator<Item = Option<[Phase; 2]>> {
         let numbers = (0..self.phases(0)).flat_map(|row| (0..self.phases(1)).map(move |column| [row, column]));
-        numbers.map(|[row, column]| Some([self.phase(0, row)?, self.phase(1, column)?])).collect()
+        numbers.map(|[row, column]| Some([self.phase(0, row)?, self.phase(1, column)?]))
     }
 
     /// The convolutions of the phases that have taps.
@@ -480,7 +485,8 @@ impl KernelFn for ConvDataGradient {
         let workspace: &mut [f32] = elements_mut(args.workspace);
         let [down, right] = self.window.stride;
         let mut rest = weights;
-        for [row, column] in self.all_phases().expect("`sizes` found them") {
+        for phases in self.each_phase() {
+            let [row, column] = phases.expect("`sizes` found them");
             let conv = self.conv(row, column);
             let taps = row.taps * column.taps;
             let first = row.start * self.window.input[1] + column.start;

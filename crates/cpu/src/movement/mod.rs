@@ -12,3 +12,4 @@ pub(crate) mod reorder;
 pub(crate) mod resize;
 pub(crate) mod scatter_add;
 pub(crate) mod strips;
+pub(crate) mod swap_axes;

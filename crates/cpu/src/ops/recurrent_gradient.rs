@@ -1,14 +1,18 @@
 //! [`RecurrentGradient`]: backpropagation through time.
 //!
 //! The states before all steps are known, so only the gradient of the state passes from step to step. Everything else is
-//! computed for the whole sequence:
+//! computed for several steps at a time, a *chunk*:
 //!
-//! 1. *Gates*: one product of all states by the weights gives all gates again. From them come, for each gate, the factor
+//! 1. *Gates*: a product of a chunk's states by the weights gives its gates again. From them come, for each gate, the factor
 //!    between the gradient of the state (of an LSTM, of the cell) and that of the gate. All exponentials are here. If the
 //!    factor follows from the state after a step, there is no product.
 //! 2. *Walk*: from the last step to the first, the gradient of the state times these factors gives the gradients of the
 //!    gates; their product by the weights is the gradient of the state before the step.
-//! 3. *Weights*: one product of the transposed gradients of all gates by all states.
+//! 3. *Weights*: products of the transposed gradients of a chunk's gates by its states, added up.
+//!
+//! The first output holds the gates, then the factors, then the gradients. A cell that does not save its gates has the
+//! gradients of its states there, in the layout of `y`, until all directions are done. So the output takes the bytes of an
+//! operand, and the workspace is a few chunks, beside what only some cells have ([`Room`]).
 //!
 //! A GRU that resets before the product has the candidate's product by itself in all three, because it multiplies other
 //! states. Results do not depend on the number of threads.
@@ -21,7 +25,7 @@ use types::pointwise::Unary;
 use types::recurrent::{Cell, Direction, Reset};
 
 use crate::gemm::epilogue::Epilogue;
-use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, product};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::ops::matmul::{MatMul, MatMulB};
 use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
@@ -48,8 +52,13 @@ pub struct RecurrentGradient {
 
 /// Units that are computed at a time, on the stack.
 const BLOCK: usize = 64;
+/// Rows (steps times batch) of a chunk: enough that its products are fast, whose weights are read once a chunk.
+const CHUNK_ROWS: usize = 512;
 /// Elements of a state that justify another thread in a step of the walk.
 const PART: usize = 1 << 12;
+
+/// Elements that are copied at a time.
+const COPY: usize = 1 << 16;
 
 type Block = [f32; BLOCK];
 
@@ -84,11 +93,22 @@ impl RecurrentGradient {
         self.batch * self.units
     }
 
+    /// The steps of a chunk; the last one may have fewer.
+    fn chunk(&self) -> usize {
+        (CHUNK_ROWS / self.batch.max(1)).clamp(1, self.seq.max(1))
+    }
+
+    /// The operand whose bytes the first output may take.
+    fn shared_operand(&self) -> usize {
+        // The gates; if absent, the gradient of `y`, after weights, state and `y`.
+        if self.cell.saves_gates() { 0 } else { 3 }
+    }
+
     /// Elements of the workspace, part by part.
-    fn parts(&self) -> Option<[usize; 7]> {
+    fn parts(&self) -> Option<[usize; 6]> {
         let steps = product(&[self.seq, self.batch, self.units])?;
         let state = product(&[self.batch, self.units])?;
-        let gates = steps.checked_mul(self.cell.gates())?;
+        let chunk = product(&[self.chunk(), self.batch, self.units])?;
         let (planes, memory, between) = match &self.cell {
             Cell::Lstm { .. } => (2, steps.checked_add(state)?, state),
             Cell::Gru { reset: Reset::BeforeProduct, .. } => (2, steps, state),
@@ -96,8 +116,8 @@ impl RecurrentGradient {
             Cell::Rnn { .. } => (0, 0, 0),
         };
         let group = self.groups().iter().map(Range::len).max().unwrap_or(0);
-        let transposed = steps.checked_mul(group)?;
-        Some([steps, gates, steps.checked_mul(planes)?, memory, transposed, state.checked_mul(2)?, between])
+        let gates = chunk.checked_mul(group)?.max(state.checked_mul(self.cell.gates())?);
+        Some([chunk, gates, steps.checked_mul(planes)?, memory, state.checked_mul(2)?, between])
     }
 }
 
@@ -132,6 +152,11 @@ impl KernelFn for RecurrentGradient {
         Ok(sizes)
     }
 
+    fn may_share(&self, input: usize) -> bool {
+        // A gate, or an element of `dy`, is read for the last time when its factor or its gradient takes its place.
+        input == self.shared_operand()
+    }
+
     fn run(&self, args: Args, pool: &Pool) {
         let memories = usize::from(self.cell.has_memory());
         let extras = usize::from(0 < self.cell.extras());
@@ -140,16 +165,16 @@ impl KernelFn for RecurrentGradient {
         let input = |ix: usize| -> &[f32] { input(&args, ix - self.absent()) };
         let optional = |is_there: bool, ix: usize| -> &[f32] { if is_there { input(ix) } else { &[] } };
         let given = Given {
-            gates: optional(self.absent() == 0, 0),
             weight: input(1),
             h: input(2),
             c: optional(0 < memories, 3),
             extra: optional(0 < extras, 3 + memories),
             y: input(operands),
-            dy: input(operands + 1),
+            dy: optional(self.cell.saves_gates(), operands + 1),
             dh: input(operands + 2),
             dc: optional(0 < memories, operands + 3),
         };
+        let shared: Option<&[f32]> = input_or_in_place(&args, self.shared_operand());
         let mut outputs = args.outputs.iter_mut().map(|bytes| elements_mut(bytes));
         let mut next = |is_there: bool| -> &mut [f32] {
             if is_there { outputs.next().expect("the sizes have a row for each output") } else { &mut [] }
@@ -169,26 +194,50 @@ impl KernelFn for RecurrentGradient {
             results.c.copy_from_slice(given.dc);
             return;
         }
-        let [states, gates, planes, memory, transposed, dh, between] =
-            self.parts().expect("`sizes` computed them").map(&mut part);
-        let mut room = Room { states, gates, planes, memory, transposed, dh, between };
+        if let Some(shared) = shared {
+            for_each_chunk(pool, results.gates, COPY, &|number, out| {
+                out.copy_from_slice(&shared[number * COPY..][..out.len()]);
+            });
+        }
+        let [states, gates, planes, memory, dh, between] = self.parts().expect("`sizes` computed them").map(&mut part);
+        let mut room = Room { states, gates, planes, memory, dh, between };
         for direction in 0..self.direction.count() {
             let walk = Walk { kernel: self, direction, isa: pool.isa(), given: &given };
-            walk.gates(&mut room, pool);
+            if self.cell.saves_gates() {
+                walk.gates(&mut room, &mut results, pool);
+            }
             walk.back(&mut room, &mut results, pool);
             walk.weights(&mut room, &mut results, pool);
+        }
+        if !self.cell.saves_gates() && 1 < self.direction.count() {
+            self.batch_first(results.gates, room.dh, pool);
+        }
+    }
+}
+
+impl RecurrentGradient {
+    /// From `[seq, d, batch, u]`, the layout of states, to `[seq, batch, d, u]`, that of gates.
+    fn batch_first(&self, gates: &mut [f32], buffer: &mut [f32], pool: &Pool) {
+        let (directions, units) = (self.direction.count(), self.units);
+        for position in gates.chunks_exact_mut(directions * self.state()) {
+            buffer.copy_from_slice(position);
+            for_each_chunk(pool, position, units * directions, &|row, out| {
+                for (direction, out) in out.chunks_exact_mut(units).enumerate() {
+                    out.copy_from_slice(&buffer[(direction * self.batch + row) * units..][..units]);
+                }
+            });
         }
     }
 }
 
 /// The operands of a run.
 struct Given<'a> {
-    gates: &'a [f32],
     weight: &'a [f32],
     h: &'a [f32],
     c: &'a [f32],
     extra: &'a [f32],
     y: &'a [f32],
+    /// Empty if the cell does not save gates: then the first output holds it.
     dy: &'a [f32],
     dh: &'a [f32],
     dc: &'a [f32],
@@ -196,6 +245,7 @@ struct Given<'a> {
 
 /// The outputs of a run.
 struct Results<'a> {
+    /// In the layout of `dy` if the cell does not save gates.
     gates: &'a mut [f32],
     weight: &'a mut [f32],
     h: &'a mut [f32],
@@ -205,9 +255,10 @@ struct Results<'a> {
 
 /// The workspace, for one direction at a time. Steps are in the order of the walk.
 struct Room<'a> {
-    /// The states before each step, `[seq, batch, u]`.
+    /// The states before each step of a chunk, `[steps, batch, u]`.
     states: &'a mut [f32],
-    /// A group of gates after the other, each `[seq, batch, gates of the group, u]`: products, then factors, then gradients.
+    /// Gates of a chunk: the products of a group, `[steps, batch, gates of the group, u]`; in the walk, the gradients of a
+    /// step, a group after the other; then the gradients of a group with steps as columns.
     gates: &'a mut [f32],
     /// Two further factors of each unit, each `[seq, batch, u]`. LSTM: from the state to the cell, and from the cell to the
     /// one before. GRU: the update gate, and the reset gate.
@@ -215,8 +266,6 @@ struct Room<'a> {
     /// LSTM: the cell before each step and after the last, `[seq + 1, batch, u]`. GRU with the reset before the product:
     /// the states times their reset gates, `[seq, batch, u]`.
     memory: &'a mut [f32],
-    /// Gradients of the gates with steps as columns.
-    transposed: &'a mut [f32],
     /// The gradient of the state after a step, then that of the state before it, both `[batch, u]`.
     dh: &'a mut [f32],
     /// The gradient of the cell, or of states times their reset gates, `[batch, u]`.
@@ -242,18 +291,42 @@ impl Walk<'_> {
         (self.position(step) * self.kernel.direction.count() + self.direction) * self.kernel.state()
     }
 
-    /// The first gate of a row at a step, in the layout of the operand.
+    /// The first gate of a row at a step, in the first output.
     fn in_gates(&self, step: usize, row: usize) -> usize {
         let RecurrentGradient { cell, direction, batch, units, .. } = self.kernel;
+        if !cell.saves_gates() {
+            return self.in_y(step) + row * units;
+        }
         ((self.position(step) * batch + row) * direction.count() + self.direction) * cell.gates() * units
     }
 
-    /// A gate of a row at a step, in the workspace.
-    fn in_room(&self, gate: usize, step: usize, row: usize) -> usize {
-        let RecurrentGradient { seq, batch, units, .. } = self.kernel;
+    fn group_of(&self, gate: usize) -> &'static Range<usize> {
         let mut groups = self.kernel.groups().iter();
-        let group = groups.find(|group| group.contains(&gate)).expect("groups have all gates");
-        seq * batch * units * group.start + ((step * batch + row) * group.len() + gate - group.start) * units
+        groups.find(|group| group.contains(&gate)).expect("groups have all gates")
+    }
+
+    /// A gate of a row in the walk's part of the workspace, which has one step.
+    fn in_step(&self, gate: usize, row: usize) -> usize {
+        let (group, units) = (self.group_of(gate), self.kernel.units);
+        (self.kernel.batch * group.start + row * group.len() + gate - group.start) * units
+    }
+
+    /// The chunks of steps, in the order of the walk.
+    fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (seq, chunk) = (self.kernel.seq, self.kernel.chunk());
+        (0..seq).step_by(chunk).map(move |first| first..seq.min(first + chunk))
+    }
+
+    /// Copies the states before each step of a chunk.
+    fn states(&self, states: &mut [f32], chunk: &Range<usize>, pool: &Pool) {
+        let state = self.kernel.state();
+        for_each_chunk(pool, states, state, &|number, states| {
+            let before = match chunk.start + number {
+                0 => &self.given.h[self.direction * state..][..state],
+                step => &self.given.y[self.in_y(step - 1)..][..state],
+            };
+            states.copy_from_slice(before);
+        });
     }
 
     /// The weights of a group of gates, `[gates u, u]`.
@@ -272,47 +345,48 @@ impl Walk<'_> {
         &self.given.extra[(self.direction * cell.extras() + row) * units..][..*units]
     }
 
-    /// Fills the workspace with states, cells and factors.
-    fn gates(&self, room: &mut Room, pool: &Pool) {
+    /// Replaces the gates by their factors, and fills planes and memory.
+    fn gates(&self, room: &mut Room, results: &mut Results, pool: &Pool) {
         let (kernel, state) = (self.kernel, self.kernel.state());
-        let own = self.direction * state..(self.direction + 1) * state;
-        for_each_chunk(pool, room.states, state, &|step, states| {
-            let before = match step {
-                0 => &self.given.h[own.clone()],
-                _ => &self.given.y[self.in_y(step - 1)..][..state],
-            };
-            states.copy_from_slice(before);
-        });
         if kernel.cell.has_memory() {
-            room.memory[..state].copy_from_slice(&self.given.c[own.clone()]);
+            room.memory[..state].copy_from_slice(&self.given.c[self.direction * state..][..state]);
         }
-        let mut gates = &mut *room.gates;
-        for (number, group) in kernel.groups().iter().enumerate() {
-            let rows = kernel.seq * kernel.batch;
-            let (own, rest) = gates.split_at_mut(rows * group.len() * kernel.units);
-            gates = rest;
-            let states = if number == 0 { &*room.states } else { &*room.memory };
-            let weight = &self.given.weight[self.weight_range(group)];
-            let extents = [rows, kernel.units, group.len() * kernel.units];
-            if kernel.cell.saves_gates() {
-                multiply(pool, states, weight, MatMulB::Transposed, extents, own);
-            }
-            if number + 1 < kernel.groups().len() {
-                let parts = Factors::new(room.states, own, room.planes, room.memory);
-                pool.run(kernel.batch, &|row| self.reset_row(&parts, row));
+        for chunk in self.chunks() {
+            let rows = chunk.len() * kernel.batch;
+            let states = &mut room.states[..rows * kernel.units];
+            self.states(states, &chunk, pool);
+            for (number, group) in kernel.groups().iter().enumerate() {
+                let operand = match number {
+                    0 => &*states,
+                    _ => &room.memory[chunk.start * state..chunk.end * state],
+                };
+                let weight = &self.given.weight[self.weight_range(group)];
+                let extents = [rows, kernel.units, group.len() * kernel.units];
+                let products = &mut room.gates[..rows * group.len() * kernel.units];
+                multiply(pool, operand, weight, MatMulB::Transposed, extents, products);
+                let parts = Factors {
+                    states,
+                    products,
+                    gates: SharedMut::new(results.gates),
+                    planes: SharedMut::new(room.planes),
+                    memory: SharedMut::new(room.memory),
+                };
+                let is_last = number + 1 == kernel.groups().len();
+                pool.run(kernel.batch, &|row| match is_last {
+                    true => self.factors_of_row(&parts, &chunk, row),
+                    false => self.reset_row(&parts, &chunk, row),
+                });
             }
         }
-        let parts = Factors::new(room.states, room.gates, room.planes, room.memory);
-        pool.run(kernel.batch, &|row| self.factors_of_row(&parts, row));
     }
 
     /// The first half of a GRU that resets before the product: both gates, and the states times their reset gates.
-    fn reset_row(&self, parts: &Factors, row: usize) {
+    fn reset_row(&self, parts: &Factors, chunk: &Range<usize>, row: usize) {
         let Cell::Gru { activation: [f, _], .. } = self.kernel.cell else { return };
-        for step in 0..self.kernel.seq {
+        for step in chunk.clone() {
             for units in self.blocks() {
                 let count = units.len();
-                let block = BlockOf { walk: self, parts, step, row, units };
+                let block = BlockOf { walk: self, parts, first: chunk.start, step, row, units };
                 let (update, d_update) = both(self.isa, f, block.gate(0), count);
                 let (reset, d_reset) = both(self.isa, f, block.gate(1), count);
                 let h = block.h();
@@ -325,23 +399,18 @@ impl Walk<'_> {
         }
     }
 
-    /// The factors of a row of the batch at all steps.
-    fn factors_of_row(&self, parts: &Factors, row: usize) {
-        let kernel = self.kernel;
-        for step in 0..kernel.seq {
+    /// The factors of a row of the batch at all steps of a chunk.
+    fn factors_of_row(&self, parts: &Factors, chunk: &Range<usize>, row: usize) {
+        for step in chunk.clone() {
             for units in self.blocks() {
-                let block = BlockOf { walk: self, parts, step, row, units };
-                match &kernel.cell {
+                let block = BlockOf { walk: self, parts, first: chunk.start, step, row, units };
+                match &self.kernel.cell {
                     Cell::Lstm { activation, peepholes } => block.lstm(activation, *peepholes),
                     Cell::Gru { activation, reset: Reset::AfterProduct } => block.gru(activation),
                     Cell::Gru { activation: [_, g], .. } => block.gru_candidate(*g),
-                    Cell::Rnn { activation } if kernel.cell.saves_gates() => {
+                    Cell::Rnn { activation } => {
                         let (_, d) = both(self.isa, *activation, block.gate(0), block.units.len());
                         block.set_gate(0, |unit| d[unit]);
-                    }
-                    Cell::Rnn { activation } => {
-                        let after = &self.given.y[self.in_y(step) + row * kernel.units..];
-                        block.set_gate(0, |unit| slope_of(*activation, after[block.units.start + unit]));
                     }
                 }
             }
@@ -365,7 +434,7 @@ impl Walk<'_> {
         let parts = pool.threads().min(kernel.batch).min(state / PART).max(1);
         let rows = |part: usize| part * kernel.batch / parts..(part + 1) * kernel.batch / parts;
         for step in (0..kernel.seq).rev() {
-            let dy = &self.given.dy[self.in_y(step)..][..state];
+            let dy = if kernel.cell.saves_gates() { &self.given.dy[self.in_y(step)..][..state] } else { &[] };
             let shared = Gradients {
                 gates: SharedMut::new(room.gates),
                 out: SharedMut::new(results.gates),
@@ -376,7 +445,7 @@ impl Walk<'_> {
             };
             pool.run(parts, &|part| rows(part).for_each(|row| self.gates_of_row(&shared, step, row, dy)));
             if let [_, candidate] = kernel.groups() {
-                self.through_weights(candidate, step, room.gates, room.between, false, pool);
+                self.through_weights(candidate, room.gates, room.between, false, pool);
                 let shared = Gradients {
                     gates: SharedMut::new(room.gates),
                     out: SharedMut::new(results.gates),
@@ -388,7 +457,7 @@ impl Walk<'_> {
                 pool.run(parts, &|part| rows(part).for_each(|row| self.reset_of_row(&shared, step, row)));
             }
             let adds = matches!(kernel.cell, Cell::Gru { .. });
-            self.through_weights(&kernel.groups()[0], step, room.gates, before, adds, pool);
+            self.through_weights(&kernel.groups()[0], room.gates, before, adds, pool);
             dh.copy_from_slice(before);
         }
         results.h[own.clone()].copy_from_slice(dh);
@@ -398,18 +467,10 @@ impl Walk<'_> {
     }
 
     /// The gradients of a group of gates at a step times the weights: those of the states that were multiplied.
-    fn through_weights(
-        &self,
-        group: &Range<usize>,
-        step: usize,
-        gates: &[f32],
-        out: &mut [f32],
-        adds: bool,
-        pool: &Pool,
-    ) {
+    fn through_weights(&self, group: &Range<usize>, gates: &[f32], out: &mut [f32], adds: bool, pool: &Pool) {
         let RecurrentGradient { batch, units, .. } = self.kernel;
         let columns = group.len() * units;
-        let gates = &gates[self.in_room(group.start, step, 0)..][..batch * columns];
+        let gates = &gates[self.in_step(group.start, 0)..][..batch * columns];
         let weight = &self.given.weight[self.weight_range(group)];
         match adds {
             false => multiply(pool, gates, weight, MatMulB::Dynamic, [*batch, columns, *units], out),
@@ -426,10 +487,11 @@ impl Walk<'_> {
         // SAFETY: tasks differ in rows of the batch, and no two parts below overlap.
         let [dh, before] = [&parts.dh, &parts.before].map(|of| unsafe { of.part(at, *units) });
         // SAFETY: as above; each gate of a row has its own elements.
-        let gate = |gate: usize| unsafe { parts.gates.part(self.in_room(gate, step, row), *units) };
+        let copy = |gate: usize| unsafe { parts.gates.part(self.in_step(gate, row), *units) };
         // SAFETY: as above.
-        let out = |gate: usize| unsafe { parts.out.part(self.in_gates(step, row) + gate * units, *units) };
-        for (sum, &item) in dh.iter_mut().zip(&dy[at..at + units]) {
+        let gate = |gate: usize| unsafe { parts.out.part(self.in_gates(step, row) + gate * units, *units) };
+        let dy = if cell.saves_gates() { &dy[at..at + units] } else { &*gate(0) };
+        for (sum, &item) in dh.iter_mut().zip(dy) {
             *sum += item;
         }
         match cell {
@@ -448,7 +510,7 @@ impl Walk<'_> {
                     dc[unit] = own * kept[unit] + input[unit] * peephole(0) + forget[unit] * peephole(2);
                 }
                 for (number, gate) in [input, output, forget, new].into_iter().enumerate() {
-                    out(number).copy_from_slice(gate);
+                    copy(number).copy_from_slice(gate);
                 }
             }
             Cell::Gru { reset, .. } => {
@@ -459,21 +521,29 @@ impl Walk<'_> {
                     new[unit] *= dh[unit];
                     before[unit] = dh[unit] * update[unit];
                 }
-                out(0).copy_from_slice(first);
-                out(2).copy_from_slice(new);
+                copy(0).copy_from_slice(first);
+                let of_product = copy(2);
+                of_product.copy_from_slice(new);
                 if *reset == Reset::AfterProduct {
                     let second = gate(1);
                     for unit in 0..*units {
                         second[unit] *= dh[unit];
-                        new[unit] *= kept[unit];
+                        of_product[unit] *= kept[unit];
                     }
-                    out(1).copy_from_slice(second);
+                    copy(1).copy_from_slice(second);
                 }
             }
-            Cell::Rnn { .. } => {
+            Cell::Rnn { activation } => {
                 let only = gate(0);
-                only.iter_mut().zip(&*dh).for_each(|(factor, dh)| *factor *= dh);
-                out(0).copy_from_slice(only);
+                if cell.saves_gates() {
+                    only.iter_mut().zip(&*dh).for_each(|(factor, dh)| *factor *= dh);
+                } else {
+                    let after = &self.given.y[self.in_y(step) + at..][..*units];
+                    for (unit, only) in only.iter_mut().enumerate() {
+                        *only = slope_of(*activation, after[unit]) * dh[unit];
+                    }
+                }
+                copy(0).copy_from_slice(only);
             }
         }
     }
@@ -486,67 +556,94 @@ impl Walk<'_> {
         // SAFETY: tasks differ in rows of the batch; all four parts are of different slices.
         let (before, d_kept) = unsafe { (parts.before.part(at, *units), parts.between.part(at, *units)) };
         // SAFETY: as above.
-        let gate = unsafe { parts.gates.part(self.in_room(1, step, row), *units) };
+        let copy = unsafe { parts.gates.part(self.in_step(1, row), *units) };
         // SAFETY: as above.
-        let out = unsafe { parts.out.part(self.in_gates(step, row) + units, *units) };
+        let gate = unsafe { parts.out.part(self.in_gates(step, row) + units, *units) };
         for unit in 0..*units {
             gate[unit] *= d_kept[unit];
             before[unit] += d_kept[unit] * reset[unit];
         }
-        out.copy_from_slice(gate);
+        copy.copy_from_slice(gate);
     }
 
     /// The gradients of weights, peepholes and the candidate's bias.
     fn weights(&self, room: &mut Room, results: &mut Results, pool: &Pool) {
-        let RecurrentGradient { cell, seq, batch, units, .. } = self.kernel;
-        let rows = seq * batch;
-        for (number, group) in self.kernel.groups().iter().enumerate() {
-            let columns = group.len() * units;
-            let gates = &room.gates[self.in_room(group.start, 0, 0)..][..rows * columns];
-            let transposed = &mut room.transposed[..rows * columns];
-            for_each_chunk(pool, transposed, rows, &|column, cells| {
-                for (cell, gates) in cells.iter_mut().zip(gates.chunks_exact(columns)) {
-                    *cell = gates[column];
-                }
-            });
-            let states = if number == 0 { &*room.states } else { &*room.memory };
-            let out = &mut results.weight[self.weight_range(group)];
-            multiply(pool, transposed, states, MatMulB::Dynamic, [columns, rows, *units], out);
-        }
+        let RecurrentGradient { cell, batch, units, .. } = self.kernel;
         let extras = cell.extras() * units;
-        let out = &mut results.extra[self.direction * extras..][..extras];
-        out.fill(0.0);
-        let transposed = &*room.transposed;
-        for (number, out) in out.chunks_exact_mut((*units).max(1)).enumerate() {
-            for (unit, sum) in out.iter_mut().enumerate() {
-                match cell.has_memory() {
-                    // The input and forget gates see the cell before the step, the output gate the one after it.
-                    true => {
-                        let dz = &transposed[(number * units + unit) * rows..][..rows];
-                        let after = usize::from(number == 1) * batch;
-                        let cells = room.memory[after * units + unit..].iter().step_by(*units);
-                        *sum = dz.iter().zip(cells).map(|(dz, cell)| dz * cell).sum();
-                    }
-                    false => *sum = transposed[(2 * units + unit) * rows..][..rows].iter().sum(),
+        results.extra[self.direction * extras..][..extras].fill(0.0);
+        for chunk in self.chunks() {
+            let rows = chunk.len() * batch;
+            let states = &mut room.states[..rows * units];
+            self.states(states, &chunk, pool);
+            for (number, group) in self.kernel.groups().iter().enumerate() {
+                let columns = group.len() * units;
+                let transposed = &mut room.gates[..rows * columns];
+                self.transpose(group, &chunk, results.gates, room.planes, transposed, pool);
+                let states = match number {
+                    0 => &*states,
+                    _ => &room.memory[chunk.start * batch * units..][..rows * units],
+                };
+                let out = &mut results.weight[self.weight_range(group)];
+                let extents = [columns, rows, *units];
+                match chunk.start {
+                    0 => multiply(pool, transposed, states, MatMulB::Dynamic, extents, out),
+                    _ => multiply_add(pool, transposed, states, extents, out),
+                }
+            }
+            // Cells with such parameters have one group of gates.
+            for (number, out) in
+                results.extra[self.direction * extras..][..extras].chunks_exact_mut((*units).max(1)).enumerate()
+            {
+                for (unit, sum) in out.iter_mut().enumerate() {
+                    *sum += match cell.has_memory() {
+                        // The input and forget gates see the cell before the step, the output gate the one after it.
+                        true => {
+                            let dz = &room.gates[(number * units + unit) * rows..][..rows];
+                            let first = (chunk.start + usize::from(number == 1)) * batch;
+                            let cells = room.memory[first * units + unit..].iter().step_by(*units);
+                            dz.iter().zip(cells).map(|(dz, cell)| dz * cell).sum::<f32>()
+                        }
+                        false => room.gates[(2 * units + unit) * rows..][..rows].iter().sum(),
+                    };
                 }
             }
         }
+    }
+
+    /// The gradients of a chunk's products of a group, `[gates of the group u, steps batch]`.
+    fn transpose(
+        &self,
+        group: &Range<usize>,
+        chunk: &Range<usize>,
+        gates: &[f32],
+        planes: &[f32],
+        out: &mut [f32],
+        pool: &Pool,
+    ) {
+        let RecurrentGradient { cell, seq, batch, units, .. } = self.kernel;
+        let resets_product = matches!(cell, Cell::Gru { reset: Reset::AfterProduct, .. });
+        for_each_chunk(pool, out, chunk.len() * batch, &|column, cells| {
+            let (gate, unit) = (group.start + column / units, column % units);
+            for (step, cells) in chunk.clone().zip(cells.chunks_exact_mut(*batch)) {
+                for (row, cell) in cells.iter_mut().enumerate() {
+                    *cell = gates[self.in_gates(step, row) + gate * units + unit];
+                    if resets_product && gate == 2 {
+                        *cell *= planes[((seq + step) * batch + row) * units + unit];
+                    }
+                }
+            }
+        });
     }
 }
 
 /// The slices that tasks of step 1 share. A task has one row of the batch.
 struct Factors<'a> {
     states: &'a [f32],
+    /// Of the group that is computed.
+    products: &'a [f32],
     gates: SharedMut<'a, f32>,
     planes: SharedMut<'a, f32>,
     memory: SharedMut<'a, f32>,
-}
-
-impl<'a> Factors<'a> {
-    fn new(states: &'a [f32], gates: &'a mut [f32], planes: &'a mut [f32], memory: &'a mut [f32]) -> Factors<'a> {
-        let (gates, planes, memory) = (SharedMut::new(gates), SharedMut::new(planes), SharedMut::new(memory));
-        Factors { states, gates, planes, memory }
-    }
 }
 
 /// The slices that tasks of a step of the walk share. A task has some rows of the batch.
@@ -563,17 +660,20 @@ struct Gradients<'a> {
 struct BlockOf<'a> {
     walk: &'a Walk<'a>,
     parts: &'a Factors<'a>,
+    /// The first step of the chunk.
+    first: usize,
     step: usize,
     row: usize,
     units: Range<usize>,
 }
 
 impl BlockOf<'_> {
-    /// The product of a gate, without the input's contribution.
+    /// The product of a gate of the group that is computed, without the input's contribution.
     fn product(&self, gate: usize) -> Block {
-        let at = self.walk.in_room(gate, self.step, self.row) + self.units.start;
-        // SAFETY: only this task accesses the row.
-        first(unsafe { self.parts.gates.shared_part(at, self.units.len()) })
+        let (group, kernel) = (self.walk.group_of(gate), self.walk.kernel);
+        let row = (self.step - self.first) * kernel.batch + self.row;
+        let at = (row * group.len() + gate - group.start) * kernel.units + self.units.start;
+        first(&self.parts.products[at..][..self.units.len()])
     }
 
     /// The operand of a gate's function.
@@ -583,10 +683,14 @@ impl BlockOf<'_> {
         sums
     }
 
-    /// The input's contribution to a gate.
-    fn x(&self, gate: usize) -> &[f32] {
-        let at = self.walk.in_gates(self.step, self.row) + gate * self.walk.kernel.units;
-        &self.walk.given.gates[at + self.units.start..][..self.units.len()]
+    /// The input's contribution to a gate; the factor once it was set.
+    fn x(&self, gate: usize) -> Block {
+        // SAFETY: only this task accesses the row.
+        first(unsafe { self.parts.gates.shared_part(self.in_gates(gate), self.units.len()) })
+    }
+
+    fn in_gates(&self, gate: usize) -> usize {
+        self.walk.in_gates(self.step, self.row) + gate * self.walk.kernel.units + self.units.start
     }
 
     fn extra(&self, row: usize) -> &[f32] {
@@ -595,7 +699,7 @@ impl BlockOf<'_> {
 
     /// The state before the step.
     fn h(&self) -> &[f32] {
-        &self.parts.states[self.in_plane(self.step)..][..self.units.len()]
+        &self.parts.states[self.in_plane(self.step - self.first)..][..self.units.len()]
     }
 
     /// The first of the units in `[.., batch, u]`.
@@ -617,9 +721,8 @@ impl BlockOf<'_> {
     }
 
     fn set_gate(&self, gate: usize, item: impl Fn(usize) -> f32) {
-        let at = self.walk.in_room(gate, self.step, self.row) + self.units.start;
         // SAFETY: only this task accesses the row, and all of the row's blocks that it read are copies.
-        fill(unsafe { self.parts.gates.part(at, self.units.len()) }, item);
+        fill(unsafe { self.parts.gates.part(self.in_gates(gate), self.units.len()) }, item);
     }
 
     fn set_plane(&self, number: usize, item: impl Fn(usize) -> f32) {
@@ -685,7 +788,7 @@ impl BlockOf<'_> {
     /// The second half of a GRU that resets before the product.
     fn gru_candidate(&self, g: Unary) {
         let h = self.h();
-        let (update, d_update) = (self.plane(0), self.product(0));
+        let (update, d_update) = (self.plane(0), self.x(0));
         let (new, d_new) = both(self.walk.isa, g, self.gate(2), self.units.len());
         self.set_gate(0, |unit| (h[unit] - new[unit]) * d_update[unit]);
         self.set_gate(2, |unit| (1.0 - update[unit]) * d_new[unit]);

@@ -8,8 +8,8 @@ use prestow_cpu::{
     Instruction, InvertedBottleneck, Kernel, KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides,
     MatMul, MatMulB, Operand, PackedConv, PlainConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient,
     PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, Scatter, ScatterAdd,
-    Sizes, Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, TopK, Update, WeightGradientRows,
-    WeightOrder, Weights, Window, Winograd,
+    Sizes, Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, SwapAxes, TopK, Update,
+    WeightGradientRows, WeightOrder, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -361,6 +361,10 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
             let element_size = pick(random, &[1, 2, 4, 8, 3, 0]);
             let [in_offset, out_offset] = [0, 1].map(|_| pick(random, &[0, 0, 2, usize::MAX]));
             Copy { element_size, in_offset, out_offset, ..copy(random) }.into()
+        }
+        KernelKind::SwapAxes => {
+            let [blocks, rows, columns, bytes] = [(); 4].map(|()| number(random));
+            SwapAxes { blocks, rows, columns, bytes }.into()
         }
         KernelKind::Insert => {
             let out_offset = pick(random, &[0, 0, 2, usize::MAX]);

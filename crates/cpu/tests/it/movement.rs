@@ -1,6 +1,6 @@
 //! Transpositions, interpolation and searches against their definitions, on every ISA.
 
-use prestow_cpu::{ArgExtreme, AxisTaps, Copy, Kernel, Reduce, ReduceFn, Resize, StorageType};
+use prestow_cpu::{ArgExtreme, AxisTaps, Copy, Kernel, Reduce, ReduceFn, Resize, StorageType, SwapAxes};
 use types::{DType, Random};
 
 use crate::common::{assert_close, bits, pools, run, run_bytes};
@@ -165,6 +165,28 @@ fn interpolation_treats_the_elements_of_a_run_alike() {
             let [got, other] = [&one, &three].map(|pool| run(&kernel.clone().into(), &[&x], pool));
             assert_eq!(bits(&got), bits(&other));
             assert_close(&got, &want, |_| 4.0, 1e-6, &format!("{} {kernel:?}", one.isa()));
+        }
+    }
+}
+
+#[test]
+fn axes_change_places_apart_and_in_place() {
+    // Several tasks a block, and one; runs of bytes that are no multiple of a vector.
+    for [blocks, rows, columns, bytes] in
+        [[3, 4, 5, 7], [2, 70, 3, 300], [5, 1, 6, 64], [1, 2, 2, 40_000], [0, 2, 3, 4]]
+    {
+        let kernel = Kernel::from(SwapAxes { blocks, rows, columns, bytes });
+        let all = blocks * rows * columns * bytes;
+        let x: Vec<u8> = (0..all).map(|at| (at * 131 % 251) as u8).collect();
+        let mut want = vec![0; all];
+        for (run, items) in x.chunks_exact(bytes).enumerate() {
+            let (block, row, column) = (run / columns / rows, run / columns % rows, run % columns);
+            want[((block * columns + column) * rows + row) * bytes..][..bytes].copy_from_slice(items);
+        }
+        for pools in pools([1, 3]) {
+            for (pool, in_place) in pools.iter().zip([None, Some(0)]) {
+                assert!(run_bytes(&kernel, std::slice::from_ref(&x), in_place, 7.0, pool)[0] == want, "{kernel:?}");
+            }
         }
     }
 }

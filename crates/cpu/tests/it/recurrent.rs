@@ -1,11 +1,11 @@
 //! Recurrent networks against their formulas in `f64`, on every ISA and several numbers of threads.
 
-use prestow_cpu::{Isa, Pool, Recurrent, Weights};
+use prestow_cpu::{Isa, Kernel, Pool, Recurrent, RecurrentGradient, StorageType, Weights};
 use types::Random;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Direction, Reset};
 
-use crate::common::{cases, pools, run_over};
+use crate::common::{cases, pools, run_bytes, run_over};
 
 struct Case {
     kernel: Recurrent,
@@ -153,6 +153,33 @@ fn recurrent_cells_match_their_formulas() {
                 match &first {
                     Some((isa, bits)) if *isa == pool.isa() => assert_eq!(*bits, got, "{:?}", case.kernel),
                     _ => first = Some((pool.isa(), got)),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn recurrent_gradients_in_place_equal_those_apart() {
+    let mut random = Random::new(61);
+    for pools in pools([1, 2]) {
+        for (number, cell) in cells().into_iter().enumerate() {
+            let direction = [Direction::Forward, Direction::Reverse, Direction::Bidirectional][number % 3];
+            for direction in [direction, Direction::Bidirectional] {
+                // One step, several in one chunk, several chunks.
+                for [seq, batch] in [[1, 3], [5, 2], [7, 200]] {
+                    let kernel = RecurrentGradient { cell: cell.clone(), direction, seq, batch, units: 1 + number * 9 };
+                    let in_place = if cell.saves_gates() { 0 } else { 3 };
+                    let kernel = Kernel::from(kernel);
+                    let sizes = kernel.sizes().expect("the functions have derivatives").inputs;
+                    let inputs: Vec<Vec<u8>> = sizes
+                        .iter()
+                        .map(|&bytes| (0..bytes / 4).map(|_| random.uniform(-0.5, 0.5)).collect::<Vec<f32>>())
+                        .map(|numbers| StorageType::F32.bytes(&numbers))
+                        .collect();
+                    let apart = run_bytes(&kernel, &inputs, None, 7.0, &pools[0]);
+                    let together = run_bytes(&kernel, &inputs, Some(in_place), f32::NAN, &pools[1]);
+                    assert!(apart == together, "{kernel:?}");
                 }
             }
         }

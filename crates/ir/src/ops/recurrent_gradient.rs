@@ -1,7 +1,7 @@
 //! [`RecurrentGradient`]: the gradients of a recurrent layer, through time.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset};
 use types::{DType, Shape, Tensor};
@@ -10,7 +10,7 @@ use super::Recurrent;
 use super::common::from_f64;
 use super::recurrent::Step;
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
-use crate::op::{Op, Operator, Refusal, TensorType, refuse};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 use crate::{Backward, Gradients, ValueId};
 
 /// Walks the sequence backwards and adds the contribution of each step to the gradients of gates, weights and states.
@@ -260,6 +260,12 @@ impl Operator for RecurrentGradient {
 
     fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
         None
+    }
+
+    fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {
+        // The gates, or the gradient of the states of a cell with one gate: one factor or gradient for each element.
+        let replaced = if self.recurrent.cell.saves_gates() { 0 } else { self.layer_operands() + 1 };
+        Reuse::InPlace(smallvec![replaced])
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {

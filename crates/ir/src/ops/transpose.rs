@@ -61,6 +61,11 @@ impl Operator for Transpose {
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {
         // Moving axes of extent 1 moves no element.
         let long = self.order.iter().filter(|&&axis| inputs[0].shape[axis] != 1);
-        if long.is_sorted() { Reuse::Alias { offset: 0 } } else { Reuse::Never }
+        if long.is_sorted() {
+            return Reuse::Alias { offset: 0 };
+        }
+        // Each index of an axis that stays in front has a block of its own: a kernel may buffer it.
+        let stays = self.order[0] == 0 && 1 < inputs[0].shape[0];
+        if stays { Reuse::InPlace(smallvec![0]) } else { Reuse::Never }
     }
 }

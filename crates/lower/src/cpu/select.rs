@@ -448,9 +448,25 @@ fn attended(node: &NodeView, attention: &ir::ops::Attention) -> Call {
 }
 
 fn transposed(node: &NodeView, order: &[usize]) -> Call {
+    // A large value whose parts change places one by one takes the bytes of its operand.
+    let (shape, element) = (&node.input(0).shape, node.input(0).dtype.size().0 as usize);
+    if let Some(kernel) = cpu::SwapAxes::of(shape, order, element) {
+        let bytes = shape.elements() * element;
+        if SWAPPED_BLOCKS_MIN <= kernel.blocks && SWAPPED_BYTES_MIN <= bytes && SWAPPED_RUN_MIN <= kernel.bytes {
+            let label = format!("{shape} to {}", node.output().shape);
+            return call(kernel, label, node.values());
+        }
+    }
     let strides = node.input(0).shape.row_major_strides();
     moved(node, &node.output().shape.clone(), 0, order.iter().map(|&axis| strides[axis] as isize).collect())
 }
+
+/// The least blocks of a transposition in place: its workspace is one of them.
+const SWAPPED_BLOCKS_MIN: usize = 16;
+/// The least bytes of a value whose transposition in place saves a part that counts.
+const SWAPPED_BYTES_MIN: usize = 1 << 20;
+/// The least bytes that stay together.
+const SWAPPED_RUN_MIN: usize = 256;
 
 /// A copy that fills the whole output.
 fn moved(node: &NodeView, shape: &Shape, in_offset: usize, in_strides: Vec<isize>) -> Call {

@@ -4,13 +4,15 @@ use ir::ops::{Binary, Conv, Pad, PadMode, Reshape, Transpose};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
+use types::{Scope, Shape};
 
-use crate::uses::scalar_constant;
+use crate::uses::{Uses, scalar_constant};
 
 /// Removes identities (a cast to the same dtype, a reshape or expansion to the same shape, a transpose in order, a pad by 0, a
-/// slice of all elements, a concatenation of one, a sum with 0, a product with 1), merges adjacent reshapes and adjacent transposes, moves zero padding into
-/// the convolution behind it, and writes squares as products.
+/// slice of all elements, a concatenation of one, a sum with 0, a product with 1), merges adjacent reshapes and adjacent transposes,
+/// also around a reshape, moves zero padding into the convolution behind it, and writes squares as products.
 pub fn canonicalize(graph: &Graph) -> Graph {
+    let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
         let node = graph.node(id);
         let first = *node.inputs.first()?;
@@ -25,6 +27,14 @@ pub fn canonicalize(graph: &Graph) -> Graph {
         if is_square(graph, node) && same_type {
             let product = Binary(Function::Mul);
             return Some(smallvec![context.add(product, &[input, input], &node.scope).ok()?]);
+        }
+        if let Op::Transpose(second) = &node.op
+            && !graph.is_output(node.outputs[0])
+            && uses.readers(node.outputs[0]).iter().all(|&reader| is_first_factor(graph.node(reader), node.outputs[0]))
+            && let Some(joined) =
+                transposed_twice(context, second, input, &graph.ty(node.outputs[0]).shape, &node.scope)
+        {
+            return Some(smallvec![joined]);
         }
         let joined = join(context, &node.op, input)?;
         let mut inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&input| context.value(input)).collect();
@@ -121,6 +131,53 @@ fn join(context: &Rewrite, op: &Op, input: ValueId) -> Option<(Op, ValueId)> {
     Some((op, source))
 }
 
+/// Whether a product reads a value as its first factor alone, whose transposition is a copy: the second factor is read as it is.
+fn is_first_factor(node: &Node, value: ValueId) -> bool {
+    matches!(node.op, Op::MatMul(_))
+        && node.inputs.iter().position(|&input| input == value) == Some(0)
+        && !node.inputs[1..].contains(&value)
+}
+
+/// A transposition of a transposed value whose axes a reshape joined in between, as one transposition and the reshape behind
+/// it.
+fn transposed_twice(
+    context: &mut Rewrite,
+    second: &Transpose,
+    input: ValueId,
+    shape: &Shape,
+    scope: &Scope,
+) -> Option<ValueId> {
+    let reshape = context.new.node(context.new.value(input).producer()?);
+    let Op::Reshape(_) = reshape.op else { return None };
+    let between = reshape.inputs[0];
+    let before = context.new.node(context.new.value(between).producer()?);
+    let Op::Transpose(first) = &before.op else { return None };
+    let groups = joined_axes(&context.new.ty(between).shape, &context.new.ty(input).shape)?;
+    let order = second.order.iter().flat_map(|&axis| groups[axis].clone()).map(|axis| first.order[axis]).collect();
+    let source = before.inputs[0];
+    let transposed = context.add(Transpose { order }, &[source], scope).ok()?;
+    context.add(Reshape { shape: shape.clone() }, &[transposed], scope).ok()
+}
+
+/// By axis of `to` the consecutive axes of `from` that it joins.
+fn joined_axes(from: &Shape, to: &Shape) -> Option<Vec<std::ops::Range<usize>>> {
+    let mut first = 0;
+    let mut groups = Vec::new();
+    for &extent in to.iter() {
+        let (mut end, mut product) = (first, 1);
+        while end < from.rank() && (product < extent || end == first) {
+            product *= from[end];
+            end += 1;
+        }
+        if product != extent || end == first {
+            return None;
+        }
+        groups.push(first..end);
+        first = end;
+    }
+    (first == from.rank()).then_some(groups)
+}
+
 fn pad_into(conv: &Conv, pad: &Pad) -> Option<Conv> {
     let outer_untouched = pad.pad.len() == conv.pad.len() + 2 && pad.pad[..2] == [[0, 0], [0, 0]];
     if pad.mode != PadMode::Constant(0.0) || !outer_untouched {
@@ -137,7 +194,8 @@ fn pad_into(conv: &Conv, pad: &Pad) -> Option<Conv> {
 
 #[cfg(test)]
 mod tests {
-    use types::{DType, Scope, Shape, Tensor};
+    use ir::ops::MatMul;
+    use types::{DType, Random, Tensor};
 
     use super::*;
 
@@ -155,5 +213,27 @@ mod tests {
         let short = canonicalize(&graph);
         assert_eq!(short.nodes().len(), kept.len());
         assert!(short.outputs()[..2].iter().all(|output| output.value == short.inputs()[0]));
+    }
+    #[test]
+    fn transpositions_around_a_reshape_become_one() {
+        let mut graph = Graph::new("twice");
+        let x = graph.add_input("x", DType::F32, Shape::from([3, 2, 5, 7]));
+        let y = graph.add_input("y", DType::F32, Shape::from([15, 4]));
+        let mut add = |op: Op, operands: &[ValueId]| graph.add1(op, operands, Scope::new("node")).unwrap();
+        let first = add(Transpose { order: smallvec![0, 2, 1, 3] }.into(), &[x]);
+        let rows = add(Reshape { shape: Shape::from([15, 14]) }.into(), &[first]);
+        let columns = add(Transpose { order: smallvec![1, 0] }.into(), &[rows]);
+        let product = add(MatMul::default().into(), &[columns, y]);
+        graph.set_outputs(vec![("rows".into(), rows), ("product".into(), product)]);
+        let short = canonicalize(&graph);
+        let transposed: Vec<&Node> =
+            short.nodes().values().filter(|node| matches!(node.op, Op::Transpose(_))).collect();
+        assert!(transposed.iter().all(|node| node.inputs[0] == short.inputs()[0]));
+        let mut random = Random::new(5);
+        let inputs = [x, y].map(|value| Tensor::from_fn(graph.ty(value).shape.clone(), |_| random.uniform(-1.0, 1.0)));
+        assert_eq!(ir::evaluate(&short, &inputs), ir::evaluate(&graph, &inputs));
+        // Only joined axes: another grouping of the elements stays.
+        assert_eq!(joined_axes(&Shape::from([3, 5, 2, 7]), &Shape::from([15, 14])), Some(vec![0..2, 2..4]));
+        assert_eq!(joined_axes(&Shape::from([3, 5, 2, 7]), &Shape::from([5, 42])), None);
     }
 }
