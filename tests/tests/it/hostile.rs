@@ -107,6 +107,44 @@ fn outputs_of_one_command_are_distinct_files() {
     }
 }
 
+/// A cache of tuning results and a dump are outputs as the executable is.
+#[test]
+fn executable_never_replaces_another_output_of_its_command() {
+    let folder = folder("other-output");
+    std::fs::write(folder.join("cache.tsv"), "# kept\n").expect("writable");
+    for words in [
+        &["compile", "lenet", "--tune=1", "--tune-cache", "cache.tsv", "-o", "./cache.tsv"][..],
+        &["compile", "lenet", "--tune=1", "--tune-cache", "new.tsv", "-o", "./new.tsv"],
+        &["benchmark", "lenet", "--num_batches", "2", "--raw", "r.jsonl", "--json", "./r.query.jsonl"],
+    ] {
+        let (code, stderr) = prestow(&folder, words);
+        assert_eq!(code, Some(2), "{words:?}: {stderr}");
+        assert!(stderr.contains("must be two files"), "{words:?}: {stderr}");
+    }
+    assert_eq!(std::fs::read_to_string(folder.join("cache.tsv")).expect("it is there"), "# kept\n");
+    assert!(!folder.join("new.tsv").exists());
+    let (code, stderr) = prestow(&folder, &["compile", "lenet", "--dump-ir", "ir", "-o", "ir/00-load.txt"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("it is another output; name another output"), "{stderr}");
+    let dumped = std::fs::read_to_string(folder.join("ir/00-load.txt"));
+    assert!(dumped.is_ok_and(|text| text.contains("lenet") || text.contains("conv")), "the dump is another");
+}
+
+/// A FIFO without a writer is waited for, and `/dev/zero` has no end.
+#[test]
+fn data_set_of_a_fifo_or_a_device_is_refused() {
+    let folder = folder("data-fifo");
+    let made = Command::new("mkfifo").arg(folder.join("pipe.npz")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    for data in ["npz:pipe.npz", "csv:pipe.npz", "csv:/dev/zero", "npz:/dev/zero"] {
+        let words = ["benchmark", "lenet", "--num_batches", "2", "--data", data];
+        let mut command = Command::new("timeout");
+        let done = output_of(command.arg("60").arg(program("prestow")).args(words).current_dir(&folder));
+        assert_eq!(done.status.code(), Some(1), "{data}: {}", text(&done.stderr));
+        assert!(text(&done.stderr).contains("it is not a regular file"), "{data}: {}", text(&done.stderr));
+    }
+}
+
 #[test]
 fn names_of_outputs_become_distinct_files_and_plain_text() {
     let folder = folder("names");
