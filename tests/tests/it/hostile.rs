@@ -130,6 +130,28 @@ fn executable_never_replaces_another_output_of_its_command() {
     assert!(dumped.is_ok_and(|text| text.contains("lenet") || text.contains("conv")), "the dump is another");
 }
 
+/// What no kernel counts is refused by the name of the node: a window of 2^28 cells, an axis of 2^32.
+#[test]
+fn extents_beyond_a_kernel_are_errors_of_their_node() {
+    let folder = folder("beyond-kernel");
+    let pool = |name, value| vec![("kernel_shape", Attr::Ints(vec![2, 2])), (name, Attr::Ints(value))];
+    let cases = [
+        ("MaxPool", vec![1, 1, 8, 8], pool("strides", vec![(1 << 31) - 1, 1])),
+        ("MaxPool", vec![1, 1, 8, 8], pool("strides", vec![1 << 28, 1])),
+        ("AveragePool", vec![1, 1, 8, 8], pool("strides", vec![1, 1 << 31])),
+        ("LpPool", vec![1, 1, 8, 8], pool("strides", vec![1 << 30; 2])),
+        ("MaxPool", vec![1, 1, 1 << 28, 4], pool("strides", vec![1, 1])),
+        ("ArgMax", vec![1 << 33, 2], vec![("axis", Attr::Int(0))]),
+    ];
+    for (op, extents, attributes) in cases {
+        let nodes = vec![node(op, &["x"], &["y"], &attributes)];
+        std::fs::write(folder.join("m.onnx"), Model::new(19, vec![x(&extents)], nodes, "y").write()).expect("writable");
+        let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "exe"]);
+        assert_eq!(code, Some(2), "{op} {extents:?}: {stderr}");
+        assert!(stderr.contains("node `") && !stderr.contains("panicked"), "{op} {extents:?}: {stderr}");
+    }
+}
+
 /// A FIFO without a writer is waited for, and `/dev/zero` has no end.
 #[test]
 fn data_set_of_a_fifo_or_a_device_is_refused() {
