@@ -1,4 +1,4 @@
-//! [`select`]: one arm for each operator, each of which fills in the parameters of a kernel of `crates/cpu`.
+//! [`select`]: one arm for each operator fills in the parameters of a kernel of `crates/cpu`.
 
 use cpu::{Kernel, Packing, StorageType, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
@@ -556,7 +556,7 @@ pub(super) fn padded(node: &NodeView, pad: &ir::ops::Pad) -> Result<Vec<Call>, S
         return call(kernel, label, node.values()).map(|call| vec![call]);
     };
     let fill = cpu::Fill { elements: out.elements(), element_size, pattern: pattern(node.output().dtype, value) };
-    // What of the input remains, where padding is negative, and where it goes.
+    // The part of the input that remains, where padding is negative, and its place in the output.
     let kept = |axis: usize| (0..out[axis]).filter(move |&ix| pad.source(axis, x[axis], ix).is_some());
     let first: Vec<usize> = (0..x.rank()).map(|axis| kept(axis).next().unwrap_or(0)).collect();
     let shape: Vec<usize> = (0..x.rank()).map(|axis| kept(axis).count()).collect();

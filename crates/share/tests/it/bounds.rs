@@ -1,4 +1,4 @@
-//! What one client may keep waiting: loads, files behind a load, and replies that it does not read.
+//! Bounds of one client: loads that wait, files behind a load, and replies that it does not read.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +23,7 @@ fn connect(daemon: &Daemon, flags: SocketFlags) -> OwnedFd {
     raw
 }
 
-/// Asks for models on one connection without reading a reply, then reads all of them, in the order of their numbers.
+/// Requests models on one connection without reading a reply, then reads all of them, in the order of their numbers.
 fn ask_all(daemon: &Daemon, asks: &[(Ask, File)]) -> Vec<Reply> {
     let raw = connect(daemon, SocketFlags::empty());
     for (number, (ask, file)) in asks.iter().enumerate() {
