@@ -209,7 +209,7 @@ fn sizes_beyond_any_memory_are_errors_of_their_node() {
     let cases = [
         ("constant", node("ConstantOfShape", &["shape"], &["y"], &[]), "node `ConstantOfShape_0`: loading must take"),
         ("pool", node("MaxPool", &["x"], &["y"], &pool), "extents must be below 2^28"),
-        ("resize", node("Resize", &["x", "", "scales"], &["y"], &[]), "extents must be below 2^24"),
+        ("resize", node("Resize", &["x", "", "scales"], &["y"], &[]), "extents must be below 2^22"),
     ];
     for (name, node, expected) in cases {
         let model = Model::new(17, vec![x(&[1, 1, 2, 1 << 33])], vec![node], "y")
