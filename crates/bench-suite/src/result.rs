@@ -144,7 +144,7 @@ impl RawTimes {
     /// # Errors
     /// A file that cannot be read; a line without `ns`.
     pub fn read(path: &Path) -> Result<Vec<u64>, String> {
-        let bytes = files::read(path, types::Bytes(1 << 32)).map_err(|error| error.to_string())?;
+        let bytes = files::read_regular(path, types::Bytes(1 << 32)).map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&bytes);
         let time = |(number, line): (usize, &str)| {
             let row: Option<serde_json::Value> = serde_json::from_str(line).ok();

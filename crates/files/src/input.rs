@@ -74,7 +74,8 @@ pub fn read_text(path: &Path, limit: Bytes) -> Result<String, FileError> {
         .map_err(|_| FileError::new("read", path, io::Error::new(io::ErrorKind::InvalidData, "it must be UTF-8 text")))
 }
 
-/// Whether two paths name one regular file, by links or by another spelling of the path. False if either does not exist.
+/// Whether two paths name one regular file, by links or by another spelling of the path. False if either does not exist;
+/// [`crate::is_same_output`] is for files to be written.
 pub fn is_same(left: &Path, right: &Path) -> bool {
     let (Ok(left), Ok(right)) = (fs::metadata(left), fs::metadata(right)) else { return false };
     identity(&left).is_some_and(|own| Some(own) == identity(&right))

@@ -10,7 +10,7 @@
 //!
 //! [`print()`] prints results and never into an output of the same process.
 //!
-//! After [`protect_inputs`], a file that was read is never replaced. [`file_names`] makes names of files from names that a
+//! After [`protect_inputs`], a file that was read is never replaced, nor is an output of [`protect_output`]. [`file_names`] makes names of files from names that a
 //! model gives.
 //!
 //! ```
@@ -35,8 +35,8 @@ mod standard_output;
 pub use input::{is_same, open_regular, read, read_regular, read_text};
 pub use memory::memory_limit;
 pub use names::file_names;
-pub use output::{Kind, write, write_all, write_with};
-pub use protect::{check_output, protect_inputs};
+pub use output::{Kind, is_same_output, write, write_all, write_with};
+pub use protect::{check_output, protect_inputs, protect_output};
 pub use standard_output::print;
 
 use std::io;

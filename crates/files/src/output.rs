@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::FileError;
+use crate::input::is_same;
 use crate::protect::refuse_input;
 use crate::standard_output::note_output;
 
@@ -66,6 +67,25 @@ pub fn write_all(files: &[(PathBuf, Vec<u8>)]) -> Result<(), FileError> {
         output.publish().map_err(|error| FileError::new("write", path, error))?;
     }
     Ok(())
+}
+
+/// Whether two outputs would be one file, existing or not. False for devices and FIFOs, which are written through.
+pub fn is_same_output(left: &Path, right: &Path) -> bool {
+    let is_special = |path: &Path| fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if is_special(left) || is_special(right) {
+        return false;
+    }
+    is_same(left, right) || matches!((future_place(left), future_place(right)), (Ok(left), Ok(right)) if left == right)
+}
+
+/// Where a file will be, the same for every path to it; folders on the way may be missing.
+fn future_place(path: &Path) -> io::Result<PathBuf> {
+    let path = link_target(path)?;
+    let folder = folder_of(&path);
+    let made = folder.ancestors().find(|ancestor| !ancestor.as_os_str().is_empty() && ancestor.exists());
+    let made = made.unwrap_or(Path::new("."));
+    let missing = path.strip_prefix(made).unwrap_or(&path);
+    Ok(fs::canonicalize(made)?.join(missing))
 }
 
 /// A file being written.

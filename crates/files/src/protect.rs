@@ -1,4 +1,4 @@
-//! Inputs that a program must not overwrite.
+//! Files that a program must not overwrite.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -41,6 +41,14 @@ pub fn protect_inputs() {
 /// The refusal.
 pub fn check_output(path: &Path) -> Result<(), FileError> {
     refuse_input(path).map_err(|error| FileError::new("write", path, error))
+}
+
+/// From now on, writing refuses to replace this file, which the process has written: two outputs of one command are two
+/// files. Without effect before [`protect_inputs`].
+pub fn protect_output(path: &Path) {
+    if let Ok(found) = fs::metadata(path) {
+        note(&found, "another output");
+    }
 }
 
 /// Notes a file that is being read.

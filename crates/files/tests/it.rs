@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use prestow_files::{Kind, is_same, open_regular, read, write, write_all, write_with};
+use prestow_files::{Kind, is_same, is_same_output, open_regular, read, write, write_all, write_with};
 use types::Bytes;
 
 /// A folder of one test, removed at its end.
@@ -174,6 +174,27 @@ fn two_outputs_at_one_path_are_refused() {
     }
     // The null device loses everything, so that two outputs there are no mistake.
     write_all(&[("/dev/null".into(), b"1".to_vec()), ("/dev/null".into(), b"2".to_vec())]).unwrap();
+}
+
+#[test]
+fn two_outputs_are_one_file_before_they_exist() {
+    let folder = Folder::new("same-output");
+    fs::create_dir(folder.path("d")).unwrap();
+    symlink("new", folder.path("link")).unwrap();
+    symlink("d", folder.path("e")).unwrap();
+    let is_same = |left: &str, right: &str| is_same_output(&folder.path(left), &folder.path(right));
+    for (left, right) in
+        [("new", "d/../new"), ("new", "link"), ("d/x", "e/x"), ("d/no/x", "e/no/x"), ("no/a/x", "no/a/x")]
+    {
+        assert!(is_same(left, right), "{left}, {right}");
+    }
+    for (left, right) in [("new", "other"), ("d/x", "x"), ("no/x", "d/no/x")] {
+        assert!(!is_same(left, right), "{left}, {right}");
+    }
+    assert!(!is_same_output(Path::new("/dev/null"), Path::new("/dev/null")));
+    write_text(&folder.path("a"), "text").unwrap();
+    fs::hard_link(folder.path("a"), folder.path("b")).unwrap();
+    assert!(is_same("a", "b"));
 }
 
 #[test]

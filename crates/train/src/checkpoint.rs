@@ -203,7 +203,7 @@ pub fn load(path: &Path) -> Result<Option<(PathBuf, Checkpoint)>, CheckpointErro
         false => (list(path)?.pop(), path),
     };
     let Some(file) = file else { return Ok(None) };
-    let bytes = files::read(&file, SIZE_MAX)?;
+    let bytes = files::read_regular(&file, SIZE_MAX)?;
     match Checkpoint::from_bytes(&file.display().to_string(), &bytes) {
         Ok(checkpoint) => Ok(Some((file, checkpoint))),
         Err(reason) => {

@@ -24,8 +24,8 @@ impl Log {
     /// Those of the file system.
     pub fn open(path: &Path, after: u64) -> Result<Log, TrainError> {
         let mut kept = Vec::new();
-        if 0 < after && path.exists() {
-            let text = files::read(path, SIZE_MAX)?;
+        if 0 < after && path.is_file() {
+            let text = files::read_regular(path, SIZE_MAX)?;
             for line in text.split(|&byte| byte == b'\n') {
                 let step = serde_json::from_slice::<Value>(line).ok().and_then(|line| line["step"].as_u64());
                 if step.is_some_and(|step| step <= after) {

@@ -107,6 +107,66 @@ fn outputs_of_one_command_are_distinct_files() {
     }
 }
 
+/// A cache of tuning results and a dump are outputs as the executable is.
+#[test]
+fn executable_never_replaces_another_output_of_its_command() {
+    let folder = folder("other-output");
+    std::fs::write(folder.join("cache.tsv"), "# kept\n").expect("writable");
+    for words in [
+        &["compile", "lenet", "--tune=1", "--tune-cache", "cache.tsv", "-o", "./cache.tsv"][..],
+        &["compile", "lenet", "--tune=1", "--tune-cache", "new.tsv", "-o", "./new.tsv"],
+        &["benchmark", "lenet", "--num_batches", "2", "--raw", "r.jsonl", "--json", "./r.query.jsonl"],
+    ] {
+        let (code, stderr) = prestow(&folder, words);
+        assert_eq!(code, Some(2), "{words:?}: {stderr}");
+        assert!(stderr.contains("must be two files"), "{words:?}: {stderr}");
+    }
+    assert_eq!(std::fs::read_to_string(folder.join("cache.tsv")).expect("it is there"), "# kept\n");
+    assert!(!folder.join("new.tsv").exists());
+    let (code, stderr) = prestow(&folder, &["compile", "lenet", "--dump-ir", "ir", "-o", "ir/00-load.txt"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("it is another output; name another output"), "{stderr}");
+    let dumped = std::fs::read_to_string(folder.join("ir/00-load.txt"));
+    assert!(dumped.is_ok_and(|text| text.contains("lenet") || text.contains("conv")), "the dump is another");
+}
+
+/// What no kernel counts is refused by the name of the node: a window of 2^28 cells, an axis of 2^32.
+#[test]
+fn extents_beyond_a_kernel_are_errors_of_their_node() {
+    let folder = folder("beyond-kernel");
+    let pool = |name, value| vec![("kernel_shape", Attr::Ints(vec![2, 2])), (name, Attr::Ints(value))];
+    let cases = [
+        ("MaxPool", vec![1, 1, 8, 8], pool("strides", vec![(1 << 31) - 1, 1])),
+        ("MaxPool", vec![1, 1, 8, 8], pool("strides", vec![1 << 28, 1])),
+        ("AveragePool", vec![1, 1, 8, 8], pool("strides", vec![1, 1 << 31])),
+        ("LpPool", vec![1, 1, 8, 8], pool("strides", vec![1 << 30; 2])),
+        ("MaxPool", vec![1, 1, 1 << 28, 4], pool("strides", vec![1, 1])),
+        ("ArgMax", vec![1 << 33, 2], vec![("axis", Attr::Int(0))]),
+    ];
+    for (op, extents, attributes) in cases {
+        let nodes = vec![node(op, &["x"], &["y"], &attributes)];
+        std::fs::write(folder.join("m.onnx"), Model::new(19, vec![x(&extents)], nodes, "y").write()).expect("writable");
+        let (code, stderr) = prestow(&folder, &["compile", "m.onnx", "-o", "exe"]);
+        assert_eq!(code, Some(2), "{op} {extents:?}: {stderr}");
+        assert!(stderr.contains("node `") && !stderr.contains("panicked"), "{op} {extents:?}: {stderr}");
+    }
+}
+
+/// A FIFO without a writer is waited for, and `/dev/zero` has no end.
+#[test]
+fn data_set_of_a_fifo_or_a_device_is_refused() {
+    let folder = folder("data-fifo");
+    let made = Command::new("mkfifo").arg(folder.join("pipe.npz")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    for data in ["npz:pipe.npz", "csv:pipe.npz", "csv:/dev/zero", "npz:/dev/zero"] {
+        let words = ["benchmark", "lenet", "--num_batches", "2", "--data", data];
+        let mut command = Command::new("timeout");
+        let done = output_of(command.arg("60").arg(program("prestow")).args(words).current_dir(&folder));
+        assert_eq!(done.status.code(), Some(1), "{data}: {}", text(&done.stderr));
+        assert!(text(&done.stderr).contains("it is not a regular file"), "{data}: {}", text(&done.stderr));
+    }
+}
+
 #[test]
 fn names_of_outputs_become_distinct_files_and_plain_text() {
     let folder = folder("names");
@@ -149,7 +209,7 @@ fn sizes_beyond_any_memory_are_errors_of_their_node() {
     let cases = [
         ("constant", node("ConstantOfShape", &["shape"], &["y"], &[]), "node `ConstantOfShape_0`: loading must take"),
         ("pool", node("MaxPool", &["x"], &["y"], &pool), "extents must be below 2^28"),
-        ("resize", node("Resize", &["x", "", "scales"], &["y"], &[]), "extents must be below 2^24"),
+        ("resize", node("Resize", &["x", "", "scales"], &["y"], &[]), "extents must be below 2^22"),
     ];
     for (name, node, expected) in cases {
         let model = Model::new(17, vec![x(&[1, 1, 2, 1 << 33])], vec![node], "y")

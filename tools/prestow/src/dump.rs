@@ -27,8 +27,11 @@ impl Dump {
     pub(crate) fn show(&mut self, pass: &str, graph: &Graph) {
         let path = self.directory.join(format!("{:02}-{pass}.txt", self.written));
         self.written += 1;
-        if let Err(error) = files::write(&path, text::print(graph).as_bytes()) {
-            self.error.get_or_insert(error.to_string());
+        match files::write(&path, text::print(graph).as_bytes()) {
+            Ok(()) => files::protect_output(&path),
+            Err(error) => {
+                self.error.get_or_insert(error.to_string());
+            }
         }
         for tensor in graph.values().values().filter_map(|value| value.tensor()) {
             if text::INLINE_ELEMENTS < tensor.elements() {
@@ -40,7 +43,9 @@ impl Dump {
     /// Writes another file.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
         let path = self.directory.join(name);
-        files::write(&path, bytes).map_err(|error| error.to_string())
+        files::write(&path, bytes).map_err(|error| error.to_string())?;
+        files::protect_output(&path);
+        Ok(())
     }
 
     /// Writes `tensors.safetensors`: the tensors that the texts name by hash.
@@ -62,7 +67,9 @@ impl Dump {
         let path = self.directory.join("tensors.safetensors");
         let written = views.and_then(|views| safetensors::serialize(views, None));
         let file = written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
-        files::write(&path, &file).map_err(|error| error.to_string())
+        files::write(&path, &file).map_err(|error| error.to_string())?;
+        files::protect_output(&path);
+        Ok(())
     }
 }
 

@@ -419,7 +419,8 @@ impl Training {
         let path = || Some(PathBuf::from(value));
         let count = || {
             let count = text()?.parse().ok().filter(|count| (1..=1u64 << 40).contains(count));
-            count.map(Some).ok_or_else(|| format!("--{name} takes a number >= 1, got `{}`", value.to_string_lossy()))
+            let wrong = || format!("--{name} takes a number from 1 to 2^40, got `{}`", value.to_string_lossy());
+            count.map(Some).ok_or_else(wrong)
         };
         match name {
             "data" => self.data = Some(parsed(name, text()?)?),
@@ -430,13 +431,14 @@ impl Training {
             "steps" => self.steps = count()?,
             "every" => self.every = count()?,
             "seed" => {
-                let seed =
-                    text()?.parse().map_err(|_| format!("--seed takes a number, got `{}`", value.to_string_lossy()));
+                let seed = text()?.parse().map_err(|_| {
+                    format!("--seed takes a number from 0 to 2^64 - 1, got `{}`", value.to_string_lossy())
+                });
                 self.seed = Some(seed?);
             }
             "lr" => {
                 let rate = text()?.parse().ok().filter(|rate: &f32| rate.is_finite() && 0.0 <= *rate);
-                let wrong = || format!("--lr takes a number >= 0, got `{}`", value.to_string_lossy());
+                let wrong = || format!("--lr takes a number from 0 to 3.4e38, got `{}`", value.to_string_lossy());
                 self.learning_rate = Some(rate.ok_or_else(wrong)?);
             }
             "checkpoint" => self.checkpoint = path(),

@@ -45,10 +45,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(text) => match files::print(&text) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                let _ = writeln!(std::io::stderr().lock(), "error: cannot write to standard output: {error}");
-                ExitCode::from(2)
-            }
+            Err(error) => unwritable(&error),
         },
         Err(Failure::No(text)) => {
             let _ = writeln!(std::io::stderr().lock(), "error: {text}");
@@ -64,9 +61,14 @@ fn main() -> ExitCode {
 /// Prints the help, the version or the error that clap made of the arguments.
 fn usage(message: &clap::Error) -> ExitCode {
     match message.print().and_then(|()| std::io::stdout().flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::from(2),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => unwritable(&error),
         _ => ExitCode::from(message.exit_code() as u8),
     }
+}
+
+fn unwritable(error: &std::io::Error) -> ExitCode {
+    let _ = writeln!(std::io::stderr().lock(), "error: cannot write to standard output: {error}");
+    ExitCode::from(2)
 }
 
 fn run(cli: Cli) -> Result<String, Failure> {

@@ -167,13 +167,13 @@ impl Location {
         Ok(folders)
     }
 
-    /// The whole content.
+    /// The whole content of a regular file or an object.
     ///
     /// # Errors
-    /// More than `limit` bytes; an object or file that cannot be read.
+    /// More than `limit` bytes; an object or file that cannot be read; a FIFO or a device, which has no end.
     pub(crate) fn read(&self, limit: Bytes) -> Result<Vec<u8>, DataError> {
         match self {
-            Location::Local(path) => Ok(files::read(path, limit)?),
+            Location::Local(path) => Ok(files::read_regular(path, limit)?),
             Location::Remote { store, name } => {
                 let failed = |reason: String| self.failed(reason);
                 let size = store.size(name).map_err(failed)?;

@@ -310,13 +310,14 @@ impl Epilogue {
 
 /// Refuses a window whose attributes are beyond any tensor, so that arithmetic with them cannot overflow.
 pub(super) fn window_fits(kernel: usize, stride: usize, dilation: usize, pad: [usize; 2]) -> Result<(), Refusal> {
-    const MOST: usize = 1 << 31;
+    // Kernels count the cells of a window below this, so that sums of two products of them fit in 64 bits.
+    const MOST: usize = (1 << 28) - 1;
     if kernel == 0 || stride == 0 || dilation == 0 {
         refuse!("kernel, stride and dilation must be >= 1, got {kernel}, {stride} and {dilation}");
     }
     if [kernel, stride, dilation, pad[0], pad[1]].iter().any(|&count| MOST < count) {
         refuse!(
-            "kernel, stride, dilation and padding must be at most 2^31, got {kernel}, {stride}, {dilation} and {pad:?}"
+            "kernel, stride, dilation and padding must be below 2^28, got {kernel}, {stride}, {dilation} and {pad:?}"
         );
     }
     Ok(())

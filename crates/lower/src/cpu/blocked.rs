@@ -30,7 +30,7 @@ pub(super) fn relayout(node: &NodeView) -> Result<Call, String> {
     };
     let kernel = reorder(shape, stored, node.is_blocked());
     let to = if node.is_blocked() { "to blocks" } else { "from blocks" };
-    Ok(call(kernel, format!("{shape} {to}"), node.values()))
+    call(kernel, format!("{shape} {to}"), node.values())
 }
 
 /// The kernel that converts a value between the layouts.
@@ -213,7 +213,7 @@ pub(super) fn data_gradient_kernels(
 }
 
 /// The calls of a data gradient.
-pub(super) fn data_gradient_call(node: &NodeView, conv: &ConvTranspose, kernel: cpu::Kernel) -> Call {
+pub(super) fn data_gradient_call(node: &NodeView, conv: &ConvTranspose, kernel: cpu::Kernel) -> Result<Call, String> {
     let (out, weight) = (&node.output().shape, &node.input(1).shape);
     let kernel_size = weight[2..].iter().map(usize::to_string).collect::<Vec<_>>().join("x");
     let stride = conv.stride.last().copied().unwrap_or(1);
@@ -517,7 +517,7 @@ impl ConvKernel {
     }
 }
 
-pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Call {
+pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Result<Call, String> {
     let out = &node.output().shape;
     if !node.is_constant(1) {
         let label = label(kernel.window(), out, &suffix(&conv.epilogue));
@@ -560,11 +560,11 @@ pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Call, String> {
     let kernel = pool_kernel(x, out, pool)?;
     let name = if pool.kind == PoolKind::Max { " max" } else { " mean" };
     let label = label(&kernel.window, out, name);
-    Ok(call(kernel, label, node.values()))
+    call(kernel, label, node.values())
 }
 
 /// A reduction over whole images, as pooling with a window of the same size.
-pub(super) fn global_pool(node: &NodeView, reduce: &Reduce) -> Option<Call> {
+pub(super) fn global_pool(node: &NodeView, reduce: &Reduce) -> Option<Result<Call, String>> {
     let kind = match reduce.kind {
         ReduceKind::Max => Pool2dKind::Max,
         ReduceKind::Mean => Pool2dKind::Mean,

@@ -169,7 +169,7 @@ pub(super) fn call_of(node: &NodeView, chain: &ConvChain, kernel: cpu::InvertedB
     let front = in_front.unwrap_or_default();
     let last = chain.convs.last().map(|conv| suffix(&conv.epilogue)).unwrap_or_default();
     let label = format!("{front}{} by {} rows", label(&kernel.window, &node.output().shape, &last), kernel.band);
-    Ok(call(kernel, label, inputs))
+    call(kernel, label, inputs)
 }
 
 /// The kernel of a chain whose operands and result have these types, with at most `scratch` bytes of workspace if it

@@ -18,23 +18,23 @@ pub(super) fn lower(node: &NodeView) -> Result<Call, String> {
                 ChainStep::Binary(function, a, b) => Instruction::Binary(function, a, b),
                 ChainStep::Constant(number) => Instruction::Constant(number),
             });
-            Ok(chain_call(node, program.collect()))
+            chain_call(node, program.collect())
         }
         // To a byte a cast drops the fraction, which a chain would round.
         Op::Cast(cast) if is_fraction(cast.to) && StorageType::of(node.input(0).dtype).is_some() => {
-            Ok(chain_call(node, Vec::new()))
+            chain_call(node, Vec::new())
         }
         Op::Unary(unary) if is_chain(node, matches!(unary.0, Function::IsNan | Function::IsInf { .. })) => {
-            Ok(chain_call(node, vec![Instruction::Unary(unary.0, 0)]))
+            chain_call(node, vec![Instruction::Unary(unary.0, 0)])
         }
         Op::Binary(binary) if is_chain(node, false) && !is_bitwise(binary.0) => {
-            Ok(chain_call(node, vec![Instruction::Binary(binary.0, 0, 1)]))
+            chain_call(node, vec![Instruction::Binary(binary.0, 0, 1)])
         }
-        Op::Unary(unary) => Ok(elementwise(node, ElementwiseFn::Unary(unary.0), node.input(0).dtype)),
-        Op::Binary(binary) => Ok(elementwise(node, ElementwiseFn::Binary(binary.0), node.input(0).dtype)),
-        Op::Compare(compare) => Ok(elementwise(node, ElementwiseFn::Compare(compare.0), node.input(0).dtype)),
-        Op::Select(_) => Ok(elementwise(node, ElementwiseFn::Select, node.input(1).dtype)),
-        Op::Cast(cast) => Ok(elementwise(node, ElementwiseFn::Cast(cast.to), node.input(0).dtype)),
+        Op::Unary(unary) => elementwise(node, ElementwiseFn::Unary(unary.0), node.input(0).dtype),
+        Op::Binary(binary) => elementwise(node, ElementwiseFn::Binary(binary.0), node.input(0).dtype),
+        Op::Compare(compare) => elementwise(node, ElementwiseFn::Compare(compare.0), node.input(0).dtype),
+        Op::Select(_) => elementwise(node, ElementwiseFn::Select, node.input(1).dtype),
+        Op::Cast(cast) => elementwise(node, ElementwiseFn::Cast(cast.to), node.input(0).dtype),
         other => Err(format!("`{}` is not pointwise", other.name())),
     }
 }
@@ -58,7 +58,7 @@ fn walk(node: &NodeView) -> (Vec<usize>, Vec<Vec<usize>>) {
     (shape.to_vec(), strides)
 }
 
-fn chain_call(node: &NodeView, program: Vec<Instruction>) -> Call {
+fn chain_call(node: &NodeView, program: Vec<Instruction>) -> Result<Call, String> {
     let (shape, strides) = walk(node);
     let names: Vec<&str> = program
         .iter()
@@ -78,7 +78,7 @@ fn chain_call(node: &NodeView, program: Vec<Instruction>) -> Call {
     call(cpu::Chain { shape, strides, inputs, program, result }, label, node.values())
 }
 
-fn elementwise(node: &NodeView, function: ElementwiseFn, dtype: DType) -> Call {
+fn elementwise(node: &NodeView, function: ElementwiseFn, dtype: DType) -> Result<Call, String> {
     let (shape, strides) = walk(node);
     let name = match function {
         ElementwiseFn::Unary(function) => function.name().to_string(),

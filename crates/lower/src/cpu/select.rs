@@ -1,4 +1,4 @@
-//! [`select`]: one arm for each operator, each of which fills in the parameters of a kernel of `crates/cpu`.
+//! [`select`]: one arm for each operator fills in the parameters of a kernel of `crates/cpu`.
 
 use cpu::{Kernel, Packing, StorageType, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
@@ -60,21 +60,21 @@ pub(super) fn select(node: &NodeView, target: &CpuTarget) -> Result<Vec<Vec<Call
         && node.is_blocked()
     {
         let kernels = blocked::conv_choices(node.graph, node.node, conv, node.workspace, target)?;
-        return Ok(kernels.into_iter().map(|kernel| vec![blocked::conv_call(node, conv, kernel)]).collect());
+        return kernels.into_iter().map(|kernel| Ok(vec![blocked::conv_call(node, conv, kernel)?])).collect();
     }
     if let Op::ConvTranspose(conv) = &*node.op
         && node.is_blocked()
     {
         let kernels = blocked::data_gradient_kernels(node.graph, node.node, conv, node.workspace, target)?;
-        return Ok(kernels.into_iter().map(|kernel| vec![blocked::data_gradient_call(node, conv, kernel)]).collect());
+        return kernels.into_iter().map(|kernel| Ok(vec![blocked::data_gradient_call(node, conv, kernel)?])).collect();
     }
     if let Op::Conv(conv) = &*node.op {
         let kernels = windows::conv_kernels(node, conv, target)?;
-        return Ok(kernels.into_iter().map(|kernel| vec![windows::conv_call(node, kernel, &conv.epilogue)]).collect());
+        return kernels.into_iter().map(|kernel| Ok(vec![windows::conv_call(node, kernel, &conv.epilogue)?])).collect();
     }
     if let Op::ConvTranspose(conv) = &*node.op {
         let kernels = windows::conv_transpose_kernels(node, conv, target)?;
-        return Ok(kernels.into_iter().map(|kernel| vec![windows::conv_call(node, kernel, &conv.epilogue)]).collect());
+        return kernels.into_iter().map(|kernel| Ok(vec![windows::conv_call(node, kernel, &conv.epilogue)?])).collect();
     }
     if let Op::ConvChain(chain) = &*node.op {
         let kernels = bottleneck::kernels(node, chain, target.weights)?.into_iter();
@@ -89,8 +89,11 @@ fn check_extents(node: &NodeView) -> Result<(), String> {
     let is_filled = matches!(&*node.op, Op::Pad(pad) if matches!(pad.mode, PadMode::Constant(_)));
     let limit = if is_window || is_filled {
         28
-    } else if matches!(&*node.op, Op::Pad(_) | Op::Resize(_)) {
+    } else if matches!(&*node.op, Op::Pad(_)) {
         24
+    } else if matches!(&*node.op, Op::Resize(_)) {
+        // Several weights for each output.
+        22
     } else {
         return Ok(());
     };
@@ -117,22 +120,22 @@ fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String>
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
         Op::Relayout(_) => blocked::relayout(node).map(|call| vec![call]),
         Op::BitCast(_) | Op::Reshape(_) | Op::StopGradient(_) => Err("it is always an alias".into()),
-        Op::Transpose(transpose) => Ok(vec![transposed(node, &transpose.order)]),
+        Op::Transpose(transpose) => transposed(node, &transpose.order).map(|call| vec![call]),
         Op::Slice(slice) => {
             let x = &node.input(0).shape;
             let strides: Vec<isize> =
                 x.row_major_strides().iter().zip(&slice.step).map(|(&stride, step)| stride as isize * step).collect();
             let offset = slice.start.iter().zip(x.row_major_strides()).map(|(start, stride)| start * stride).sum();
-            Ok(vec![moved(node, &slice.count, offset, strides)])
+            moved(node, &slice.count, offset, strides).map(|call| vec![call])
         }
         Op::Expand(expand) => {
             let x = &node.input(0).shape;
             let strides = broadcast_strides(x, &expand.shape).into_iter().map(|stride| stride as isize).collect();
-            Ok(vec![moved(node, &expand.shape, 0, strides)])
+            moved(node, &expand.shape, 0, strides).map(|call| vec![call])
         }
-        Op::Concat(concat) => Ok(concatenated(node, concat.axis)),
-        Op::Insert(insert) => Ok(inserted(node, insert)),
-        Op::Pad(pad) => Ok(padded(node, pad)),
+        Op::Concat(concat) => concatenated(node, concat.axis),
+        Op::Insert(insert) => inserted(node, insert),
+        Op::Pad(pad) => padded(node, pad),
         Op::Gather(gather) => {
             let (table, index) = (node.input(0), node.input(1));
             let inner: usize = table.shape[gather.axis + 1..].iter().product();
@@ -150,22 +153,22 @@ fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String>
                 let (n, k) = (table.shape[0], table.shape[1]);
                 let kernel = cpu::Gather { table: cpu::GatherTable::Packed, ..kernel };
                 let inputs = vec![packed(0, Packing::TransposedFactor { k, n, weights }), CallInput::Value(1)];
-                return Ok(vec![call(kernel, label, inputs)]);
+                return call(kernel, label, inputs).map(|call| vec![call]);
             }
             let mut inputs = node.values();
             if let Some(weights) = weights {
                 inputs[0] = packed(0, Packing::Table { rows: kernel.axis, weights });
             }
-            Ok(vec![call(kernel, label, inputs)])
+            call(kernel, label, inputs).map(|call| vec![call])
         }
-        Op::Recurrent(op) => Ok(vec![recurrent(node, op)]),
-        Op::Resize(resize) => Ok(vec![resized(node, resize)]),
+        Op::Recurrent(op) => recurrent(node, op).map(|call| vec![call]),
+        Op::Resize(resize) => resized(node, resize).map(|call| vec![call]),
         Op::Reduce(reduce) => {
             if let Some(call) = blocked::global_pool(node, reduce) {
-                return Ok(vec![call]);
+                return call.map(|call| vec![call]);
             }
             if training::is_channel_sum(node.graph, node.node, reduce) {
-                return Ok(vec![training::channel_sum(node)]);
+                return training::channel_sum(node).map(|call| vec![call]);
             }
             let x = node.input(0);
             let kernel = cpu::Reduce {
@@ -174,67 +177,70 @@ fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String>
                 shape: x.shape.to_vec(),
                 reduced: (0..x.shape.rank()).map(|axis| reduce.axes.contains(&axis)).collect(),
             };
-            Ok(vec![call(kernel, format!("{:?} of {}", reduce.kind, x.shape), node.values())])
+            call(kernel, format!("{:?} of {}", reduce.kind, x.shape), node.values()).map(|call| vec![call])
         }
         Op::Softmax(softmax) => {
             let (outer, axis, inner) = around(&node.input(0).shape, softmax.axis);
             let kernel = cpu::Softmax { outer, axis, inner, log: softmax.log };
-            Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
+            call(kernel, format!("{outer} x {axis} x {inner}"), node.values()).map(|call| vec![call])
         }
         Op::LayerNorm(norm) => {
             let shape = &node.input(0).shape;
             let (rows, columns) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
             let (scale, bias, stored) = (norm.scale, norm.shift, node.stored(0));
             let kernel = cpu::LayerNorm { rows, columns, epsilon: norm.epsilon, scale, bias, stored };
-            Ok(vec![call(kernel, format!("{rows} x {columns}"), node.values())])
+            call(kernel, format!("{rows} x {columns}"), node.values()).map(|call| vec![call])
         }
-        Op::Attention(attention) => Ok(vec![attended(node, attention)]),
+        Op::Attention(attention) => attended(node, attention).map(|call| vec![call]),
         Op::ArgExtreme(op) => {
             let (outer, axis, inner) = around(&node.input(0).shape, op.axis);
             let kernel = cpu::ArgExtreme { outer, axis, inner, max: op.max, last: op.last };
-            Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
+            call(kernel, format!("{outer} x {axis} x {inner}"), node.values()).map(|call| vec![call])
         }
         Op::CumulativeSum(op) => {
             let ty = node.input(0);
             let (outer, axis, inner) = around(&ty.shape, op.axis);
             let (exclusive, reverse, dtype) = (op.exclusive, op.reverse, ty.dtype);
             let kernel = cpu::CumulativeSum { outer, axis, inner, exclusive, reverse, dtype };
-            Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
+            call(kernel, format!("{outer} x {axis} x {inner}"), node.values()).map(|call| vec![call])
         }
         Op::TopK(op) => {
             let ty = node.input(0);
             let (outer, axis, inner) = around(&ty.shape, op.axis);
             let kernel = cpu::TopK { outer, axis, inner, k: op.k, largest: op.largest, dtype: ty.dtype };
-            Ok(vec![call(kernel, format!("{} of {outer} x {axis} x {inner}", op.k), node.values())])
+            call(kernel, format!("{} of {outer} x {axis} x {inner}", op.k), node.values()).map(|call| vec![call])
         }
         Op::Lrn(lrn) => {
             let (batch, channels, inner) = around(&node.input(0).shape, 1);
             let (size, alpha, beta, bias) = (lrn.size, lrn.alpha, lrn.beta, lrn.bias);
             let kernel = cpu::Lrn { batch, channels, inner, size, alpha, beta, bias };
-            Ok(vec![call(kernel, format!("{size} of {channels} channels"), node.values())])
+            call(kernel, format!("{size} of {channels} channels"), node.values()).map(|call| vec![call])
         }
-        Op::BatchNormGradient(op) => Ok(vec![training::batch_norm_gradient(node, op.epsilon)]),
-        Op::BatchNormTraining(op) => Ok(vec![training::batch_norm_training(node, op.epsilon)]),
+        Op::BatchNormGradient(op) => training::batch_norm_gradient(node, op.epsilon).map(|call| vec![call]),
+        Op::BatchNormTraining(op) => training::batch_norm_training(node, op.epsilon).map(|call| vec![call]),
         Op::ConvWeightGradient(op) => training::weight_gradient(node, op).map(|call| vec![call]),
-        Op::Ctc(op) => Ok(vec![training::ctc(node, op)]),
-        Op::CtcGradient(op) => Ok(vec![training::ctc_gradient(node, &op.loss)]),
-        Op::Dropout(op) => Ok(vec![training::dropout(node, op)]),
+        Op::Ctc(op) => training::ctc(node, op).map(|call| vec![call]),
+        Op::CtcGradient(op) => training::ctc_gradient(node, &op.loss).map(|call| vec![call]),
+        Op::Dropout(op) => training::dropout(node, op).map(|call| vec![call]),
         Op::PoolGradient(op) => training::pool_gradient(node, op).map(|call| vec![call]),
         Op::PoolWithPositions(op) => training::pool_with_positions(node, &op.pool).map(|call| vec![call]),
         Op::RecurrentGradient(op) => training::recurrent_gradient(node, op).map(|call| vec![call]),
-        Op::Scatter(op) => Ok(vec![scattered(node, op)]),
-        Op::ScatterAdd(op) => Ok(vec![training::scatter_add(node, op)]),
-        Op::SoftmaxCrossEntropy(op) => Ok(vec![training::cross_entropy(node, op)]),
-        Op::SoftmaxCrossEntropyGradient(op) => Ok(vec![training::cross_entropy_gradient(node, &op.loss)]),
-        Op::Update(op) => Ok(vec![training::update(node, op)]),
+        Op::Scatter(op) => scattered(node, op).map(|call| vec![call]),
+        Op::ScatterAdd(op) => training::scatter_add(node, op).map(|call| vec![call]),
+        Op::SoftmaxCrossEntropy(op) => training::cross_entropy(node, op).map(|call| vec![call]),
+        Op::SoftmaxCrossEntropyGradient(op) => training::cross_entropy_gradient(node, &op.loss).map(|call| vec![call]),
+        Op::Update(op) => training::update(node, op).map(|call| vec![call]),
     }
 }
 
 /// A call that may not work in place.
-pub(super) fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInput>) -> Call {
+///
+/// # Errors
+/// Extents that the kernel does not count.
+pub(super) fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInput>) -> Result<Call, String> {
     let kernel = kernel.into();
-    let sizes = kernel.sizes().expect("kernels made from verified nodes agree with themselves");
-    Call {
+    let sizes = kernel.sizes().map_err(|misfit| misfit.to_string())?;
+    Ok(Call {
         kernel: kernel.name(),
         label,
         code: postcard::to_stdvec(&kernel).expect("kernels are plain data"),
@@ -249,7 +255,7 @@ pub(super) fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInp
             .collect(),
         inputs,
         slice: None,
-    }
+    })
 }
 
 /// A constant operand in the form that a kernel reads.
@@ -371,7 +377,7 @@ fn matmul(node: &NodeView, product: &ir::ops::MatMul, weights: Option<WeightForm
     }
     let way = if product.transposed { " transposed" } else { "" };
     let label = format!("{batch}{m}x{k}x{n}{way}{}", suffix(&product.epilogue));
-    Ok(call(kernel, label, inputs))
+    call(kernel, label, inputs)
 }
 
 /// Whether an operand is a constant matrix whose transpose is packed as the right factor of a product.
@@ -388,7 +394,7 @@ fn is_right_factor(node: &NodeView, operand: usize) -> bool {
         && node.graph.nodes().values().any(multiplies)
 }
 
-fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Call {
+fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Result<Call, String> {
     let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
     let kernel = cpu::Recurrent {
         cell: op.cell.clone(),
@@ -414,7 +420,7 @@ pub(super) fn recurrent_label(node: &NodeView, op: &ir::ops::Recurrent) -> Strin
     format!("{} {} steps x {} x {units}{way}", op.cell.name(), gates[0], gates[1])
 }
 
-fn attended(node: &NodeView, attention: &ir::ops::Attention) -> Call {
+fn attended(node: &NodeView, attention: &ir::ops::Attention) -> Result<Call, String> {
     // The extents and strides of batch, head, token and element.
     let operand = |ix: usize| {
         let (shape, order) = (&node.input(ix).shape, attention.order[ix]);
@@ -447,7 +453,7 @@ fn attended(node: &NodeView, attention: &ir::ops::Attention) -> Call {
     call(kernel, label, node.values())
 }
 
-fn transposed(node: &NodeView, order: &[usize]) -> Call {
+fn transposed(node: &NodeView, order: &[usize]) -> Result<Call, String> {
     // A large value whose parts change places one by one takes the bytes of its operand.
     let (shape, element) = (&node.input(0).shape, node.input(0).dtype.size().0 as usize);
     if let Some(kernel) = cpu::SwapAxes::of(shape, order, element) {
@@ -469,7 +475,7 @@ const SWAPPED_BYTES_MIN: usize = 1 << 20;
 const SWAPPED_RUN_MIN: usize = 256;
 
 /// A copy that fills the whole output.
-fn moved(node: &NodeView, shape: &Shape, in_offset: usize, in_strides: Vec<isize>) -> Call {
+fn moved(node: &NodeView, shape: &Shape, in_offset: usize, in_strides: Vec<isize>) -> Result<Call, String> {
     let kernel = cpu::Copy {
         element_size: node.input(0).dtype.size().0 as usize,
         shape: shape.to_vec(),
@@ -484,7 +490,7 @@ fn moved(node: &NodeView, shape: &Shape, in_offset: usize, in_strides: Vec<isize
 }
 
 /// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
-fn concatenated(node: &NodeView, axis: usize) -> Vec<Call> {
+fn concatenated(node: &NodeView, axis: usize) -> Result<Vec<Call>, String> {
     let in_parts = matches!(node.graph.reuse(node.node), Reuse::ConcatSlices(_));
     let out = &node.output().shape;
     let strides = out.row_major_strides();
@@ -505,13 +511,13 @@ fn concatenated(node: &NodeView, axis: usize) -> Vec<Call> {
             };
             start += x[axis];
             let part = in_parts.then_some(ix);
-            Call { slice: part, ..call(kernel, format!("part {ix} of {out}"), vec![CallInput::Value(ix)]) }
+            Ok(Call { slice: part, ..call(kernel, format!("part {ix} of {out}"), vec![CallInput::Value(ix)])? })
         })
         .collect()
 }
 
 /// A copy of the whole, which falls away in place, and one of the part over it, which keeps the rest.
-fn inserted(node: &NodeView, insert: &ir::ops::Insert) -> Vec<Call> {
+fn inserted(node: &NodeView, insert: &ir::ops::Insert) -> Result<Vec<Call>, String> {
     let out = &node.output().shape;
     let strides = out.row_major_strides();
     let copy = |ix: usize, out_offset: usize| {
@@ -529,14 +535,14 @@ fn inserted(node: &NodeView, insert: &ir::ops::Insert) -> Vec<Call> {
         (copy, format!("{x} in {out}"))
     };
     let ((whole, whole_label), (part, label)) = (copy(0, 0), copy(1, insert.start * strides[insert.axis]));
-    let whole = call(whole, whole_label, vec![CallInput::Value(0)]);
+    let whole = call(whole, whole_label, vec![CallInput::Value(0)])?;
     let whole = Call { slice: Some(0), in_place: [0].into_iter().collect(), ..whole };
     let part = cpu::Insert { copy: part };
-    vec![whole, call(part, label, vec![CallInput::Value(1), CallInput::Result])]
+    Ok(vec![whole, call(part, label, vec![CallInput::Value(1), CallInput::Result])?])
 }
 
 /// Rows of a copy of the first operand, or of the operand in place, replaced or combined.
-fn scattered(node: &NodeView, op: &ir::ops::Scatter) -> Call {
+fn scattered(node: &NodeView, op: &ir::ops::Scatter) -> Result<Call, String> {
     let (index, out) = (node.input(1), node.output());
     let indices = index.shape.elements();
     let kernel = cpu::Scatter {
@@ -547,11 +553,11 @@ fn scattered(node: &NodeView, op: &ir::ops::Scatter) -> Call {
         dtype: out.dtype,
         function: op.function,
     };
-    let call = call(kernel, format!("{indices} rows to {}", out.shape), node.values());
-    Call { in_place: [0].into_iter().collect(), ..call }
+    let call = call(kernel, format!("{indices} rows to {}", out.shape), node.values())?;
+    Ok(Call { in_place: [0].into_iter().collect(), ..call })
 }
 
-pub(super) fn padded(node: &NodeView, pad: &ir::ops::Pad) -> Vec<Call> {
+pub(super) fn padded(node: &NodeView, pad: &ir::ops::Pad) -> Result<Vec<Call>, String> {
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let element_size = node.output().dtype.size().0 as usize;
     let label = format!("{x} to {out}");
@@ -560,13 +566,13 @@ pub(super) fn padded(node: &NodeView, pad: &ir::ops::Pad) -> Vec<Call> {
             (0..out[axis]).map(|ix| pad.source(axis, x[axis], ix).unwrap_or(0) as u32).collect::<Vec<u32>>()
         };
         if x.rank() == 0 {
-            return vec![moved(node, out, 0, Vec::new())];
+            return moved(node, out, 0, Vec::new()).map(|call| vec![call]);
         }
         let kernel = cpu::Remap { element_size, shape: x.to_vec(), tables: (0..x.rank()).map(table).collect() };
-        return vec![call(kernel, label, node.values())];
+        return call(kernel, label, node.values()).map(|call| vec![call]);
     };
     let fill = cpu::Fill { elements: out.elements(), element_size, pattern: pattern(node.output().dtype, value) };
-    // What of the input remains, where padding is negative, and where it goes.
+    // The part of the input that remains, where padding is negative, and its place in the output.
     let kept = |axis: usize| (0..out[axis]).filter(move |&ix| pad.source(axis, x[axis], ix).is_some());
     let first: Vec<usize> = (0..x.rank()).map(|axis| kept(axis).next().unwrap_or(0)).collect();
     let shape: Vec<usize> = (0..x.rank()).map(|axis| kept(axis).count()).collect();
@@ -583,7 +589,7 @@ pub(super) fn padded(node: &NodeView, pad: &ir::ops::Pad) -> Vec<Call> {
         out_offset: first.iter().zip(&out_strides).map(|(ix, stride)| ix * stride).sum(),
         out_strides: out_strides.to_vec(),
     };
-    vec![call(fill, format!("{value} in {out}"), Vec::new()), call(copy, label, node.values())]
+    Ok(vec![call(fill, format!("{value} in {out}"), Vec::new())?, call(copy, label, node.values())?])
 }
 
 /// The bytes of a number in a dtype.
@@ -597,7 +603,7 @@ fn pattern(dtype: DType, value: f64) -> [u8; 8] {
     bytes
 }
 
-fn resized(node: &NodeView, resize: &ir::ops::Resize) -> Call {
+fn resized(node: &NodeView, resize: &ir::ops::Resize) -> Result<Call, String> {
     let x = &node.input(0).shape;
     let label = format!("{x} to {}", resize.shape);
     let taps = |axis: usize| resize.taps(axis, x[axis]);

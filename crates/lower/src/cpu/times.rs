@@ -310,7 +310,7 @@ fn winograd(kernel: &cpu::Winograd) -> Vec<(&'static str, f64)> {
     let transformed = (kernel.batch * tiles * side * side * padded(kernel.in_channels)) as f64;
     // The workspace holds `group` tiles at a time, and weights are read again for the next ones.
     let passes = (transformed / kernel.workspace_max.max(1) as f64).ceil();
-    // What does not fit the second-level cache is written to and read from the next one.
+    // Bytes beyond the second-level cache are written to and read from the next one.
     let workspace = 4.0 * transformed.min(kernel.workspace_max as f64);
     let spilled = 4.0 * transformed * (1.0 - 262_144.0 / workspace.max(262_144.0));
     let weights = 4.0 * (side * side * kernel.in_channels * padded(kernel.out_channels)) as f64;

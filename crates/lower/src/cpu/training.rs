@@ -50,7 +50,7 @@ fn planes(shape: &Shape, layout: Layout) -> Planes {
     Planes { batch: shape[0], channels: shape[1], plane: shape[2..].iter().product(), layout }
 }
 
-pub(super) fn channel_sum(node: &NodeView) -> Call {
+pub(super) fn channel_sum(node: &NodeView) -> Result<Call, String> {
     let x = node.graph.ty(node.node.inputs[0]);
     let kernel = cpu::ChannelSum { planes: planes(&x.shape, node.input_layout(0)) };
     call(kernel, format!("sum of {} by channel", x.shape), node.values())
@@ -101,7 +101,7 @@ pub(super) fn recurrent_gradient(node: &NodeView, op: &RecurrentGradient) -> Res
     let (cell, direction) = (op.recurrent.cell.clone(), op.recurrent.direction);
     let kernel = cpu::RecurrentGradient { cell, direction, seq: y[0], batch: y[2], units: y[3] };
     match Kernel::from(kernel.clone()).sizes() {
-        Ok(_) => Ok(call(kernel, recurrent_label(node, &op.recurrent), node.values())),
+        Ok(_) => call(kernel, recurrent_label(node, &op.recurrent), node.values()),
         Err(misfit) => Err(misfit.to_string()),
     }
 }
@@ -122,7 +122,7 @@ pub(super) fn weight_gradient(node: &NodeView, op: &ConvWeightGradient) -> Resul
     let kernel = weight_gradient_kernel(node.graph, node.node, op, works_on_blocks(node.graph, node.node))?;
     let taps = op.kernel.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
     let label = format!("{taps}/{} weight gradient {}", op.stride.last().copied().unwrap_or(1), node.output().shape);
-    Ok(call(kernel, label, node.values()))
+    call(kernel, label, node.values())
 }
 
 /// The kernel of a pool's gradient, whose operands and result have one layout.
@@ -155,7 +155,7 @@ pub(super) fn pool_gradient(node: &NodeView, op: &PoolGradient) -> Result<Call, 
     let kernel = pool_gradient_kernel(node.graph, node.node, op, node.layout)?;
     let name = if op.pool.kind == PoolKind::Max { " max gradient" } else { " mean gradient" };
     let label = label(&kernel.window, &node.graph.ty(node.node.outputs[0]).shape, name);
-    Ok(call(kernel, label, node.values()))
+    call(kernel, label, node.values())
 }
 
 /// The kernel of a maximum pool with positions, whose operand and results have one layout.
@@ -180,16 +180,16 @@ pub(super) fn pool_with_positions_kernel(
 pub(super) fn pool_with_positions(node: &NodeView, pool: &Pool) -> Result<Call, String> {
     let kernel = pool_with_positions_kernel(node.graph, node.node, pool, node.layout)?;
     let label = label(&kernel.window, &node.output().shape, " max with positions");
-    Ok(call(kernel, label, node.values()))
+    call(kernel, label, node.values())
 }
 
-pub(super) fn batch_norm_training(node: &NodeView, epsilon: f32) -> Call {
+pub(super) fn batch_norm_training(node: &NodeView, epsilon: f32) -> Result<Call, String> {
     let x = &node.graph.ty(node.node.inputs[0]).shape;
     let kernel = cpu::BatchNormTraining { planes: planes(x, node.layout), epsilon, relu: false };
     call(kernel, format!("statistics of {x}"), node.values())
 }
 
-pub(super) fn batch_norm_gradient(node: &NodeView, epsilon: f32) -> Call {
+pub(super) fn batch_norm_gradient(node: &NodeView, epsilon: f32) -> Result<Call, String> {
     let x = &node.graph.ty(node.node.inputs[0]).shape;
     let kernel = cpu::BatchNormGradient { planes: planes(x, node.layout), epsilon, relu: false };
     call(kernel, format!("normalization gradient {x}"), node.values())
@@ -208,12 +208,12 @@ fn labeled_rows(node: &NodeView, logits: usize, loss: &SoftmaxCrossEntropy) -> L
     }
 }
 
-pub(super) fn cross_entropy(node: &NodeView, loss: &SoftmaxCrossEntropy) -> Call {
+pub(super) fn cross_entropy(node: &NodeView, loss: &SoftmaxCrossEntropy) -> Result<Call, String> {
     let rows = labeled_rows(node, 0, loss);
     call(cpu::SoftmaxCrossEntropy { rows }, format!("{} x {}", rows.rows, rows.classes), node.values())
 }
 
-pub(super) fn cross_entropy_gradient(node: &NodeView, loss: &SoftmaxCrossEntropy) -> Call {
+pub(super) fn cross_entropy_gradient(node: &NodeView, loss: &SoftmaxCrossEntropy) -> Result<Call, String> {
     let rows = labeled_rows(node, 1, loss);
     call(cpu::SoftmaxCrossEntropyGradient { rows }, format!("{} x {}", rows.rows, rows.classes), node.values())
 }
@@ -226,31 +226,31 @@ fn labeled_sequences(node: &NodeView, logits: usize, loss: &Ctc) -> LabeledSeque
     LabeledSequences { steps, batch, classes, labels: labels.shape[1], wide, blank: loss.blank }
 }
 
-pub(super) fn ctc(node: &NodeView, loss: &Ctc) -> Call {
+pub(super) fn ctc(node: &NodeView, loss: &Ctc) -> Result<Call, String> {
     let sequences = labeled_sequences(node, 0, loss);
     let label = format!("{} steps x {} x {}", sequences.steps, sequences.batch, sequences.classes);
     call(cpu::Ctc { sequences }, label, node.values())
 }
 
-pub(super) fn ctc_gradient(node: &NodeView, loss: &Ctc) -> Call {
+pub(super) fn ctc_gradient(node: &NodeView, loss: &Ctc) -> Result<Call, String> {
     let sequences = labeled_sequences(node, 1, loss);
     let label = format!("{} steps x {} x {}", sequences.steps, sequences.batch, sequences.classes);
     call(cpu::CtcGradient { sequences }, label, node.values())
 }
 
-pub(super) fn update(node: &NodeView, op: &ir::ops::Update) -> Call {
+pub(super) fn update(node: &NodeView, op: &ir::ops::Update) -> Result<Call, String> {
     let shape = &node.input(0).shape;
     let kernel = cpu::Update { rule: op.rule, elements: shape.elements() };
     call(kernel, format!("{} of {shape}", op.rule.name()), node.values())
 }
 
-pub(super) fn dropout(node: &NodeView, op: &ir::ops::Dropout) -> Call {
+pub(super) fn dropout(node: &NodeView, op: &ir::ops::Dropout) -> Result<Call, String> {
     let shape = &node.input(0).shape;
     let kernel = cpu::Dropout { elements: shape.elements(), rate: op.rate, stream: op.stream };
     call(kernel, format!("{} of {shape}", op.rate), node.values())
 }
 
-pub(super) fn scatter_add(node: &NodeView, op: &ir::ops::ScatterAdd) -> Call {
+pub(super) fn scatter_add(node: &NodeView, op: &ir::ops::ScatterAdd) -> Result<Call, String> {
     let (index, out) = (node.input(0), &node.output().shape);
     let indices = index.shape.elements();
     let kernel = cpu::ScatterAdd {

@@ -179,7 +179,7 @@ fn falling(kernels: impl IntoIterator<Item = RowMajorConv>) -> Vec<RowMajorConv>
 }
 
 /// The call of one of these kernels.
-pub(super) fn conv_call(node: &NodeView, kernel: RowMajorConv, activation: &Epilogue) -> Call {
+pub(super) fn conv_call(node: &NodeView, kernel: RowMajorConv, activation: &Epilogue) -> Result<Call, String> {
     let (out, more) = (&node.output().shape, suffix(activation));
     match kernel {
         RowMajorConv::Conv(kernel) => {
@@ -228,5 +228,5 @@ pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Call, String> {
     let kernel = pool_kernel(node, pool)?;
     let name = if pool.kind == PoolKind::Max { " max" } else { " mean" };
     let label = label(&kernel.window, &node.output().shape, name);
-    Ok(call(kernel, label, node.values()))
+    call(kernel, label, node.values())
 }

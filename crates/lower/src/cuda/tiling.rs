@@ -119,8 +119,8 @@ const GROUP_STAGES_MAX: usize = 4;
 const DEPTH: usize = 16;
 const WORDS: usize = 16;
 
-/// Blocks that keep all multiprocessors of a large GPU at work.
-const BLOCKS: usize = 128;
+/// Blocks that keep all multiprocessors of a large GPU at work, with two on each.
+const BLOCKS: usize = 256;
 /// Steps over terms that a part has at least: its first ones wait for memory, and parts have to be joined.
 const STEPS_MIN: usize = 4;
 /// Fewer parts gain less than their workspace and the second launch cost.

@@ -92,6 +92,15 @@ fn check(report: &Report) -> Result<(), ReadError> {
     if planned.alive_at_peak.iter().any(|row| planned.buffers.len() <= row.buffer) {
         return Err(ReadError::Inconsistent("a buffer at the peak does not exist"));
     }
+    if planned.alive_at_peak.iter().any(|row| row.padded_bytes < row.bytes) {
+        return Err(ReadError::Inconsistent("a buffer at the peak has negative padding"));
+    }
+    let is_inside = |row: &super::ConstantRow| {
+        in_bounds(row.offset, row.bytes, planned.weights_bytes) && row.own_bytes <= row.offset + row.bytes
+    };
+    if !planned.constants.iter().all(is_inside) {
+        return Err(ReadError::Inconsistent("a constant is outside its section"));
+    }
     if planned.timeline.values().any(|live| live.len() != steps as usize) {
         return Err(ReadError::Inconsistent("the timeline has another length than the steps"));
     }

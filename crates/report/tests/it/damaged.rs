@@ -100,6 +100,26 @@ fn damaged_reports_are_refused_or_harmless() {
 }
 
 #[test]
+fn rows_that_contradict_themselves_are_refused() {
+    let text = Report::new(&small()).to_json();
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    read(text.as_bytes()).expect("it is not damaged");
+    for (list, field, value) in [
+        ("alive_at_peak", "padded_bytes", 0u64),
+        ("alive_at_peak", "bytes", u64::MAX),
+        ("alive_at_peak", "buffer", 1 << 30),
+        ("constants", "bytes", u64::MAX),
+        ("constants", "own_bytes", u64::MAX),
+        ("buffers", "padded_bytes", 0),
+    ] {
+        let mut damaged = report.clone();
+        damaged["planned"][list][0][field] = value.into();
+        let error = read(damaged.to_string().as_bytes()).expect_err(field).to_string();
+        assert!(error.contains("contradict") || error.contains("buffer") || error.contains("constant"), "{error}");
+    }
+}
+
+#[test]
 fn other_json_and_other_versions_are_told_apart() {
     let says = |text: &str| read(text.as_bytes()).expect_err(text).to_string();
     assert!(says("{}").contains("--json"));

@@ -365,6 +365,19 @@ fn evicted_name_is_loaded_again_from_its_file() {
 }
 
 #[test]
+fn models_of_the_preload_list_are_for_everyone_and_pinned() {
+    let folder = Folder::new();
+    let path = model(&folder, "m", 1, 1000);
+    let preload = vec![(path, "m".to_string(), Granularity::Model)];
+    let daemon = Daemon::start(ServerOptions { preload, ..ServerOptions::new(1 << 20) });
+    daemon.wait_for("/models/COMMITTED", 1);
+    let (rows, _) = daemon.client().text(&Ask::List { from: 0 }).expect("the daemon answers");
+    let rows: serde_json::Value = serde_json::from_str(&rows).expect("it is JSON");
+    assert_eq!((&rows[0]["user"], &rows[0]["pinned"]), (&"everyone".into(), &true.into()));
+    assert_eq!(daemon.client().open_name("m").expect("it is published").tier, Tier::Host);
+}
+
+#[test]
 fn garbage_ends_one_connection_and_nothing_else() {
     let (folder, daemon) = (Folder::new(), Daemon::start(ServerOptions::new(1 << 30)));
     let path = model(&folder, "m", 1, 100_000);

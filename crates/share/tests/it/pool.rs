@@ -1,11 +1,15 @@
 //! [`ResidentPool`] without a daemon: memory that models share, and damage.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use plan::{Constant, ConstantRecipe, Plan, image};
 use prestow_share::core::{Granularity, ModelKey};
 use prestow_share::load::{LoadPace, Resident, ResidentPool, identify};
+
+use types::{Bytes, DType, Derivation, Role, Scope, Shape, Tag, Tensor};
 
 use crate::support::{Folder, tensors, write_image};
 
@@ -34,6 +38,42 @@ fn users_share_no_memory() {
         assert_eq!(other.shared, 0);
         drop((again, other));
     }
+}
+
+/// Between and behind constants a section has zeros, which its digest covers.
+#[test]
+fn packed_section_has_the_digest_of_the_compiled_one() {
+    let folder = Folder::new();
+    let tensor = Tensor::from_fn(Shape::from([3, 4]), |at| at as f32);
+    let file = weights::write_safetensors(&BTreeMap::from([("w".to_string(), tensor.clone())]), &BTreeMap::new());
+    std::fs::write(folder.file("base.safetensors"), file).expect("the folder is writable");
+    let constant = |name: &str, dtype, shape: Shape, offset, size, recipe| Constant {
+        tag: Tag { scope: Scope::new(name), role: Role::Weight },
+        dtype,
+        shape,
+        offset: Bytes(offset),
+        size: Bytes(size),
+        recipe,
+    };
+    let recipe = ConstantRecipe { tensor: Derivation::stored("w"), packing: Vec::new() };
+    let constants = vec![
+        constant("w", DType::F32, Shape::from([3, 4]), 0, 48, Some(recipe)),
+        constant("c", DType::U8, Shape::from([100]), 64, 100, None),
+    ];
+    let size = Bytes(192);
+    let plan =
+        Plan { model: "test".into(), weights_name: "base".into(), constants, constants_size: size, ..Plan::default() };
+    let mut section = tensor.to_le_bytes();
+    section.resize(64, 0);
+    section.resize(164, 7);
+    section.resize(192, 0);
+    let mut file = File::create(folder.file("m")).expect("the folder is writable");
+    image::write_separate(&mut file, b"runner", &[plan], &section).expect("the plan is valid");
+    let pool = ResidentPool::new(Some(folder.0.clone()));
+    let resident = load(&pool, &folder.file("m"), Granularity::Model, 1);
+    let mut bytes = vec![0; 192];
+    std::os::unix::fs::FileExt::read_exact_at(&resident.extents[0].file, &mut bytes, 0).expect("it is readable");
+    assert_eq!(bytes, section);
 }
 
 #[test]

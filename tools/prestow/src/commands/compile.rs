@@ -230,6 +230,11 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     let job = Job::new(args)?;
     let runner = read_runner(args.runner.as_deref(), job.target.level)?;
     let output = output_path(args, &job.request, job.recipe.is_some())?;
+    if let Some(cache) = job.tune.as_ref().and_then(|tune| tune.cache.as_ref())
+        && files::is_same_output(cache, &output)
+    {
+        return Err(format!("-o and --tune-cache must be two files, got `{}` for both", output.display()));
+    }
     let libraries = job.target.libraries.of(job.precision);
     let facts = job.target.gpu.as_ref().and_then(|gpu| gpu.facts.as_ref());
     let places = library_paths(&job.request.data);

@@ -92,8 +92,11 @@ pub(super) fn split(node: &mut ImportedNode) -> NodeResult {
 pub(super) fn one_hot(node: &mut ImportedNode) -> NodeResult {
     let (index, values) = (node.input(0)?, node.input(2)?);
     let depth = node.constant_number(1, "depth")?;
-    if !(1.0..=1e12).contains(&depth) || node.shape(values)[..] != [2] {
-        refuse!("`depth` must be >= 0 and `values` must have shape [2], got {depth} and {}", node.shape(values));
+    if !(1.0..=1e12).contains(&depth) {
+        refuse!("`depth` must be in 1..=10^12, got {depth}");
+    }
+    if node.shape(values)[..] != [2] {
+        refuse!("`values` must have shape [2], got {}", node.shape(values));
     }
     let mut shape = node.shape(index);
     let axis = axis(node.int_or("axis", -1)?, shape.rank() + 1)?;

@@ -652,16 +652,22 @@ impl<'a> Job<'a> {
     fn write_raw(&self) -> Result<(), String> {
         let (Some(path), raw) = (&self.args.raw, self.raw.borrow()) else { return Ok(()) };
         raw.write(path, "run")?;
-        if raw.has("query") { raw.write(&path.with_extension("query.jsonl"), "query") } else { Ok(()) }
+        if raw.has("query") { raw.write(&queries_of(path), "query") } else { Ok(()) }
     }
+}
+
+/// The second file of --raw.
+fn queries_of(raw: &Path) -> PathBuf {
+    raw.with_extension("query.jsonl")
 }
 
 /// Compiles and runs all rows. The answer is no if one of them failed.
 pub(crate) fn run(args: &Args) -> Result<Answer, String> {
     if let (Some(json), Some(raw)) = (&args.json, &args.raw)
-        && (json == raw || files::is_same(json, raw))
+        && (files::is_same_output(json, raw) || files::is_same_output(json, &queries_of(raw)))
     {
-        return Err(format!("--json and --raw must be two files, got `{}` for both", raw.display()));
+        let (json, raw) = (json.display(), raw.display());
+        return Err(format!("--json and --raw must be two files, got `{json}` and `{raw}`"));
     }
     let job = Job::new(args)?;
     // Before the runs, whose results could not be written.

@@ -106,7 +106,7 @@ impl Exported {
         let mut most = 0.0f64;
         for ix in 0..self.outputs {
             let path = self.folder.join(format!("{ix}.npy"));
-            let bytes = files::read(&path, Bytes(1 << 40)).map_err(|error| error.to_string())?;
+            let bytes = files::read_regular(&path, Bytes(1 << 40)).map_err(|error| error.to_string())?;
             let theirs: Tensor = npy::read(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))?;
             let ours = own.session().output(ix).map_err(|error| error.to_string())?;
             let (ours, theirs) = (ours.to_f64(), theirs.to_f64());

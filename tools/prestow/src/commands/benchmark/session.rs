@@ -89,6 +89,6 @@ pub(super) fn synthetic(plan: &Plan, seed: u64) -> Vec<Vec<u8>> {
 
 /// The digest of a file.
 pub(super) fn digest(path: &Path) -> Result<String, String> {
-    let bytes = files::read(path, Bytes(1 << 40)).map_err(|error| error.to_string())?;
+    let bytes = files::read_regular(path, Bytes(1 << 40)).map_err(|error| error.to_string())?;
     Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes)))
 }
