@@ -47,8 +47,8 @@ struct GateLines {
     __device__ __forceinline__ void end(unsigned*) {}
 };
 
-/// A phase of a step. The block's tile has rows of the batch (`blockIdx.z`) and `S::COLUMNS / COUNT` units (`blockIdx.x`), for each
-/// of which a lane has the sums of all `COUNT` gates, from `FIRST` on. `lines` has the vectors of all rows.
+/// A phase of a step. The block's tile has rows of the batch (`blockIdx.z`) and `S::COLUMNS / COUNT` units (`blockIdx.x`); a
+/// lane has the sums of all `COUNT` gates of its units, from `FIRST` on. `lines` has the vectors of all rows.
 template <class T, class S, class At, int FIRST, int COUNT, int K, class Cell, class Store>
 __device__ __forceinline__ void step_by_cores(int step, const Stored<T>* weight, const Stored<T>* lines, Cell cell, Store store) {
     static_assert(S::N % COUNT == 0, "a warp has all gates of its units");

@@ -544,7 +544,7 @@ constexpr int PAIR_BYTES = 2 * (S::ROWS + S::COLUMNS) * WORDS * 4;
 
 #ifdef PRESTOW_GROUPS
 /// The same by a warpgroup, which multiplies `EACH` tiles at once. Both loaders fill lines of terms, and zeros after the last one.
-/// Shared memory of the launch has `STAGES` stages, `AHEAD` of which are filled while one is multiplied.
+/// Shared memory of the launch has `STAGES` stages, and `AHEAD` stages are filled while one is multiplied.
 template <class T, class S, int ROWS, int COLUMNS, int EACH, int STAGES, int AHEAD, class Left, class Right, class Store>
 __device__ __forceinline__ void product_by_group(int tiles, Left lefts, Right rights, Store store) {
     static_assert(!Right::TURNED && IN_WORD<T> == 2, "descriptors are of lines of halves");

@@ -664,7 +664,7 @@ impl KernelCall {
             *argument = std::ptr::from_ref(address).cast_mut().cast();
         }
         let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (self.grid, self.block);
-        // SAFETY: all zeros are a value of this plain union, of which the named field is read for the named attribute.
+        // SAFETY: all zeros are a value of this struct of integers and a union; the driver reads the field for the attribute.
         let mut overlap: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
         overlap.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         overlap.value.programmaticStreamSerializationAllowed = 1;

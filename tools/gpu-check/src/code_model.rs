@@ -4,7 +4,7 @@
 //!
 //! - *tensor*: its operations at the tensor cores' rate, if it uses them;
 //! - *shared*: the bytes of shared memory that its instructions read and write, 128 of them per clock and multiprocessor;
-//! - *issue*: its instructions, of which a multiprocessor issues four per clock;
+//! - *issue*: its instructions; a multiprocessor issues four per clock;
 //! - *bytes*: its operands and results at the bandwidth of device memory.
 //!
 //! A main loop on tensor cores runs as often as the step's operations require. Other loops count once, which makes the time a
@@ -220,7 +220,8 @@ mod tests {
             workspace: None,
             flops: 2 * 8 * 4096,
         };
-        let launch = Launch { entry: "product_0".into(), grid: [1; 3], block: [64, 1, 1], shared: 0, repeat: None, waits: true };
+        let launch =
+            Launch { entry: "product_0".into(), grid: [1; 3], block: [64, 1, 1], shared: 0, repeat: None, waits: true };
         let code = MachineCode { all, main_loop: Some(main_loop), has_other_loops: false };
         let row = Row { step: &step, launch, code, resources: KernelResources::default(), bytes: 0 };
         let times = row.times(1.0);

@@ -164,14 +164,15 @@ fn list(tool: &Path, file: &Path) -> Result<String, String> {
 /// `nvdisasm`: that of `PRESTOW_NVDISASM`, of PATH, or of the CUDA toolkit.
 ///
 /// # Errors
-/// There is none.
+/// No program was found.
 pub(crate) fn find_disassembler() -> Result<PathBuf, String> {
     if let Some(given) = std::env::var_os("PRESTOW_NVDISASM") {
         return Ok(PathBuf::from(given));
     }
-    let folders = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_else(Vec::new);
-    let all = folders.into_iter().chain([PathBuf::from("/usr/local/cuda/bin")]).map(|folder| folder.join("nvdisasm"));
-    all.into_iter().find(|tool| tool.is_file()).ok_or_else(|| {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/local/cuda/bin")]);
+    let mut all = folders.map(|folder| folder.join("nvdisasm"));
+    all.find(|tool| tool.is_file()).ok_or_else(|| {
         "cannot find nvdisasm in PATH or /usr/local/cuda/bin; install the CUDA toolkit, or set the program in \
          PRESTOW_NVDISASM (the Python package triton has it in backends/nvidia/bin)"
             .into()

@@ -27,7 +27,8 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(message) => return usage(&message),
     };
-    let run = |settings: Settings| if settings.machine_code { code_model::run(&settings) } else { check::run(&settings) };
+    let run =
+        |settings: Settings| if settings.machine_code { code_model::run(&settings) } else { check::run(&settings) };
     match arguments.resolve().and_then(run) {
         Ok(passed) => ExitCode::from(u8::from(!passed)),
         Err(error) => {

@@ -219,7 +219,7 @@ pub(crate) fn compile(graph: &Graph, target: &CudaTarget) -> (Graph, Result<Comp
 mod tests {
     use super::*;
 
-    /// The judges of chains depend on what the compiler makes of a graph.
+    /// The tolerance of a chain depends on the operators of the compiled graph.
     #[test]
     fn every_case_has_a_tolerance() {
         let is_bounded = |case: &Case| is_chain(&case.graph) || has_attention(&case.graph);

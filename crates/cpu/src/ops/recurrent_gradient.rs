@@ -12,7 +12,7 @@
 //!
 //! The first output holds the gates, then the factors, then the gradients. A cell that does not save its gates has the
 //! gradients of its states there, in the layout of `y`, until all directions are done. So the output takes the bytes of an
-//! operand, and the workspace is a few chunks, beside what only some cells have ([`Room`]).
+//! operand, and the workspace is a few chunks, plus the intermediate results of some cells ([`Room`]).
 //!
 //! A GRU that resets before the product has the candidate's product by itself in all three, because it multiplies other
 //! states. Results do not depend on the number of threads.

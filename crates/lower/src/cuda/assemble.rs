@@ -105,7 +105,14 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
             };
             let (entry, block) = (source.entries[entry].name.clone(), [emitted.block.threads, 1, 1]);
             let shared = emitted.block.shared.0 as u32;
-            let launch = Launch { entry, grid: emitted.grid, block, shared, repeat: emitted.iterations, waits: starts_early(&emitted) };
+            let launch = Launch {
+                entry,
+                grid: emitted.grid,
+                block,
+                shared,
+                repeat: emitted.iterations,
+                waits: starts_early(&emitted),
+            };
             step.code = StepCode::Launch(launch).code();
         }
     }

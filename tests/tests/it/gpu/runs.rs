@@ -46,7 +46,10 @@ fn driver_calls_match_the_plan() {
         assert_eq!(mocked.trace(), expected_trace(&mocked.plan), "{name}");
         if name.starts_with("recurrent") {
             let lines = mocked.trace().lines().filter(|line| line.contains(" turn ")).count();
-            assert_eq!(lines, 2 * (5 + 2 * 3), "a step, or two halves of one, each time: {}", mocked.trace());
+            // Tensor cores read a rounded copy of the initial states, which a launch of its own makes.
+            let first = 2 * usize::from(dtype.is_half());
+            let launches = 2 * (first + 5 + 2 * 3);
+            assert_eq!(lines, launches, "a step, or two halves of one, each time: {}", mocked.trace());
             let mut audit = without_libraries(&mocked.exe);
             audit.args(["memory", "--actual", "--json"]).env("LD_LIBRARY_PATH", &mocked.folder);
             let report: serde_json::Value =
