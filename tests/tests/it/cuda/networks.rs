@@ -50,3 +50,17 @@ fn compare(test: &str, graphs: &[(String, Graph)], dtype: DType) {
     }
     assert!(6 <= stored, "some graphs have something that is stored: {stored}");
 }
+
+/// Whole networks have other extents than cases: no function of them has a stack frame or spills.
+#[test]
+fn networks_compile_without_spills() {
+    let Some(compiler) = compiler("cuda::networks::networks_compile_without_spills") else { return };
+    for name in ["resnet50", "bert_base", "mobilenet_v2", "densenet121", "vgg16", "dlbs/deep_speech2"] {
+        let request = compiler::source::Request { model: name.into(), batch: Some(64), ..Default::default() };
+        let graph = compiler::source::load(&request).unwrap_or_else(|error| panic!("{name}: {error}")).graph;
+        for (arch, target) in [("sm_90", "cuda:sm_90"), ("sm_80", "cuda:sm_80")] {
+            let target = CudaTarget::named(target).expect("it is known").storing(DType::F16);
+            check_resources(&compiler, vec![(name.to_string(), graph.clone())], &target, &[arch]);
+        }
+    }
+}
