@@ -6,8 +6,8 @@ use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input_or
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// `[blocks, rows, columns, bytes]` -> `[blocks, columns, rows, bytes]`. The workspace has one block, which stays in a cache
-/// between its two copies.
+/// `[blocks, rows, columns, bytes]` -> `[blocks, columns, rows, bytes]`. In place, the workspace has one block at a time, which stays
+/// in a cache between its two copies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SwapAxes {
     /// The number of blocks.
@@ -70,17 +70,22 @@ impl KernelFn for SwapAxes {
             return;
         }
         for (number, out) in out.chunks_exact_mut(block.len()).enumerate() {
-            let from = x.map_or(&*out, |x| &x[number * block.len()..][..out.len()]);
-            for_each_chunk(pool, block, TASK_BYTES, &|task, block| {
-                block.copy_from_slice(&from[task * TASK_BYTES..][..block.len()]);
-            });
-            let block = &*block;
+            let from: &[u8] = match x {
+                Some(x) => &x[number * block.len()..][..block.len()],
+                None => {
+                    let own = &*out;
+                    for_each_chunk(pool, block, TASK_BYTES, &|task, block| {
+                        block.copy_from_slice(&own[task * TASK_BYTES..][..block.len()]);
+                    });
+                    block
+                }
+            };
             // A task has whole columns.
             let together = (TASK_BYTES / (rows * bytes)).max(1);
             for_each_chunk(pool, out, together * rows * bytes, &|task, out| {
                 for (place, out) in out.chunks_exact_mut(bytes).enumerate() {
                     let (column, row) = (task * together + place / rows, place % rows);
-                    out.copy_from_slice(&block[(row * columns + column) * bytes..][..bytes]);
+                    out.copy_from_slice(&from[(row * columns + column) * bytes..][..bytes]);
                 }
             });
         }
