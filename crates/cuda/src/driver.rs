@@ -572,7 +572,7 @@ impl Module {
     }
 }
 
-/// Permits launches of a function with more shared memory than it declares, and lets a multiprocessor have as much of it as it can.
+/// Raises a function's limit of dynamic shared memory, and sets the preferred carveout of shared memory to its maximum.
 fn provide_shared(function: sys::CUfunction, bytes: u32) -> Result<(), DriverError> {
     use sys::CUfunction_attribute_enum as Attribute;
     let attributes = [
@@ -584,7 +584,7 @@ fn provide_shared(function: sys::CUfunction, bytes: u32) -> Result<(), DriverErr
         // SAFETY: the caller's module keeps the function alive, and its context is current.
         unsafe { sys::cuFuncSetAttribute(function, attribute, value) }
             .result()
-            .map_err(failed("permitting shared memory of a launch"))?;
+            .map_err(failed("setting a kernel's shared memory"))?;
     }
     Ok(())
 }

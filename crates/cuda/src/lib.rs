@@ -8,7 +8,9 @@
 //! ```
 //! use prestow_cuda::{Launch, StepCode};
 //!
-//! let work = StepCode::Launch(Launch { entry: "relu_0".into(), grid: [4, 1, 1], block: [256, 1, 1], shared: 0, repeat: None, waits: false });
+//! let (grid, block) = ([4, 1, 1], [256, 1, 1]);
+//! let launch = Launch { entry: "relu_0".into(), grid, block, shared: 0, repeat: None, waits: false };
+//! let work = StepCode::Launch(launch);
 //! assert_eq!(StepCode::from_code(&work.code()), Some(work));
 //! ```
 #![allow(unsafe_code, reason = "libraries are found when the program runs")]
@@ -73,12 +75,12 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads per block along each axis.
     pub block: [u32; 3],
-    /// Bytes of shared memory per block beyond that which the function declares.
+    /// Bytes of dynamic shared memory per block.
     pub shared: u32,
     /// Number of launches in sequence. The index of the launch is then an additional 64-bit parameter. `None`: one launch
     /// without that parameter.
     pub repeat: Option<u32>,
-    /// Whether the function waits for the previous launch by itself (`griddepcontrol.wait`), so that it may start before that
-    /// one ends. Architectures before `sm_90` do not permit that.
+    /// Whether the launch may start before the previous one ends (programmatic dependent launch). The function must wait with
+    /// `griddepcontrol.wait`. Ignored before `sm_90`.
     pub waits: bool,
 }

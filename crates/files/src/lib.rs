@@ -10,8 +10,8 @@
 //!
 //! [`print()`] prints results and never into an output of the same process.
 //!
-//! After [`protect_inputs`], a file that was read is never replaced, nor is an output of [`protect_output`]. [`file_names`] makes names of files from names that a
-//! model gives.
+//! After [`protect_inputs`], a file that was read is never replaced, nor is an output of [`protect_output`]. [`file_names`]
+//! makes names of files from names that a model gives.
 //!
 //! ```
 //! use prestow_files::{read, write};

@@ -58,13 +58,13 @@ fn places(plan: &Plan, step: &Step) -> Vec<usize> {
     step.inputs.iter().chain(&step.outputs).map(place).collect()
 }
 
-/// Whether a launch may start before the previous one ends. That hides the latency of small launches; with a block for each
-/// multiprocessor or more, and in the steps of a sequence, it was slower on an H100.
+/// Whether a launch may start before the previous one ends. On an H100, this hides the latency of launches with at most one block
+/// per multiprocessor. Larger launches and the steps of recurrent layers became slower.
 fn starts_early(emitted: &Emitted) -> bool {
-    const BLOCKS_MAX: u32 = 132;
+    /// A product with split-K has two launches.
     const LAUNCHES_MAX: u32 = 2;
-    let blocks = emitted.grid.iter().fold(1, |all: u32, &extent| all.saturating_mul(extent));
-    blocks <= BLOCKS_MAX && emitted.iterations.unwrap_or(1) <= LAUNCHES_MAX
+    let blocks = emitted.grid.iter().fold(1, |all: usize, &extent| all.saturating_mul(extent as usize));
+    blocks <= tiling::MULTIPROCESSORS && emitted.iterations.unwrap_or(1) <= LAUNCHES_MAX
 }
 
 /// Brings the functions of the steps of some plans together, and leaves in each step how its function is launched.

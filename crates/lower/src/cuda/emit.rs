@@ -146,17 +146,17 @@ pub(super) enum Chosen {
 /// A block of threads along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Block {
-    /// Its threads.
+    /// The number of threads.
     pub(super) threads: u32,
-    /// As in [`cuda_driver::Launch`].
+    /// Dynamic shared memory, as in [`cuda_driver::Launch`].
     pub(super) shared: Bytes,
 }
 
 impl Block {
-    /// The usual one.
+    /// [`THREADS`] threads without dynamic shared memory.
     pub(super) const USUAL: Block = Block::of(THREADS);
 
-    /// Of a number of threads, without shared memory of the launch.
+    /// A number of threads without dynamic shared memory.
     pub(super) const fn of(threads: u32) -> Block {
         Block { threads, shared: Bytes::ZERO }
     }

@@ -15,10 +15,10 @@ use super::layout::Rearranged;
 use super::tiling::{TensorCores, TileShape, pieces};
 use crate::NodeView;
 
-/// Units of a block without tensor cores, one a warp, and the most rows of the batch that share its weights.
+/// Without tensor cores: units of a block, one per warp, and the most rows of the batch that a warp computes together.
 const UNITS: usize = THREADS as usize / 32;
 const ROWS_MAX: usize = 8;
-/// Blocks that keep all multiprocessors of a large GPU at work.
+/// The least blocks of a launch on tensor cores, as far as a layer has so many: about one per multiprocessor.
 const BLOCKS: usize = 128;
 /// Regions of the workspace begin at multiples of this.
 const ALIGNED: usize = 16;
@@ -100,11 +100,11 @@ struct Kernel {
     packer: Option<Rearranged>,
     /// Declarations.
     head: String,
-    /// What a state is stored to beside the results.
+    /// The statement that stores a state as the next step's operand; empty if the next step reads the result.
     kept: String,
-    /// The phases.
+    /// The phases, each with a condition on the number of the launch.
     body: String,
-    /// The bytes of `kept`.
+    /// Bytes of the workspace, which is the kernel's parameter `kept`.
     workspace: usize,
     launches: usize,
     grid: [usize; 3],
@@ -112,7 +112,7 @@ struct Kernel {
     needs: Vec<Template>,
 }
 
-/// Without tensor cores, for the case of two phases: `kept` has update gates, then states behind reset gates.
+/// Without tensor cores. With two phases, the workspace has the update gates, then the products of reset gate and state.
 fn by_warps(extents: Extents, phases: &[Phase]) -> Kernel {
     let Extents { seq, batch, directions, units } = extents;
     let (rows, states) = (batch.min(ROWS_MAX), extents.states());
@@ -149,8 +149,8 @@ fn by_warps(extents: Extents, phases: &[Phase]) -> Kernel {
     }
 }
 
-/// On tensor cores. `kept` has states as a step reads them and as the next one will, then for two phases states behind reset
-/// gates and update gates.
+/// On tensor cores. The workspace has two buffers of rounded states, which steps read and write in turn. With two phases, the
+/// products of reset gate and state follow, then the update gates.
 fn by_cores(extents: Extents, phases: &[Phase], dtype: DType) -> Kernel {
     let Extents { seq, batch, directions, units } = extents;
     let of = if dtype == DType::F32 { "tf32" } else { ctype(dtype) };

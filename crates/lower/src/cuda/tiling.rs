@@ -108,8 +108,8 @@ const GATHERED: [TileShape; 2] = [TileShape::warps(2, 4, 4, 4), TileShape::warps
 /// How many of the large one there must be to occupy all multiprocessors.
 const LARGE_MIN: usize = 64;
 
-/// The multiprocessors of an H100 and an H200, which are the GPUs with groups.
-const GROUP_MULTIPROCESSORS: usize = 132;
+/// The multiprocessors of an H100 or H200 (SXM).
+pub(super) const MULTIPROCESSORS: usize = 132;
 /// The most shared memory of a group's block, in bytes, and its most stages.
 const GROUP_SHARED_MAX: usize = 96 * 1024;
 const GROUP_STAGES_MAX: usize = 4;
@@ -217,12 +217,12 @@ pub(super) fn pieces(dtype: DType, elements: usize) -> usize {
 /// The time in which all multiprocessors compute blocks of groups, in tenths of a block's. Each has two at once; one alone does
 /// not use all of it.
 fn turns_of_groups(blocks: usize) -> usize {
-    let last = match blocks % (2 * GROUP_MULTIPROCESSORS) {
+    let last = match blocks % (2 * MULTIPROCESSORS) {
         0 => 0,
-        rest if rest <= GROUP_MULTIPROCESSORS => 14,
+        rest if rest <= MULTIPROCESSORS => 14,
         _ => 20,
     };
-    blocks / (2 * GROUP_MULTIPROCESSORS) * 20 + last
+    blocks / (2 * MULTIPROCESSORS) * 20 + last
 }
 
 impl Tiles {
