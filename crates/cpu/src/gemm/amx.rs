@@ -16,11 +16,54 @@
 
 use std::arch::asm;
 
-use crate::gemm::tile::{Accumulators, Init, STRIDED_ROWS_MAX, Tile, strided_rows_max, words_per_step};
+use crate::gemm::tile::{Accumulators, Init, Row, STRIDED_ROWS_MAX, Tile, strided_rows_max, words_per_step};
 use crate::simd::StorageType;
 use crate::simd::amx_unit::{WORDS, configure};
 use crate::simd::vector::LANES;
 use crate::simd::vector::x86::Avx512;
+
+/// Where the sums of a tile are stored: the first one, and the elements to those of the next row and the next vector.
+#[derive(Clone, Copy)]
+pub(crate) struct Sums {
+    start: *mut f32,
+    row: usize,
+    vector: usize,
+}
+
+impl Sums {
+    /// In a buffer of their own.
+    pub(crate) fn in_buffer(sums: &mut Accumulators) -> Sums {
+        Sums { start: sums.start().cast(), row: LANES, vector: STRIDED_ROWS_MAX * LANES }
+    }
+
+    /// In the tile's output, if they are its results and its rows have one stride there.
+    pub(crate) fn in_output(tile: &Tile) -> Option<Sums> {
+        let is_plain = tile.result == StorageType::F32 && tile.residual.is_none() && tile.limits.is_none();
+        if !is_plain || matches!(tile.init, Init::Dequant(_)) {
+            return None;
+        }
+        let step = |pair: &[Row]| pair[1].out.wrapping_sub(pair[0].out);
+        let row = tile.rows.get(..2).map_or(LANES, step);
+        let is_even = tile.rows.windows(2).all(|pair| step(pair) == row);
+        let start = tile.out.cast::<f32>().wrapping_add(tile.rows[0].out);
+        is_even.then_some(Sums { start, row, vector: tile.vector_stride })
+    }
+
+    /// Those of the rows from a given one on.
+    fn from_row(self, row: usize) -> Sums {
+        Sums { start: self.start.wrapping_add(row.wrapping_mul(self.row)), ..self }
+    }
+
+    /// Those of the second vector.
+    fn second_vector(self) -> Sums {
+        Sums { start: self.start.wrapping_add(self.vector), ..self }
+    }
+
+    /// Bytes from one row to the next.
+    fn row_bytes(self) -> usize {
+        self.row.wrapping_mul(size_of::<f32>())
+    }
+}
 
 /// The stride of a tile's rows in words, if the matrix unit can compute it.
 pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
@@ -29,8 +72,9 @@ pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
     // For few words the vector unit is faster than the latency of the matrix unit.
     let all: usize = k_loop.depth * k_loop.loops.iter().map(|each| each.iterations).product::<usize>();
     let is_worth_it = words_per_step(k_loop.depth).is_some() || WORDS < all;
-    let possible = words && is_worth_it && k_loop.depth != 0 && !matches!(tile.init, Init::Accumulate);
-    let step = |pair: &[crate::gemm::tile::Row]| pair[1].x.wrapping_sub(pair[0].x).cast_signed();
+    let can_start = !matches!(tile.init, Init::Accumulate) || Sums::in_output(tile).is_some();
+    let possible = words && is_worth_it && k_loop.depth != 0 && can_start;
+    let step = |pair: &[Row]| pair[1].x.wrapping_sub(pair[0].x).cast_signed();
     let first = tile.rows.get(..2).map_or(0, step);
     (possible && tile.rows.windows(2).all(|pair| step(pair) == first)).then_some(first)
 }
@@ -107,11 +151,13 @@ macro_rules! add_step {
     };
 }
 
-/// The sums of a tile whose rows are `step` words apart; of int8 the bits of `i32`.
+/// The sums of a tile whose rows are `step` words apart; of int8 the bits of `i32`. Only those in the output are added to
+/// what is there.
 ///
 /// # Safety
-/// As [`crate::gemm::dispatch::multiply`]; AMX is available and `row_step` returned the step.
-pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Accumulators) {
+/// As [`crate::gemm::dispatch::multiply`]; AMX is available, `row_step` returned the step, and a sum for each row and
+/// vector can be written.
+pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: Sums) {
     let depth = tile.k_loops[0].depth;
     assert!(tile.rows.len() <= strided_rows_max(depth), "the rows must fit the registers");
     // SAFETY: the caller's promise.
@@ -128,34 +174,39 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Accumulators) {
 ///
 /// # Safety
 /// As [`sums`].
-unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step: isize, sums: &mut Accumulators) {
+unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step: isize, sums: Sums) {
     let (k_loop, count, vectors) = (&tile.k_loops[0], tile.rows.len(), tile.vectors);
     let both = WORDS < count;
     let rows = if both { count.div_ceil(2) } else { count };
     configure(rows, count - rows, words, 0);
     let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
+    let (row, more) = (sums.row_bytes(), sums.from_row(rows));
     // SAFETY: as in `sums_of_words`; rows of the second half have the same stride.
     unsafe {
-        // The same bias for all pixels, or zeros; registers without rows must not be touched.
+        // The same bias for all pixels, the results so far, or zeros; registers without rows must not be touched.
         macro_rules! begin {
-            ($register:literal, $from:literal) => {
+            ($register:literal, $from:literal, $sums:expr) => {
                 match tile.init {
                     Init::Bias(bias) => asm!(
                         concat!("tileloadd ", $register, ", [{} + {} + ", $from, "]"),
                         in(reg) bias, in(reg) 0usize, options(nostack, preserves_flags, readonly),
                     ),
+                    Init::Accumulate => asm!(
+                        concat!("tileloadd ", $register, ", [{} + {}]"),
+                        in(reg) $sums.start, in(reg) row, options(nostack, preserves_flags, readonly),
+                    ),
                     _ => asm!(concat!("tilezero ", $register), options(nostack, preserves_flags, nomem)),
                 }
             };
         }
-        begin!("tmm0", "0");
+        begin!("tmm0", "0", sums);
         if vectors == 2 {
-            begin!("tmm1", "64");
+            begin!("tmm1", "64", sums.second_vector());
         }
         if both {
-            begin!("tmm2", "0");
+            begin!("tmm2", "0", more);
             if vectors == 2 {
-                begin!("tmm3", "64");
+                begin!("tmm3", "64", more.second_vector());
             }
         }
         let x = tile.x.add(tile.rows[0].x);
@@ -180,17 +231,19 @@ unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step
                 }
             }
         }
-        let to = sums.start();
-        let row = 4 * LANES;
-        asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) row, options(nostack, preserves_flags));
+        macro_rules! store {
+            ($register:literal, $sums:expr) => {
+                asm!(concat!("tilestored [{} + {}], ", $register), in(reg) $sums.start, in(reg) row, options(nostack, preserves_flags))
+            };
+        }
+        store!("tmm0", sums);
         if vectors == 2 {
-            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(STRIDED_ROWS_MAX), in(reg) row, options(nostack, preserves_flags));
+            store!("tmm1", sums.second_vector());
         }
         if both {
-            let to = to.add(rows);
-            asm!("tilestored [{} + {}], tmm2", in(reg) to, in(reg) row, options(nostack, preserves_flags));
+            store!("tmm2", more);
             if vectors == 2 {
-                asm!("tilestored [{} + {}], tmm3", in(reg) to.add(STRIDED_ROWS_MAX), in(reg) row, options(nostack, preserves_flags));
+                store!("tmm3", more.second_vector());
             }
         }
     }
@@ -200,26 +253,29 @@ unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step
 ///
 /// # Safety
 /// As [`sums`].
-unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Accumulators) {
+unsafe fn sums_of_words(tile: &Tile, step: isize, sums: Sums) {
     let k_loop = &tile.k_loops[0];
     let (rows, vectors) = (tile.rows.len(), tile.vectors);
     let (full, rest) = (k_loop.depth / WORDS, k_loop.depth % WORDS);
     let bytes = tile.operands == StorageType::U8;
     configure(rows, 0, WORDS, rest);
     let zeros = [0.0f32; 2 * LANES];
-    let start: *const f32 = match tile.init {
-        Init::Bias(bias) => bias,
-        _ => zeros.as_ptr(),
+    let row = sums.row_bytes();
+    // The same bias or zeros for all pixels, or the results so far.
+    let (start, start_step, start_second): (*const f32, usize, usize) = match tile.init {
+        Init::Bias(bias) => (bias, 0, LANES),
+        Init::Accumulate => (sums.start, row, sums.vector),
+        _ => (zeros.as_ptr(), 0, LANES),
     };
     let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
     // SAFETY: the caller's promise: `start` has a number for each lane, each register row is part of a tile's row, and
     // all words and weights that the loops reach can be read. The registers belong to this thread, no other code uses
     // them, and `configure` set their shapes.
     unsafe {
-        // The same bias for all pixels.
-        asm!("tileloadd tmm0, [{} + {}]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
+        asm!("tileloadd tmm0, [{} + {}]", in(reg) start, in(reg) start_step, options(nostack, preserves_flags, readonly));
         if vectors == 2 {
-            asm!("tileloadd tmm1, [{} + {} + 64]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
+            let start = start.wrapping_add(start_second);
+            asm!("tileloadd tmm1, [{} + {}]", in(reg) start, in(reg) start_step, options(nostack, preserves_flags, readonly));
         }
         let x = tile.x.add(tile.rows[0].x);
         let (mut prefetch, [outer, middle, inner]) = (tile.prefetch, k_loop.loops);
@@ -254,10 +310,10 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Accumulators) {
                 }
             }
         }
-        let to = sums.start();
-        asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) 4 * LANES, options(nostack, preserves_flags));
+        asm!("tilestored [{} + {}], tmm0", in(reg) sums.start, in(reg) row, options(nostack, preserves_flags));
         if vectors == 2 {
-            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(STRIDED_ROWS_MAX), in(reg) 4 * LANES, options(nostack, preserves_flags));
+            let to = sums.second_vector().start;
+            asm!("tilestored [{} + {}], tmm1", in(reg) to, in(reg) row, options(nostack, preserves_flags));
         }
     }
 }

@@ -250,7 +250,7 @@ pub(super) unsafe fn sums_by(isa: Isa, method: DotMethod, tile: &Tile, sums: &mu
         && let Some(step) = amx::row_step(tile)
     {
         // SAFETY: the caller's promise.
-        return unsafe { amx::sums(tile, step, sums) };
+        return unsafe { amx::sums(tile, step, amx::Sums::in_buffer(sums)) };
     }
     let rows: [Row; ROWS] =
         std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });

@@ -82,10 +82,14 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
         && let Some(step) = amx::row_step(tile)
     {
         for tile in tile.iterations() {
-            let mut sums = Accumulators::new();
             // SAFETY: the caller's promise.
             unsafe {
-                amx::sums(&tile, step, &mut sums);
+                if let Some(sums) = amx::Sums::in_output(&tile) {
+                    amx::sums(&tile, step, sums);
+                    continue;
+                }
+                let mut sums = Accumulators::new();
+                amx::sums(&tile, step, amx::Sums::in_buffer(&mut sums));
                 finish_sums(isa, &tile, &[], &mut sums, 0);
             }
         }

@@ -7,7 +7,8 @@
 //! Dao et al. 2022).
 //!
 //! In half precision two neighbors of a query or key are one word, as everywhere in products; the exponentials of two keys
-//! are one word too, and so are the values that they are multiplied by. Scores and accumulated results are `f32`.
+//! are one word too, and so are the values that they are multiplied by. Scores and accumulated results are `f32`. For the
+//! matrix unit, keys are padded to whole registers of words, with exponentials of 0.
 
 use std::array::from_fn;
 use std::ops::Range;
@@ -16,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::HeadOrder;
 
-use crate::gemm::dispatch;
+use crate::gemm::finish;
 use crate::gemm::prefetch::Prefetch;
-use crate::gemm::tile::{self, Init, KLoop, Loop, Repeat, Row, Tile};
+use crate::gemm::tile::{self, Init, KLoop, Loop, Repeat, Row, STRIDED_ROWS_MAX, Tile};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements, elements_mut, input, product};
 use crate::ops::matmul::transpose;
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -30,7 +31,7 @@ use crate::threads::shared_slice::{SharedMut, StackBuffer};
 const KEYS: usize = 128;
 /// Elements of a key that are transposed at once.
 const DEPTH: usize = 128;
-/// Most panels of a task.
+/// Most panels of a task, and most queries.
 const PANELS: usize = 10;
 const QUERIES: usize = PANELS * tile::ROWS;
 /// Columns of a tile.
@@ -108,6 +109,23 @@ impl Attention {
         4 / self.stored.size()
     }
 
+    /// Most rows of a panel. Microkernels with fewer rows divide it equally.
+    fn panel_rows(&self, isa: Isa) -> usize {
+        let words = self.width / self.per_word();
+        match tile::prefers_strided_rows(isa, self.stored) {
+            true => tile::strided_rows_max(words),
+            false => tile::ROWS / tile::rows_max(isa) * tile::rows_max(isa),
+        }
+    }
+
+    /// Keys of a block, with those that are added so that its words fill the registers of the matrix unit.
+    fn padded_keys(&self, isa: Isa, keys: usize) -> usize {
+        match tile::prefers_strided_rows(isa, self.stored) {
+            true => keys.next_multiple_of(LANES * self.per_word()),
+            false => keys.next_multiple_of(LANES),
+        }
+    }
+
     fn output_strides(&self) -> HeadStrides {
         let (width, batch) = (self.value_width, self.heads * self.queries * self.value_width);
         match self.order {
@@ -173,13 +191,12 @@ impl KernelFn for Attention {
         if out.len() == 0 {
             return;
         }
-        // Microkernels with fewer rows divide a panel equally.
-        let most = tile::rows_max(pool.isa());
-        let panels = self.queries.div_ceil(tile::ROWS / most * most);
+        let panel_rows = self.panel_rows(pool.isa());
+        let (panels, panels_max) = (self.queries.div_ceil(panel_rows), PANELS.min(QUERIES / panel_rows));
         // As many groups as threads can use, since each group transposes the keys repeat. Panels are cut per head, so
         // that the number of groups does not influence any result.
         let wanted = if pool.threads() == 1 { 1 } else { (pool.threads() * TASKS_PER_THREAD).div_ceil(heads) };
-        let groups = wanted.min(panels.div_ceil(2)).max(panels.div_ceil(PANELS));
+        let groups = wanted.min(panels.div_ceil(2)).max(panels.div_ceil(panels_max));
         let work = Work { kernel: self, q, k, v, mask, out, panels };
         let work = &work;
         pool.run(heads * groups, &|task| {
@@ -282,9 +299,9 @@ impl Work<'_> {
         // Holds transposed keys, one row per word; later the value columns that do not fill a vector, and words of values.
         let key_count = width.min(DEPTH) * keys.min(KEYS).next_multiple_of(LANES);
         let copies = value_width % LANES != 0 || self.kernel.stored.is_half();
-        let value_count = if copies { keys.min(KEYS) * STRIP } else { 0 };
+        let pitch = self.kernel.padded_keys(isa, keys.clamp(1, KEYS));
+        let value_count = if copies { pitch * STRIP } else { 0 };
         let room = key_cells.zeros(key_count.max(value_count));
-        let pitch = keys.min(KEYS).next_multiple_of(LANES).max(LANES);
         let rows = score_cells.zeros(count * pitch);
         let halves = half_cells.zeros(if self.kernel.stored.is_half() { count * pitch / 2 } else { 0 });
         let mut scores = Scores { rows, halves, pitch, top: [f32::NEG_INFINITY; QUERIES], sum: [0.0; QUERIES] };
@@ -342,7 +359,7 @@ impl Group<'_> {
         let stride = |strides: HeadStrides| if width == 0 { 0 } else { strides.token / per_word };
         let [q_stride, k_stride, _] = self.kernel.strides.map(stride);
         let padded = columns.next_multiple_of(LANES);
-        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * scores.pitch });
+        let rows: [Row; STRIDED_ROWS_MAX] = from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * scores.pitch });
         // With width 0 there is one empty part, whose products are 0.
         for first in (0..width.max(1)).step_by(DEPTH) {
             let depth = DEPTH.min(width - first);
@@ -385,7 +402,7 @@ impl Group<'_> {
                     };
                     // SAFETY: queries have `width` elements (asserted), transposed keys have `depth` rows of `padded`,
                     // and scores have a row of `pitch` per query, which is at least `padded`.
-                    unsafe { dispatch::multiply(isa, &tile) };
+                    unsafe { finish::multiply(isa, &tile, &[]) };
                 }
             }
         }
@@ -409,9 +426,9 @@ impl Group<'_> {
                 (weights, weight_stride) = (&*room, vectors * LANES);
             }
             let out_row = if whole { self.out_stride } else { STRIP };
-            let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * scores.pitch, out: row.wrapping_mul(out_row) });
+            let rows: [Row; STRIDED_ROWS_MAX] = from_fn(|row| Row { x: row * scores.pitch, out: row.wrapping_mul(out_row) });
             for panel in self.panels.clone() {
-                let mut accumulators = [[0.0; STRIP]; tile::ROWS];
+                let mut accumulators = [[0.0; STRIP]; STRIDED_ROWS_MAX];
                 if !whole && block.start != 0 {
                     for (query, row) in panel.clone().zip(&mut accumulators) {
                         row[..columns.len()].copy_from_slice(self.results(query, columns.clone()));
@@ -443,7 +460,7 @@ impl Group<'_> {
                 };
                 // SAFETY: a row has a score for each key of the block, there are as many rows of values, each with
                 // `vectors` full vectors, and the results are this task's part of the output, or a local buffer.
-                unsafe { dispatch::multiply(self.isa, &tile) };
+                unsafe { finish::multiply(self.isa, &tile, &[]) };
                 if !whole {
                     for (query, row) in panel.zip(&accumulators) {
                         self.results(query, columns.clone()).copy_from_slice(&row[..columns.len()]);
@@ -460,19 +477,21 @@ impl Group<'_> {
         let (value_width, stride) = (self.kernel.value_width, self.kernel.strides[2].token);
         let init = if block.start == 0 { Init::Zero } else { Init::Accumulate };
         let pitch = value_width.next_multiple_of(LANES);
-        let words = block.len().div_ceil(2);
-        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * scores.pitch / 2, out: row * pitch });
+        let words = self.kernel.padded_keys(self.isa, block.len()) / 2;
+        let rows: [Row; STRIDED_ROWS_MAX] = from_fn(|row| Row { x: row * scores.pitch / 2, out: row * pitch });
         for column in (0..value_width).step_by(STRIP) {
             let columns = STRIP.min(value_width - column);
             let vectors = columns.div_ceil(LANES);
             for (pair, cells) in room.chunks_exact_mut(vectors * LANES).enumerate().take(words) {
+                // Keys and columns behind the last are 0.
                 let row = |key: usize| {
+                    if block.len() <= key {
+                        return &[0; STRIP][..columns];
+                    }
                     let start = ((block.start + key) * stride + column) * 2;
                     elements::<u16>(&self.v[start..start + columns * 2])
                 };
-                // A last key without a second one is multiplied by 0, like the columns behind the last.
-                let first = row(2 * pair);
-                let second = if 2 * pair + 1 < block.len() { row(2 * pair + 1) } else { &[0; STRIP][..columns] };
+                let (first, second) = (row(2 * pair), row(2 * pair + 1));
                 for ((cell, &low), &high) in cells.iter_mut().zip(first).zip(second) {
                     *cell = f32::from_bits(u32::from(low) | u32::from(high) << 16);
                 }
@@ -503,7 +522,7 @@ impl Group<'_> {
                 };
                 // SAFETY: a row has a word for each two keys of the block, as many rows of `vectors` full vectors of words
                 // were copied to `room`, and the sums have a row of whole vectors for each query.
-                unsafe { dispatch::multiply(self.isa, &tile) };
+                unsafe { finish::multiply(self.isa, &tile, &[]) };
             }
         }
     }
@@ -516,8 +535,10 @@ fn exponentials<V: Vector>(group: &mut Group<'_>, keys: Range<usize>, scores: &m
     let (scale, nothing) = (V::splat(group.kernel.scale), f32::NEG_INFINITY);
     let numbers: [f32; LANES] = from_fn(|lane| lane as f32);
     let lane_numbers = V::read(&numbers);
+    let padded = group.kernel.padded_keys(group.isa, keys.len()).min(scores.pitch);
     for (query, row) in scores.rows.chunks_exact_mut(scores.pitch).enumerate() {
-        let row = &mut row[..keys.len().next_multiple_of(LANES)];
+        let (row, behind) = row[..padded].split_at_mut(keys.len().next_multiple_of(LANES));
+        behind.fill(0.0);
         let mut top = V::splat(nothing);
         for (ix, cells) in row.chunks_exact_mut(LANES).enumerate() {
             let mut items = V::read(cells).mul(scale);
