@@ -359,7 +359,8 @@ impl Group<'_> {
         let stride = |strides: HeadStrides| if width == 0 { 0 } else { strides.token / per_word };
         let [q_stride, k_stride, _] = self.kernel.strides.map(stride);
         let padded = columns.next_multiple_of(LANES);
-        let rows: [Row; STRIDED_ROWS_MAX] = from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * scores.pitch });
+        let rows: [Row; STRIDED_ROWS_MAX] =
+            from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * scores.pitch });
         // With width 0 there is one empty part, whose products are 0.
         for first in (0..width.max(1)).step_by(DEPTH) {
             let depth = DEPTH.min(width - first);
@@ -426,7 +427,8 @@ impl Group<'_> {
                 (weights, weight_stride) = (&*room, vectors * LANES);
             }
             let out_row = if whole { self.out_stride } else { STRIP };
-            let rows: [Row; STRIDED_ROWS_MAX] = from_fn(|row| Row { x: row * scores.pitch, out: row.wrapping_mul(out_row) });
+            let rows: [Row; STRIDED_ROWS_MAX] =
+                from_fn(|row| Row { x: row * scores.pitch, out: row.wrapping_mul(out_row) });
             for panel in self.panels.clone() {
                 let mut accumulators = [[0.0; STRIP]; STRIDED_ROWS_MAX];
                 if !whole && block.start != 0 {

@@ -232,11 +232,15 @@ pub(super) fn data_gradient_call(node: &NodeView, conv: &ConvTranspose, kernel: 
     call(kernel, label, inputs)
 }
 
-/// Multiplications of each input element from which packing pays: between 256 and 288, measured on convolutions of
-/// ResNet-50 and DenseNet-121 with AMX.
+/// Multiplications of each element that is read, from which packing pays in half precision: between 256 and 288, measured
+/// on convolutions of ResNet-50 and DenseNet-121 with AMX.
 const GATHERED_USES: usize = 272;
 /// The same for strided convolutions, whose images are large: their packed copies would be the peak of ResNet-50.
 const GATHERED_USES_STRIDED: usize = 512;
+/// The same for int8, of which a block fills a quarter of a row of the matrix unit.
+const GATHERED_USES_INT8: usize = 128;
+/// The same for channels that do not fill their last block, which the matrix unit takes from packed pixels only.
+const GATHERED_USES_REST: usize = 16;
 
 /// The kernel of a half-precision or int8 convolution. It packs the input first if there are several channel blocks,
 /// each pixel is used often enough, and the workspace suffices: sums are then contiguous. Row-major inputs are always
@@ -245,7 +249,13 @@ fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
     let kernel = cpu::ConvBlocked { algorithm: ConvAlgorithm::Packed, ..direct.clone() };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes();
     let fits = sizes.is_ok_and(|sizes| sizes.workspace <= scratch.0);
-    let least = if direct.window.stride == [1, 1] { GATHERED_USES } else { GATHERED_USES_STRIDED };
+    let is_strided = cells(pixels_read(&direct.window)) > cells(direct.window.output);
+    let least = match direct.operands {
+        _ if !direct.in_channels.is_multiple_of(BLOCK) => GATHERED_USES_REST,
+        StorageType::U8 => GATHERED_USES_INT8,
+        _ if is_strided => GATHERED_USES_STRIDED,
+        _ => GATHERED_USES,
+    };
     let pays = fits && BLOCK < direct.in_channels && least <= uses(&direct);
     if pays || direct.layout == ImageLayout::RowMajor { kernel } else { direct }
 }
@@ -270,11 +280,22 @@ fn with_operands(operands: StorageType, direct: cpu::ConvBlocked) -> cpu::ConvBl
     }
 }
 
-/// How often a convolution uses each element of its input.
+/// How often a convolution uses each element that it reads of its input.
 fn uses(conv: &cpu::ConvBlocked) -> usize {
-    let cells = |extents: [usize; 2]| extents[0] * extents[1];
-    let Window { kernel, input, output, .. } = conv.window;
-    conv.out_channels * cells(kernel) * cells(output) / cells(input).max(1)
+    let Window { kernel, output, .. } = conv.window;
+    conv.out_channels * cells(kernel) * cells(output) / cells(pixels_read(&conv.window)).max(1)
+}
+
+/// Rows and columns of the pixels that a window reads: along an axis with one tap, those at its stride.
+fn pixels_read(window: &Window) -> [usize; 2] {
+    std::array::from_fn(|axis| match window.kernel[axis] {
+        1 => window.input[axis].min(window.output[axis]),
+        _ => window.input[axis],
+    })
+}
+
+fn cells(extents: [usize; 2]) -> usize {
+    extents[0] * extents[1]
 }
 
 /// The kernel of a convolution that computes the sums of products. Its weights are constants.

@@ -10,12 +10,30 @@ use crate::threads::shared_slice::for_each_chunk;
 /// Pixels that a task packs.
 const PACKED_PIXELS: usize = 256;
 
+/// Where the pixels of a packed row are in the input.
+#[derive(Clone, Copy)]
+struct Source {
+    image: usize,
+    row: usize,
+    /// The column of the first pixel, and columns from one to the next.
+    column: usize,
+    step: usize,
+}
+
 impl ConvBlocked {
     /// The window over a packed image, which starts with its padding and ends with the last pixel in use.
     pub(super) fn padded(&self) -> Window {
-        let Window { output, kernel, stride, dilation, .. } = self.window;
+        let Window { output, kernel, dilation, .. } = self.window;
+        let step = self.packed_step();
+        let stride = [0, 1].map(|axis| self.window.stride[axis] / step[axis]);
         let reach = |axis: usize| (output[axis].max(1) - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1;
-        Window { input: [reach(0), reach(1)], pad: [0, 0], ..self.window }
+        Window { input: [reach(0), reach(1)], stride, pad: [0, 0], ..self.window }
+    }
+
+    /// Rows and columns of the input from one packed pixel to the next: a kernel of one tap uses only the pixels at its stride.
+    fn packed_step(&self) -> [usize; 2] {
+        let Window { kernel, stride, .. } = self.window;
+        [0, 1].map(|axis| if kernel[axis] == 1 { stride[axis] } else { 1 })
     }
 
     /// Words of the workspace.
@@ -32,37 +50,45 @@ impl ConvBlocked {
     /// Packs all channels of each pixel, rows with their padding.
     pub(super) fn pack_input(&self, x: &[u8], packed: &mut [Word], pool: &Pool) {
         let Window { input, pad, .. } = self.window;
-        let ([rows, columns], pixel) = (self.padded().input, self.pixel());
+        let (extents, pixel, step) = (self.padded().input, self.pixel(), self.packed_step());
+        let [rows, columns] = extents;
         if packed.is_empty() {
             return;
         }
-        let of_picture = pad[1].min(columns)..(pad[1] + input[1]).min(columns);
+        let of_picture = |axis: usize| {
+            let end = (pad[axis] + input[axis]).div_ceil(step[axis]).min(extents[axis]);
+            pad[axis].div_ceil(step[axis]).min(end)..end
+        };
+        let (inner_rows, inner_columns) = (of_picture(0), of_picture(1));
         let (line, lines) = (columns * pixel, PACKED_PIXELS.div_ceil(columns));
         for_each_chunk(pool, packed, lines * line, &|number, cells| {
             for (ix, cells) in cells.chunks_exact_mut(line).enumerate() {
                 let (image, row) = ((number * lines + ix) / rows, (number * lines + ix) % rows);
                 // Padding has the value of the zero point; channels that fill up are multiplied by weights of 0.
                 cells.fill([self.zero_point; 4]);
-                if let Some(row) = row.checked_sub(pad[0]).filter(|&row| row < input[0]) {
-                    let cells = &mut cells[of_picture.start * pixel..of_picture.end * pixel];
+                if inner_rows.contains(&row) && !inner_columns.is_empty() {
+                    let cells = &mut cells[inner_columns.start * pixel..inner_columns.end * pixel];
+                    let (row, column) = (row * step[0] - pad[0], inner_columns.start * step[1] - pad[1]);
+                    let source = Source { image, row, column, step: step[1] };
                     match (self.reads_blocks(), self.operands.per_word()) {
-                        (true, 2) => self.pack_blocks::<8>(x, image, row, cells),
-                        (true, _) => self.pack_blocks::<4>(x, image, row, cells),
-                        (false, 2) => self.pack_planes::<2>(x, image, row, cells),
-                        (false, _) => self.pack_planes::<1>(x, image, row, cells),
+                        (true, 2) => self.pack_blocks::<8>(x, source, cells),
+                        (true, _) => self.pack_blocks::<4>(x, source, cells),
+                        (false, 2) => self.pack_planes::<2>(x, source, cells),
+                        (false, _) => self.pack_planes::<1>(x, source, cells),
                     }
                 }
             }
         });
     }
 
-    /// Packs pixels from the first of a row on, from channels in blocks of `BLOCK` words.
-    fn pack_blocks<const BLOCK: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
+    /// Packs pixels of a row from channels in blocks of `BLOCK` words.
+    fn pack_blocks<const BLOCK: usize>(&self, x: &[u8], source: Source, pixels: &mut [Word]) {
         let (plane, words) = (self.window.input_plane(), self.in_words());
         let x: &[Word] = bytemuck::cast_slice(x);
-        let (x, _) = x[image * self.input_image()..].as_chunks::<BLOCK>();
-        for (column, cells) in pixels.chunks_exact_mut(self.pixel()).enumerate() {
-            let at = row * self.window.input[1] + column;
+        let (x, _) = x[source.image * self.input_image()..].as_chunks::<BLOCK>();
+        let first = source.row * self.window.input[1] + source.column;
+        for (number, cells) in pixels.chunks_exact_mut(self.pixel()).enumerate() {
+            let at = first + number * source.step;
             let (whole, rest) = cells[..words].as_chunks_mut::<BLOCK>();
             for (number, cells) in whole.iter_mut().enumerate() {
                 *cells = x[number * plane + at];
@@ -74,26 +100,34 @@ impl ConvBlocked {
     }
 
     /// Packs the same from row-major channels, of elements of `SIZE` bytes.
-    fn pack_planes<const SIZE: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
+    fn pack_planes<const SIZE: usize>(&self, x: &[u8], source: Source, pixels: &mut [Word]) {
         let [rows, columns] = self.window.input;
         let (x, _) = x.as_chunks::<SIZE>();
-        let line = |channel: usize| &x[((image * self.in_channels + channel) * rows + row) * columns..][..columns];
+        let line = |channel: usize| {
+            let start = ((source.image * self.in_channels + channel) * rows + source.row) * columns;
+            &x[start + source.column..start + columns]
+        };
         for word in 0..self.in_words() {
             // An image behind the pixels in use has none.
             let Some(cells) = pixels.get_mut(word..) else { continue };
             let first = word * self.operands.per_word();
+            let steps = [source.step, self.pixel()];
             match self.in_channels.min(first + self.operands.per_word()) - first {
-                1 => interleave([line(first)], cells, self.pixel()),
-                2 => interleave([0, 1].map(|ix| line(first + ix)), cells, self.pixel()),
-                3 => interleave([0, 1, 2].map(|ix| line(first + ix)), cells, self.pixel()),
-                _ => interleave([0, 1, 2, 3].map(|ix| line(first + ix)), cells, self.pixel()),
+                1 => interleave([line(first)], cells, steps),
+                2 => interleave([0, 1].map(|ix| line(first + ix)), cells, steps),
+                3 => interleave([0, 1, 2].map(|ix| line(first + ix)), cells, steps),
+                _ => interleave([0, 1, 2, 3].map(|ix| line(first + ix)), cells, steps),
             }
         }
     }
 }
 
-/// Writes a word for each column, `step` words apart: an element of each line, then zeros.
-fn interleave<const SIZE: usize, const LINES: usize>(lines: [&[[u8; SIZE]]; LINES], to: &mut [Word], step: usize) {
+/// Writes words of an element of each line, then zeros: from elements and to words at these steps.
+fn interleave<const SIZE: usize, const LINES: usize>(
+    lines: [&[[u8; SIZE]]; LINES],
+    to: &mut [Word],
+    steps: [usize; 2],
+) {
     let word = |column: usize| {
         let mut word = 0;
         for (ix, line) in lines.iter().enumerate() {
@@ -104,9 +138,12 @@ fn interleave<const SIZE: usize, const LINES: usize>(lines: [&[[u8; SIZE]]; LINE
         word.to_le_bytes()
     };
     let columns = 0..lines[0].len();
-    match step {
+    match steps {
         // The compiler vectorizes this loop.
-        1 => to.iter_mut().zip(columns).for_each(|(cell, column)| *cell = word(column)),
-        _ => to.iter_mut().step_by(step).zip(columns).for_each(|(cell, column)| *cell = word(column)),
+        [1, 1] => to.iter_mut().zip(columns).for_each(|(cell, column)| *cell = word(column)),
+        [from, step] => {
+            let cells = to.iter_mut().step_by(step);
+            cells.zip(columns.step_by(from)).for_each(|(cell, column)| *cell = word(column));
+        }
     }
 }
