@@ -335,7 +335,7 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
                 }
             }
             if !task.functions.is_empty() {
-                sums = applied(task.functions, sums);
+                sums = applied(task.functions, task.result, sums);
             }
             for sum in &mut sums {
                 *sum = sum.at_least(low).at_most(high);
@@ -368,12 +368,14 @@ unsafe fn store_some<V: Vector, T: Item, const N: usize>(items: &[V; N], count: 
     }
 }
 
-/// Applies functions to sums through memory.
+/// Applies functions to sums through memory, for results of a type.
 #[inline(always)]
-fn applied<V: Vector, const N: usize>(functions: &[Unary], mut sums: [V; N]) -> [V; N] {
+fn applied<V: Vector, const N: usize>(functions: &[Unary], stored: StorageType, mut sums: [V; N]) -> [V; N] {
     let mut cells = [[0.0; LANES]; N];
     cells.iter_mut().zip(sums).for_each(|(cell, sum)| sum.write(cell));
-    functions.iter().for_each(|&function| math::apply(V::ISA, function, cells.as_flattened_mut()));
+    for &function in functions {
+        math::apply_before_rounding(V::ISA, stored, function, cells.as_flattened_mut());
+    }
     sums.iter_mut().zip(&cells).for_each(|(sum, cell)| *sum = V::read(cell));
     sums
 }

@@ -223,7 +223,9 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators
         if functions.is_empty() {
             continue;
         }
-        functions.iter().for_each(|&function| math::apply(V::ISA, function, sums.as_flattened_mut()));
+        for &function in functions {
+            math::apply_before_rounding(V::ISA, T::STORED, function, sums.as_flattened_mut());
+        }
         for (sum, row) in sums.iter().zip(tile.rows) {
             // SAFETY: the results belong to the tile.
             unsafe { T::store(V::read(sum), tile.out.cast::<T>().add(place(row))) };

@@ -18,19 +18,56 @@
 //! | softplus, mish | 4e-7 of the result |
 //! | sin, cos, tan, atan, asin, acos, pow | 7e-8 of the result, with 1e-9 |
 //!
+//! [`apply_before_rounding`] computes sigmoid, silu, tanh, gelu and its tanh form for results that are rounded to half
+//! precision within 1e-4 of the result, gelu within 1e-4 of the argument.
+//!
 //! Results below the least normal number, 1.2e-38, may be flushed to 0. For silu and mish this applies to the factor of the
 //! argument, so results below about 1e-36 may be 0. Tests check these bounds. Functions of the last row compute in `f64`, by
 //! loops that the compiler vectorizes. Functions without a fast form use their definition.
 
 use types::pointwise::{Binary, Unary};
 
-use crate::simd::Isa;
 use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::simd::{Isa, StorageType};
 
 /// Applies a function to each item.
 pub(crate) fn apply(isa: Isa, function: Unary, items: &mut [f32]) {
     // SAFETY: the one run is the slice.
     unsafe { apply_to_runs(isa, function, items.as_mut_ptr(), &[0], items.len()) }
+}
+
+/// Applies a function to each item, for results that are then rounded to a type: less exactly for half precision.
+pub(crate) fn apply_before_rounding(isa: Isa, stored: StorageType, function: Unary, items: &mut [f32]) {
+    let is_coarse = stored.is_half()
+        && matches!(function, Unary::Sigmoid | Unary::Silu | Unary::Tanh | Unary::Gelu | Unary::GeluTanh);
+    match is_coarse {
+        true => with_vector!(isa, each_coarse(function: Unary, items: &mut [f32])),
+        false => apply(isa, function, items),
+    }
+}
+
+/// Called by [`apply_before_rounding`] with one of its functions only.
+#[inline(always)]
+fn each_coarse<V: Vector>(function: Unary, items: &mut [f32]) {
+    // A macro instead of a closure: only inlined code is compiled for the ISA.
+    macro_rules! lanes {
+        ($x:ident => $body:expr) => {
+            for items in items.chunks_mut(LANES) {
+                let $x = V::read_part(items, 0.0);
+                $body.write_part(items);
+            }
+        };
+    }
+    match function {
+        Unary::Sigmoid => lanes!(x => coarse::sigmoid(x)),
+        Unary::Silu => lanes!(x => x.mul(coarse::sigmoid(x))),
+        Unary::Tanh => lanes!(x => coarse::odd_quotient(x, TANH_END, TANH)),
+        Unary::Gelu => lanes!(x => half_plus(x, coarse::odd_quotient(gelu_argument(x), ERF_END, ERF))),
+        Unary::GeluTanh => {
+            lanes!(x => half_plus(x, coarse::odd_quotient(gelu_tanh_argument(x), TANH_END, TANH)));
+        }
+        _ => unreachable!("the caller has a coarse form of the function"),
+    }
 }
 
 /// Applies a function to the items of runs, which start at these offsets and have one length. Compiled once per ISA,
@@ -475,28 +512,67 @@ fn odd_quotient<V: Vector, const N: usize>(x: V, end: f32, [p, q]: [[f32; N]; 2]
 
 #[inline(always)]
 fn gelu<V: Vector>(x: V) -> V {
-    let half = V::splat(0.5).mul(x);
-    half.mul_add(erf(x.mul(V::splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+    half_plus(x, erf(gelu_argument(x)))
+}
+
+/// `x / sqrt 2`.
+#[inline(always)]
+fn gelu_argument<V: Vector>(x: V) -> V {
+    x.mul(V::splat(std::f32::consts::FRAC_1_SQRT_2))
 }
 
 #[inline(always)]
 fn gelu_tanh<V: Vector>(x: V) -> V {
-    // sqrt(2 / pi) (x + 0.044715 x^3)
-    let inner = x.mul(x).mul_add(V::splat(0.035_677_407), V::splat(0.797_884_6)).mul(x);
+    half_plus(x, tanh(gelu_tanh_argument(x)))
+}
+
+/// `sqrt(2 / pi) (x + 0.044715 x^3)`.
+#[inline(always)]
+fn gelu_tanh_argument<V: Vector>(x: V) -> V {
+    x.mul(x).mul_add(V::splat(0.035_677_407), V::splat(0.797_884_6)).mul(x)
+}
+
+/// `x / 2 (1 + part)`.
+#[inline(always)]
+fn half_plus<V: Vector>(x: V, part: V) -> V {
     let half = V::splat(0.5).mul(x);
-    half.mul_add(tanh(inner), half)
+    half.mul_add(part, half)
+}
+
+/// Functions within 1e-4 of their results.
+mod coarse {
+    use super::{LEAST_NORMAL, Vector, exp_reduced, polynomial};
+
+    /// Polynomial of `e^r`, within 3e-6, found as [`super::EXP`] is.
+    const EXP: [f32; 5] = [4.145_805e-2, 1.679_116_2e-1, 5.000_437_5e-1, 9.999_633e-1, 9.999_993e-1];
+
+    /// `1 / (1 + e^-x)`.
+    #[inline(always)]
+    pub(super) fn sigmoid<V: Vector>(x: V) -> V {
+        let (one, (rounded, r)) = (V::splat(1.0), exp_reduced(V::zero().sub(x), LEAST_NORMAL));
+        one.div_coarsely(polynomial(r, EXP).mul_add(rounded.power_of_two(), one))
+    }
+
+    /// `x p(x^2) / q(x^2)`, within -1 and 1, of `x` clamped to `-end` and `end`.
+    #[inline(always)]
+    pub(super) fn odd_quotient<V: Vector, const N: usize>(x: V, end: f32, [p, q]: [[f32; N]; 2]) -> V {
+        let x = x.at_least(V::splat(-end)).at_most(V::splat(end));
+        let z = x.mul(x);
+        let quotient = x.mul(polynomial(z, p)).div_coarsely(polynomial(z, q));
+        quotient.at_least(V::splat(-1.0)).at_most(V::splat(1.0))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The results of every ISA of this machine.
-    fn results_by_isa(function: Unary, items: &[f32]) -> Vec<(Isa, Vec<f32>)> {
+    /// The results of every ISA of this machine, before they are rounded to a type.
+    fn results_by_isa(stored: StorageType, function: Unary, items: &[f32]) -> Vec<(Isa, Vec<f32>)> {
         let available = Isa::available();
         let run = |isa| {
             let mut results = items.to_vec();
-            apply(isa, function, &mut results);
+            apply_before_rounding(isa, stored, function, &mut results);
             (isa, results)
         };
         available.map(run).collect()
@@ -512,8 +588,12 @@ mod tests {
 
     /// Compares every fast form with its definition. `error` returns the tolerance for `[x, result]`.
     fn check(function: Unary, error: impl Fn(f64, f64) -> f64) {
+        check_before_rounding(StorageType::F32, function, error);
+    }
+
+    fn check_before_rounding(stored: StorageType, function: Unary, error: impl Fn(f64, f64) -> f64) {
         let items = numbers();
-        for (isa, results) in results_by_isa(function, &items) {
+        for (isa, results) in results_by_isa(stored, function, &items) {
             for (&x, got) in items.iter().zip(results) {
                 let want = function.eval(f64::from(x));
                 let near = (f64::from(got) - want).abs() <= error(f64::from(x), want) + f64::from(f32::MIN_POSITIVE);
@@ -533,6 +613,20 @@ mod tests {
         check(Unary::Silu, |x, result| 4e-7 * result.abs() + x.abs() * f64::from(f32::MIN_POSITIVE));
         check(Unary::Gelu, |x, _| 3e-7 * x.abs());
         check(Unary::GeluTanh, |x, _| 3e-7 * x.abs());
+    }
+
+    #[test]
+    fn functions_before_rounding_to_half_precision_stay_within_their_error_bounds() {
+        for stored in [StorageType::F16, StorageType::Bf16] {
+            check_before_rounding(stored, Unary::Sigmoid, |_, result| 1e-4 * result);
+            check_before_rounding(stored, Unary::Silu, |x, result| {
+                1e-4 * result.abs() + x.abs() * f64::from(f32::MIN_POSITIVE)
+            });
+            check_before_rounding(stored, Unary::Tanh, |_, result| 1e-4 * result.abs());
+            check_before_rounding(stored, Unary::Gelu, |x, _| 1e-4 * x.abs());
+            check_before_rounding(stored, Unary::GeluTanh, |x, _| 1e-4 * x.abs());
+            check_before_rounding(stored, Unary::Exp, |_, result| 2e-7 * result);
+        }
     }
 
     #[test]
@@ -580,7 +674,7 @@ mod tests {
     #[test]
     fn subnormal_exponentials_are_rounded_not_flushed() {
         let items: Vec<f32> = (0..4096).map(|step| -87.0 - step as f32 / 256.0).collect();
-        for (isa, results) in results_by_isa(Unary::Exp, &items) {
+        for (isa, results) in results_by_isa(StorageType::F32, Unary::Exp, &items) {
             for (&x, got) in items.iter().zip(results) {
                 let want = f64::from(x).exp();
                 let error = (f64::from(got) - want).abs();

@@ -49,6 +49,12 @@ pub(crate) trait Vector: Copy {
     /// `self / other`.
     fn div(self, other: Self) -> Self;
 
+    /// `self / other` within 2^-14 of it: AVX-512 estimates the reciprocal.
+    #[inline(always)]
+    fn div_coarsely(self, other: Self) -> Self {
+        self.div(other)
+    }
+
     /// The absolute value.
     fn abs(self) -> Self;
 

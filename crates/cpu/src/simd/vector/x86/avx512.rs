@@ -195,6 +195,12 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
+    fn div_coarsely(self, other: Self) -> Self {
+        // SAFETY: AVX-512F is available.
+        Avx512(unsafe { _mm512_mul_ps(self.0, _mm512_rcp14_ps(other.0)) })
+    }
+
+    #[inline(always)]
     fn abs(self) -> Self {
         // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_abs_ps(self.0) })
