@@ -333,3 +333,36 @@ fn operands_at_unaligned_offsets_are_refused_or_accepted() {
     }
     assert!(0 < refused, "scales and biases are numbers of four bytes");
 }
+
+/// An activation as quantizers split it: a sigmoid, rounded, times its argument.
+fn gated(seed: u64, dtype: DType) -> Graph {
+    let mut net = Net { graph: Graph::new("gated"), random: Random::new(seed), dtype };
+    let x = net.graph.add_input("x", DType::F32, Shape::from([1, 16, 20, 23]));
+    let x = net.rounded(x, 0.02);
+    let wide = net.conv(x, 32, 1, 1);
+    let wide = net.rounded(wide, 0.02);
+    let gate = net.add(Unary(Function::Sigmoid), &[wide]);
+    let gate = net.rounded(gate, 0.004);
+    let product = net.add(Binary(Function2::Mul), &[wide, gate]);
+    let product = net.rounded(product, 0.02);
+    let y = net.conv(product, 16, 1, 1);
+    let y = net.rounded(y, 0.02);
+    net.graph.set_outputs(vec![("y".into(), y)]);
+    net.graph
+}
+
+#[test]
+fn activations_between_int8_products_read_and_write_bytes() {
+    for (seed, dtype) in [(1, DType::U8), (2, DType::I8)] {
+        let graph = gated(seed, dtype);
+        let (found, compiled) = compiled(graph.clone());
+        let values = found.nodes().values().map(|node| node.outputs[0]).filter(|&value| !found.is_output(value));
+        let floats = values.filter(|&value| found.ty(value).dtype == DType::F32).count();
+        assert_eq!((floats, int8_products(&found)), (0, 2), "{dtype}");
+        let mut random = Random::new(seed + 50);
+        let x = [Tensor::from_fn(Shape::from([1, 16, 20, 23]), |_| random.uniform(-1.5, 1.5))];
+        let got = open(&compiled, 2).run_tensors(&x).expect("the input fits");
+        let want = evaluate(&graph, &x).expect("it is computed");
+        assert_eq!(difference(&got[0], &want[0], 0.0, 0.0401), None, "{dtype}");
+    }
+}

@@ -1,6 +1,7 @@
 //! [`Chain`]: a fused elementwise program, evaluated tile by tile without intermediates in memory.
 
 mod byte_sums;
+mod byte_table;
 mod pipes;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements, ele
 use crate::movement::axes::{Axes, Group, RANK};
 use crate::simd::storage::{Item, with_item, with_rounding};
 use crate::simd::vector::{LANES, Vector};
-use crate::simd::{StorageType, math, storage};
+use crate::simd::{Isa, StorageType, math, storage};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{StackBuffer, for_each_chunk};
 
@@ -212,28 +213,53 @@ impl KernelFn for Chain {
         }
         let (size, pipes) = (self.result.size(), Pipes::of(self));
         let walk = Walk::new(self, &pipes);
-        let job = &Job { chain: self, inputs: args.inputs, walk, pipes };
-        let walk = &job.walk;
-        let chunk = CHUNK - CHUNK % walk.tile;
-        for_each_chunk(pool, out, chunk * size, &|number, cells| {
-            let mut registers = StackBuffer::<{ TILE * REGISTERS }>::new();
-            let has_registers = walk.tile <= TILE;
-            let count = if has_registers { TILE * (self.strides.len() + self.program.len()) } else { 0 };
-            let registers = registers.zeros(count);
-            let filled = &mut [Filled::default(); REGISTERS];
-            let (mut at, count) = (0, cells.len() / size);
-            while at < count {
-                let position = number * chunk + at;
-                let (row, column) = (position / walk.run, position % walk.run);
-                let length = (walk.run - column).min(walk.tile).min(count - at);
-                let place = Place { row, column };
-                let cells = &mut cells[at * size..(at + length) * size];
-                with_rounding!(pool.isa(), run_tile(
-                    job: &Job<'_>, place: Place, filled: &mut [Filled; REGISTERS], registers: &mut [f32], cells: &mut [u8]
-                ));
-                at += length;
-            }
-        });
+        let job = Job { chain: self, inputs: args.inputs, walk, pipes };
+        let chunk = CHUNK - CHUNK % job.walk.tile;
+        if byte_table::BYTES_MIN <= out.len() && self.maps_bytes() {
+            let (bytes, mut table) = (std::array::from_fn::<u8, 256, _>(|ix| ix as u8), [0; 256]);
+            Job { inputs: &[Operand::Bytes(&bytes)], ..job }.compute(pool.isa(), 0, &mut table);
+            for_each_chunk(pool, out, chunk, &|number, cells| {
+                let from = match args.inputs[0] {
+                    Operand::Bytes(bytes) => Some(&bytes[number * chunk..][..cells.len()]),
+                    Operand::InPlace(_) => None,
+                };
+                byte_table::map(pool.isa(), &table, from, cells);
+            });
+            return;
+        }
+        for_each_chunk(pool, out, chunk * size, &|number, cells| job.compute(pool.isa(), number * chunk, cells));
+    }
+}
+
+impl Chain {
+    /// Whether each byte of the result depends on the byte at its place in the only input.
+    fn maps_bytes(&self) -> bool {
+        let is_of_bytes = self.inputs[..].iter().all(|stored| stored.is_byte()) && self.result.is_byte();
+        is_of_bytes && self.inputs.len() == 1 && Walk::from_axis(self, 0).access[0] == Access::Dense
+    }
+}
+
+impl Job<'_> {
+    /// Computes elements from a position on.
+    fn compute(&self, isa: Isa, first: usize, cells: &mut [u8]) {
+        let (job, walk, size) = (self, &self.walk, self.chain.result.size());
+        let mut registers = StackBuffer::<{ TILE * REGISTERS }>::new();
+        let has_registers = walk.tile <= TILE;
+        let count = if has_registers { TILE * (self.inputs.len() + self.chain.program.len()) } else { 0 };
+        let registers = registers.zeros(count);
+        let filled = &mut [Filled::default(); REGISTERS];
+        let (mut at, count) = (0, cells.len() / size);
+        while at < count {
+            let position = first + at;
+            let (row, column) = (position / walk.run, position % walk.run);
+            let length = (walk.run - column).min(walk.tile).min(count - at);
+            let place = Place { row, column };
+            let cells = &mut cells[at * size..(at + length) * size];
+            with_rounding!(isa, run_tile(
+                job: &Job<'_>, place: Place, filled: &mut [Filled; REGISTERS], registers: &mut [f32], cells: &mut [u8]
+            ));
+            at += length;
+        }
     }
 }
 
@@ -497,7 +523,7 @@ mod tests {
             let inputs = [&xs[..], &ys, &[4]].map(Operand::Bytes);
             chain.run(Args { inputs: &inputs, outputs: &mut [&mut out], workspace: &mut [] }, &Pool::new(2));
             let mut got = vec![0.0; rows * columns];
-            storage::widen(crate::simd::Isa::Portable, result, &out, &mut got);
+            storage::widen(Isa::Portable, result, &out, &mut got);
             for (ix, got) in got.iter().enumerate() {
                 let mut registers = vec![f32::from(x(ix)), f32::from(y(ix)), 4.0];
                 for instruction in program {

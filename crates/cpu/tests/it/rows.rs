@@ -198,3 +198,35 @@ fn sums_of_bytes_round_once() {
         }
     }
 }
+
+#[test]
+fn functions_of_many_bytes_are_those_of_each() {
+    let affine = |scale: f32, shift: f32, x| Instruction::Unary(Unary::Affine { scale, shift }, x);
+    for pools in pools([1, 3]) {
+        for (case, function) in [Unary::Sigmoid, Unary::Silu, Unary::Abs, Unary::Neg].into_iter().enumerate() {
+            let (from, to) = [
+                (StorageType::U8, StorageType::U8),
+                (StorageType::I8, StorageType::I8),
+                (StorageType::U8, StorageType::I8),
+                (StorageType::I8, StorageType::U8),
+            ][case];
+            let program = vec![affine(0.05, -3.0, 0), Instruction::Unary(function, 1), affine(90.0, 7.0, 2)];
+            let chain = |shape: Vec<usize>| -> Kernel {
+                let strides = vec![vec![shape[1], 1]];
+                Chain { shape, strides, inputs: vec![from], program: program.clone(), result: to }.into()
+            };
+            // Too few for a table, so each is computed.
+            let all: Vec<u8> = (0..=255).collect();
+            let [each] = &run_bytes(&chain(vec![1, 256]), &[all], None, 7.0, &pools[0])[..] else { panic!() };
+            for (rows, columns) in [(1, 4096), (3, 1500), (40, 1000), (5, 4097)] {
+                let bytes: Vec<u8> = (0..rows * columns).map(|ix| (ix * 7 + ix / 256) as u8).collect();
+                let want: Vec<u8> = bytes.iter().map(|&byte| each[usize::from(byte)]).collect();
+                for (pool, in_place) in pools.iter().flat_map(|pool| [(pool, None), (pool, (from == to).then_some(0))])
+                {
+                    let got = run_bytes(&chain(vec![rows, columns]), &[bytes.clone()], in_place, 7.0, pool);
+                    assert_eq!(got[0], want, "{function:?} of {from:?} to {to:?}, {rows} x {columns}, {in_place:?}");
+                }
+            }
+        }
+    }
+}

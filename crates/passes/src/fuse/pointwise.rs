@@ -43,7 +43,8 @@ enum Part {
     Emit(usize),
 }
 
-fn is_pointwise(graph: &Graph, id: NodeId) -> bool {
+/// Whether a node computes each element from those at the same place, in `f32` or as a chain.
+pub(crate) fn is_pointwise(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     if let Op::Chain(_) = node.op {
         // A chain of constants is left to constant folding.

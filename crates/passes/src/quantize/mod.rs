@@ -21,7 +21,7 @@ mod simplify_chains;
 use ir::ops::{Chain, Pool, PoolKind};
 use ir::{Formats, Graph, Node, NodeId, Op, Query, Rewrite, Target, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
-use types::DType;
+use types::{DType, Map};
 
 pub use self::match_qdq::match_qdq;
 
@@ -29,7 +29,7 @@ use self::dequantized::{Dequantized, unsigned};
 use self::int8_products::{product_of_bytes, sum_as_number, sums_of_numbers};
 use self::match_qdq::moved_as_bytes;
 use self::simplify_chains::shortened;
-use crate::fuse::pointwise::fuse_pointwise;
+use crate::fuse::pointwise::{fuse_pointwise, is_pointwise};
 use crate::simplify::dce::dce;
 use crate::simplify::fold_constants::fold_all;
 use crate::uses::Uses;
@@ -60,7 +60,47 @@ pub fn lower_quantized(graph: &Graph, target: &dyn Target) -> Graph {
         sum_as_number(context, &uses, id, fits).or_else(|| product_of_bytes(context, &graph, id, fits))
     });
     // Dequantized values without a product left may be fused with their readers.
-    dce(&fold_all(&shortened(&fuse_pointwise(&requantize::fused(&fold_all(&dce(&multiplied)), target)))))
+    let requantized = requantize::fused(&fold_all(&dce(&multiplied)), target);
+    dce(&fold_all(&shortened(&fuse_pointwise(&dequantized_by_readers(&requantized)))))
+}
+
+/// Gives each reader of dequantized values a dequantizing chain of its own, if all readers are elementwise: fused with them,
+/// they read bytes, and the numbers are not in memory.
+fn dequantized_by_readers(graph: &Graph) -> Graph {
+    let uses = Uses::new(graph);
+    let fuses = |value: ValueId, reader: NodeId| {
+        is_pointwise(graph, reader) && graph.ty(graph.node(reader).outputs[0]).shape == graph.ty(value).shape
+    };
+    let is_shared = |id: NodeId| {
+        let value = graph.node(id).outputs[0];
+        let readers = uses.readers(value);
+        1 < readers.len()
+            && !graph.is_output(value)
+            && Dequantized::of(graph, id).is_some()
+            && readers.iter().all(|&reader| fuses(value, reader))
+    };
+    let mut shared: Map<NodeId, bool> = Map::filled(graph.nodes().len(), false);
+    graph.nodes().keys().filter(|&id| is_shared(id)).for_each(|id| shared[id] = true);
+    let dequantize = |value: ValueId| uses.producer(value).filter(|&(id, _)| shared[id]).map(|(_, node)| node);
+    let copied = rewrite(graph, |context, id| {
+        let node = graph.node(id);
+        let mut inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&input| context.value(input)).collect();
+        let mut copies: SmallVec<[(ValueId, ValueId); 2]> = SmallVec::new();
+        for (&old, input) in node.inputs.iter().zip(&mut inputs) {
+            let Some(source) = dequantize(old) else { continue };
+            if let Some(&(_, copy)) = copies.iter().find(|&&(known, _)| known == old) {
+                *input = copy;
+                continue;
+            }
+            let operands: SmallVec<[ValueId; 4]> =
+                source.inputs.iter().map(|&operand| context.value(operand)).collect();
+            *input = context.add(source.op.clone(), &operands, &source.scope).ok()?;
+            copies.push((old, *input));
+        }
+        (!copies.is_empty()).then_some(())?;
+        Some(smallvec![context.add(node.op.clone(), &inputs, &node.scope).ok()?])
+    });
+    dce(&copied)
 }
 
 /// A maximum of dequantized values as a maximum of int8 values.
