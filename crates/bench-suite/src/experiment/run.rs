@@ -207,7 +207,10 @@ impl Runner {
         command.stdout(file.try_clone().map_err(failed)?).stderr(file.try_clone().map_err(failed)?);
         let mut added = vec![("results.start_time", json!(unix_seconds()))];
         let reason = match processes.spawn(&mut command) {
-            Err(error) => Some(format!("cannot start `{program}`: {error}")),
+            Err(error) => Some(match cell.text("exp.container") {
+                "" => format!("cannot start `{program}`: {error}"),
+                _ => format!("cannot start `{program}`: {error}; install it, or set exp.launcher"),
+            }),
             Ok(mut child) => {
                 added.push(("results.proc_pid", json!(child.id())));
                 let monitor = self.monitor(cell, child.id(), &mut added);
@@ -343,8 +346,8 @@ fn in_container(cell: &GridCell, image: &str, prestow: &Path) -> Vec<String> {
             // The limits with which DLBS starts its containers. `--init` passes on the signal that ends a cell.
             let flags = ["run", "--rm", "--init", "--ipc=host", "--ulimit=stack=67108864"];
             words.extend(flags.map(String::from));
-            // Podman runs as the user, who may not raise this limit.
-            words.extend((launcher != "podman").then(|| "--ulimit=memlock=-1".to_string()));
+            // Locked memory is that of transfers to GPUs. Podman runs as the user, who may not raise the limit.
+            words.extend((launcher != "podman" && !gpus.is_empty()).then(|| "--ulimit=memlock=-1".to_string()));
             let volume = |program: &&Path| format!("--volume={0}:{0}:ro", program.display());
             words.extend(programs.iter().map(volume));
             words.push(format!("--volume={folder}:{folder}"));
@@ -485,9 +488,10 @@ mod tests {
                       --volume=/bin/prestow:/bin/prestow:ro --volume=HERE:HERE --workdir=HERE --device=nvidia.com/gpu=1 \
                       -v /data:/data img:1 /bin/prestow benchmark --model 'a b'";
         assert!(line.starts_with(wanted), "{line}");
-        assert!(contained("\"exp.gpus\" = \"1\"").contains(" --gpus=device=1 img:1 "));
+        let line = contained("\"exp.gpus\" = \"1\"");
+        assert!(line.contains(" --ulimit=memlock=-1 ") && line.contains(" --gpus=device=1 img:1 "), "{line}");
         assert!(contained("").starts_with("docker run --rm"));
-        assert!(contained("").contains(" --ulimit=memlock=-1 "));
+        assert!(!contained("").contains("memlock"));
         let line = dry(
             "[parameters]\n\"exp.command\" = \"echo ${exp.repeat}\"\n\"exp.container\" = \"i\"\n\"exp.launcher\" = \"apptainer\"",
         );
