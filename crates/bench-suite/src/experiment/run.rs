@@ -321,7 +321,7 @@ fn command_line(cell: &GridCell, prestow: &Path) -> (String, Vec<String>) {
     (program, words)
 }
 
-/// Programs beside `prestow` that a benchmark needs: `compile` appends to the runner, and data sets at URLs are read by the store.
+/// Programs in the folder of `prestow` that a benchmark needs: `compile` appends to the runner, and data sets at URLs are read by the store.
 const HELPERS: [&str; 2] = ["prestow-runner", "prestow-store"];
 
 /// The words before a command that runs in an image. It sees the programs of the product and the folder in which the
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn container_has_the_runner_beside_the_program() {
+    fn container_has_the_runner_of_the_program() {
         let folder = std::env::temp_dir().join(format!("prestow-container-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (program, runner) = (folder.join("prestow"), folder.join("prestow-runner"));
