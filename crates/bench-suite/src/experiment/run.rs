@@ -321,7 +321,8 @@ fn command_line(cell: &GridCell, prestow: &Path) -> (String, Vec<String>) {
     (program, words)
 }
 
-/// Programs in the folder of `prestow` that a benchmark needs: `compile` appends to the runner, and data sets at URLs are read by the store.
+/// Programs in the folder of `prestow` that a benchmark needs: `compile` appends to the runner, and the store reads data sets at
+/// URLs.
 const HELPERS: [&str; 2] = ["prestow-runner", "prestow-store"];
 
 /// The words before a command that runs in an image. It sees the programs of the product and the folder in which the
