@@ -209,7 +209,7 @@ fn parse_bool(text: &str) -> Result<bool, String> {
 }
 
 fn parse_number(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number| range.contains(number));
+    let number = text.parse::<f64>().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("expected a number from {} to {}, got `{text}`", range.start(), range.end()))
 }
 
