@@ -171,6 +171,42 @@ mod tests {
         assert!(install("onnxruntime,").is_err());
     }
 
+    /// The lock of the native peers is not that of the workspace, so that no build renews it.
+    #[test]
+    fn lock_of_native_peers_has_the_dependencies_of_our_crates() {
+        let text = |path: &str| read(&root().join(path)).expect("it is checked in");
+        // `types = { package = "prestow-types", path = "crates/types", version = "0.1.0" }`
+        let quoted = |line: &str, key: &str| {
+            let rest = line.split_once(&format!("{key} = \""))?.1;
+            rest.split_once('"').map(|(value, _)| value.to_string())
+        };
+        let workspace = text("Cargo.toml");
+        let package_of = |name: &str| {
+            let line = workspace.lines().find(|line| line.starts_with(&format!("{name} = "))).unwrap_or_default();
+            quoted(line, "package").unwrap_or_else(|| name.to_string())
+        };
+        let lock = text("benches/peers/native/Cargo.lock");
+        let mut checked = 0;
+        for entry in lock.split("[[package]]").filter(|entry| entry.contains("\nname = \"prestow-")) {
+            let name = quoted(entry, "\nname").expect("each entry has a name");
+            let Some(crate_name) = name.strip_prefix("prestow-").filter(|own| *own != "native-peers") else { continue };
+            let manifest = text(&format!("crates/{crate_name}/Cargo.toml"));
+            let section = manifest.split("\n[dependencies]").nth(1).unwrap_or_default();
+            let section = section.split("\n[").next().unwrap_or_default();
+            let keys = section.lines().filter_map(|line| line.split_once(['.', ' ', '='])).map(|(key, _)| key.trim());
+            let mut wanted: Vec<String> = keys.filter(|key| !key.is_empty() && *key != "#").map(package_of).collect();
+            wanted.sort();
+            let list = entry.split_once("dependencies = [").map_or("", |(_, list)| list);
+            let found: Vec<&str> = list.split('"').skip(1).step_by(2).filter_map(|own| own.split(' ').next()).collect();
+            assert_eq!(
+                found, wanted,
+                "{name}: run cargo update --workspace --manifest-path benches/peers/native/Cargo.toml"
+            );
+            checked += 1;
+        }
+        assert!(0 < checked, "the peers read tensors by our crates");
+    }
+
     /// The script and the programs have a peer for each name.
     #[test]
     fn every_peer_has_a_program_or_a_script_entry() {

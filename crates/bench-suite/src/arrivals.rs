@@ -16,7 +16,7 @@ pub fn poisson_arrivals(rate: f64, seed: u64, limits: ScenarioLimits) -> Vec<u64
         if limits.queries <= arrivals.len() && last_ns <= at {
             return arrivals;
         }
-        at += (-(1.0 - random.unit()).ln() / rate * 1e9) as u64;
+        at = at.saturating_add((-(1.0 - random.unit()).ln() / rate * 1e9) as u64);
     }
 }
 

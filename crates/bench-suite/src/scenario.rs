@@ -156,11 +156,14 @@ pub struct ServerRun {
     pub is_valid: bool,
 }
 
+/// The most queries of a run.
+const QUERIES_MAX: f64 = 1e8;
+
 impl ServerRun {
     /// Issues queries at `rate` by LoadGen's Poisson process of `seed`; the subjects take them in their order of arrival.
     ///
     /// # Errors
-    /// A run that fails.
+    /// A run that fails; a rate that is not positive; more than 10^8 queries, whose arrivals are kept in memory.
     pub fn new(
         subjects: &mut [Box<dyn Subject>],
         rate: f64,
@@ -168,6 +171,13 @@ impl ServerRun {
         seed: u64,
         limits: ScenarioLimits,
     ) -> Result<ServerRun, String> {
+        let queries = (rate * limits.seconds).max(limits.queries as f64);
+        if !(0.0 < rate && queries <= QUERIES_MAX) {
+            return Err(format!(
+                "a run of the server scenario takes a rate > 0 and at most {QUERIES_MAX} queries, got {rate} queries/s and \
+                 {queries} queries; lower the rate, the shortest duration or the fewest queries"
+            ));
+        }
         let arrivals = poisson_arrivals(rate, seed, limits);
         let next = AtomicUsize::new(0);
         // Time for all threads to start.

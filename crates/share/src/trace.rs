@@ -127,7 +127,8 @@ impl Recorder {
     }
 }
 
-/// Joins traces: each is one process; times count from the earliest start.
+/// Joins traces: each is one process; times count from the earliest start. Threads are numbered from 1: Perfetto takes thread 0
+/// of a process other than 0 for the thread with the number of the process, which may be another one.
 ///
 /// # Errors
 /// A document without `traceEvents` or without the start by the monotonic clock; its position.
@@ -145,6 +146,7 @@ pub fn merge(traces: &[Value]) -> Result<Value, String> {
         for event in own.ok_or_else(|| format!("trace {} has no `traceEvents`", ix + 1))? {
             let mut event = event.clone();
             event["pid"] = json!(ix);
+            event["tid"] = json!(event["tid"].as_u64().unwrap_or(0).saturating_add(1));
             for key in ["ts", "start", "end"] {
                 if let Some(at) = event[key].as_f64().filter(|_| event["ph"] != "M") {
                     event[key] = json!(at + starts[ix] - first);
@@ -198,12 +200,12 @@ mod tests {
             let text =
                 |key: &str| event[key].as_str().unwrap_or_else(|| panic!("`{key}` is text: {event}")).to_string();
             let integer = |key: &str| event[key].as_u64().unwrap_or_else(|| panic!("`{key}` is an id: {event}"));
+            // Perfetto's importer of JSON replaces thread 0 by the number of the process.
+            assert!(integer("tid") != 0 || integer("pid") == 0, "{event}");
             assert!(event["args"].is_object(), "{event}");
             if text("ph") == "M" {
                 assert_eq!((text("name").as_str(), event["args"]["name"].is_string()), ("process_name", true));
                 assert_eq!((text("cat").as_str(), event["ts"].as_u64()), ("__metadata", Some(0)));
-                integer("pid");
-                integer("tid");
                 continue;
             }
             let at = event["ts"].as_f64().expect("a time is a number of microseconds");

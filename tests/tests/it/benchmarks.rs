@@ -234,6 +234,40 @@ fn experiment_runs_resumes_and_reports() {
     assert!(table.starts_with("exp.model,1,2\nlenet,"), "{table}");
     assert!(experiment(&["params", "container"]).contains("exp.launcher"));
     assert!(refused(&["experiment", "validate", file, "-P", "exp.modle=a"]).contains("the nearest are exp.model"));
+    for flag in ["--rows", "--columns", "--value"] {
+        let error = refused(&["experiment", "report", parsed.to_str().unwrap(), flag, "exp.modle"]);
+        assert!(error.contains("no result has the key `exp.modle`; the nearest are exp.model"), "{error}");
+    }
+}
+
+#[test]
+fn numbers_of_scenarios_that_no_run_can_have_are_refused() {
+    let scenario = ["benchmark", "lenet", "--scenario", "server", "--latency-bound=1"];
+    for flag in ["--rate", "--latency-bound", "--min-duration"] {
+        for number in ["nan", "inf", "-1", "1e300", "x"] {
+            let given = format!("{flag}={number}");
+            let error = refused(&[&scenario[..4], &[&given[..], "--num_batches=1"]].concat());
+            assert!(error.contains("expected a number from"), "{flag}={number}: {error}");
+        }
+    }
+    // The arrivals of a week.
+    let words = [&scenario[..], &["--rate=1e6", "--min-duration=604800", "--num_batches=1"]].concat();
+    let (values, yes) = benchmark(&words[1..]);
+    let reason = values["results.status_msg"].as_str().unwrap();
+    assert!(!yes && reason.contains("lower the rate, the shortest duration"), "{reason}");
+}
+
+#[test]
+fn container_without_its_program_is_a_failed_cell() {
+    let folder = folder("benchmark-container");
+    let file = folder.join("grid.toml");
+    std::fs::write(&file, "[parameters]\n\"exp.model\" = \"lenet\"\n\"exp.launcher\" = \"podman\"\n").unwrap();
+    let mut command = Command::new(program("prestow"));
+    command.args(["experiment", "run", "--container", "image", "-o"]).arg(folder.join("runs")).arg(&file);
+    let done = output_of(command.env("PATH", &folder));
+    assert_eq!(done.status.code(), Some(1));
+    let words = text(&done.stderr);
+    assert!(words.contains("cannot start `podman`: ") && words.contains("install it, or set exp.launcher"), "{words}");
 }
 
 /// The images of a RecordIO file of MXNet, as files in folders of their labels.

@@ -293,12 +293,19 @@ fn check_count(cells: usize) -> Result<(), ConfigError> {
 
 /// Refuses a cell whose benchmark would refuse its flags, or have a flag twice. To another command the values are labels.
 fn check_benchmark(cell: &GridCell) -> Result<(), ConfigError> {
-    let is_label = |name: &str| name != "exp.launcher" && !cell.text("exp.command").is_empty();
+    // Those of the experiment itself.
+    let is_own = |name: &str| ["exp.launcher", "exp.timeout", "monitor.frequency"].contains(&name);
+    let is_label = |name: &str| !is_own(name) && !cell.text("exp.command").is_empty();
     for parameter in PARAMETERS.iter().filter(|own| !is_label(own.name)) {
         let (name, text) = (parameter.name, cell.text(parameter.name));
         if let Some(choices) = parameter.choices().filter(|choices| !choices.contains(&text)) {
             let choices = choices.iter().filter(|choice| !choice.is_empty()).copied().collect::<Vec<_>>().join(", ");
             return Err(ConfigError::Form(format!("`{name}` takes {choices}, got `{text}`")));
+        }
+        if let (Some((least, most)), Some(number)) = (parameter.range(), cell.values.get(name).and_then(Value::as_f64))
+            && !(least..=most).contains(&number)
+        {
+            return Err(ConfigError::Form(format!("`{name}` takes numbers from {least} to {most}, got {number}")));
         }
     }
     let flags = cell.text("exp.args").split_whitespace().filter_map(|word| word.strip_prefix("--"));

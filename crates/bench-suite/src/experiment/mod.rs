@@ -13,7 +13,7 @@ mod selection;
 
 pub use config::{Config, ConfigError, GridCell};
 pub use journal::{CellOutcome, Journal};
-pub use parameter::{PARAMETERS, Parameter, nearest, search};
+pub use parameter::{PARAMETERS, Parameter, nearest, nearest_of, search};
 pub use report::{
     Scaling, TableSelection, comparison, exploration, memory_table, scaling, scaling_parameter, summary, timelines,
 };

@@ -77,7 +77,22 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("exp.launcher", &["docker", "nvidia-docker", "podman", "apptainer"]),
 ];
 
+/// The least and the largest value of numbers that have them.
+const RANGES: &[(&str, f64, f64)] = &[
+    ("exp.replica_batch", 1.0, 65_536.0),
+    ("exp.num_batches", 1.0, 1e7),
+    ("exp.num_warmup_batches", 0.0, 1e7),
+    ("exp.threads", 0.0, 1024.0),
+    ("exp.timeout", 0.0, 1e9),
+    ("monitor.frequency", 0.0, 1000.0),
+];
+
 impl Parameter {
+    /// The least and the largest number; `None` if it takes any of its type.
+    pub fn range(&self) -> Option<(f64, f64)> {
+        RANGES.iter().find(|(name, ..)| *name == self.name).map(|(_, least, most)| (*least, *most))
+    }
+
     /// The only values of this parameter; `None` if it takes any of its type.
     pub fn choices(&self) -> Option<&'static [&'static str]> {
         CHOICES.iter().find(|(name, _)| *name == self.name).map(|(_, choices)| *choices)
@@ -116,11 +131,16 @@ pub fn search(words: &str) -> Vec<&'static Parameter> {
     PARAMETERS.iter().filter(has).collect()
 }
 
-/// The known names nearest to an unknown one, by edit distance.
+/// The parameters nearest to an unknown one, by edit distance.
 pub fn nearest(name: &str) -> Vec<&'static str> {
-    let mut ranked: Vec<(usize, &str)> = PARAMETERS.iter().map(|own| (distance(name, own.name), own.name)).collect();
-    ranked.sort();
-    let least = ranked[0].0;
+    nearest_of(name, PARAMETERS.iter().map(|own| own.name))
+}
+
+/// The known names nearest to another one: three at most.
+pub fn nearest_of<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut ranked: Vec<(usize, &str)> = known.map(|own| (distance(name, own), own)).collect();
+    ranked.sort_unstable();
+    let least = ranked.first().map_or(0, |(own, _)| *own);
     ranked.into_iter().filter(|(own, _)| *own <= least + 1).take(3).map(|(_, name)| name).collect()
 }
 

@@ -207,7 +207,10 @@ impl Runner {
         command.stdout(file.try_clone().map_err(failed)?).stderr(file.try_clone().map_err(failed)?);
         let mut added = vec![("results.start_time", json!(unix_seconds()))];
         let reason = match processes.spawn(&mut command) {
-            Err(error) => Some(format!("cannot start `{program}`: {error}")),
+            Err(error) => Some(match cell.text("exp.container") {
+                "" => format!("cannot start `{program}`: {error}"),
+                _ => format!("cannot start `{program}`: {error}; install it, or set exp.launcher"),
+            }),
             Ok(mut child) => {
                 added.push(("results.proc_pid", json!(child.id())));
                 let monitor = self.monitor(cell, child.id(), &mut added);
@@ -318,24 +321,37 @@ fn command_line(cell: &GridCell, prestow: &Path) -> (String, Vec<String>) {
     (program, words)
 }
 
-/// The words before a command that runs in an image. It sees this program and the folder in which the experiment runs.
+/// Programs in the folder of `prestow` that a benchmark needs: `compile` appends to the runner, and the store reads data sets at
+/// URLs.
+const HELPERS: [&str; 2] = ["prestow-runner", "prestow-store"];
+
+/// The words before a command that runs in an image. It sees the programs of the product and the folder in which the
+/// experiment runs.
 fn in_container(cell: &GridCell, image: &str, prestow: &Path) -> Vec<String> {
     let launcher = cell.text("exp.launcher");
     let folder = std::env::current_dir().unwrap_or_default().display().to_string();
-    let program = prestow.display();
+    let helpers = HELPERS.map(|name| prestow.with_file_name(name));
+    let programs: Vec<&Path> =
+        std::iter::once(prestow).chain(helpers.iter().map(PathBuf::as_path).filter(|path| path.is_file())).collect();
     let gpus = cell.text("exp.gpus");
     let mut words = vec![launcher.to_string()];
     match launcher {
         "apptainer" => {
-            words.extend(["exec".into(), format!("--bind={program}"), format!("--bind={folder}")]);
+            words.push("exec".into());
+            words.extend(programs.iter().map(|program| format!("--bind={}", program.display())));
+            words.push(format!("--bind={folder}"));
             words.push(format!("--pwd={folder}"));
             words.extend((!gpus.is_empty()).then(|| "--nv".to_string()));
         }
         _ => {
             // The limits with which DLBS starts its containers. `--init` passes on the signal that ends a cell.
-            let flags = ["run", "--rm", "--init", "--ipc=host", "--ulimit=memlock=-1", "--ulimit=stack=67108864"];
+            let flags = ["run", "--rm", "--init", "--ipc=host", "--ulimit=stack=67108864"];
             words.extend(flags.map(String::from));
-            words.extend([format!("--volume={program}:{program}:ro"), format!("--volume={folder}:{folder}")]);
+            // Locked memory is that of transfers to GPUs. Podman runs as the user, who may not raise the limit.
+            words.extend((launcher != "podman" && !gpus.is_empty()).then(|| "--ulimit=memlock=-1".to_string()));
+            let volume = |program: &&Path| format!("--volume={0}:{0}:ro", program.display());
+            words.extend(programs.iter().map(volume));
+            words.push(format!("--volume={folder}:{folder}"));
             words.push(format!("--workdir={folder}"));
             words.extend(match (gpus, launcher) {
                 ("", _) => None,
@@ -469,17 +485,38 @@ mod tests {
         let line = contained(
             "\"exp.launcher\" = \"podman\"\n\"exp.gpus\" = \"1\"\n\"exp.container_args\" = \"-v /data:/data\"",
         );
-        let wanted = "podman run --rm --init --ipc=host --ulimit=memlock=-1 --ulimit=stack=67108864 \
+        let wanted = "podman run --rm --init --ipc=host --ulimit=stack=67108864 \
                       --volume=/bin/prestow:/bin/prestow:ro --volume=HERE:HERE --workdir=HERE --device=nvidia.com/gpu=1 \
                       -v /data:/data img:1 /bin/prestow benchmark --model 'a b'";
         assert!(line.starts_with(wanted), "{line}");
-        assert!(contained("\"exp.gpus\" = \"1\"").contains(" --gpus=device=1 img:1 "));
+        let line = contained("\"exp.gpus\" = \"1\"");
+        assert!(line.contains(" --ulimit=memlock=-1 ") && line.contains(" --gpus=device=1 img:1 "), "{line}");
         assert!(contained("").starts_with("docker run --rm"));
+        assert!(!contained("").contains("memlock"));
         let line = dry(
             "[parameters]\n\"exp.command\" = \"echo ${exp.repeat}\"\n\"exp.container\" = \"i\"\n\"exp.launcher\" = \"apptainer\"",
         );
         let wanted = "apptainer exec --bind=/bin/prestow --bind=HERE --pwd=HERE i sh -c 'echo 1'";
         assert_eq!(line.replace(&folder, "HERE"), wanted);
+    }
+
+    #[test]
+    fn container_has_the_runner_of_the_program() {
+        let folder = std::env::temp_dir().join(format!("prestow-container-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (program, runner) = (folder.join("prestow"), folder.join("prestow-runner"));
+        fs::write(&runner, "").unwrap();
+        for (launcher, word) in [("podman", "--volume={0}:{0}:ro "), ("apptainer", "--bind={0} ")] {
+            let text = format!(
+                "[parameters]\n\"exp.model\" = \"lenet\"\n\"exp.container\" = \"i\"\n\"exp.launcher\" = \"{launcher}\""
+            );
+            let line = Runner::new(Path::new("x"), &program, Rerun::Never).dry_run(&cells(&text)[0]);
+            for program in [&program, &runner] {
+                assert!(line.contains(&word.replace("{0}", &program.display().to_string())), "{line}");
+            }
+            assert!(!line.contains("prestow-store"), "it does not exist: {line}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -97,6 +97,21 @@ fn malformed_experiments_are_refused() {
         refused("[parameters]\n\"exp.model\" = \"a\"\n\"exp.phase\" = \"traning\"\n")
             .contains("takes inference, training, got `traning`")
     );
+    for (name, number, range) in [
+        ("exp.num_batches", "0", "from 1 to 10000000, got 0"),
+        ("exp.num_batches", "\"${user.count}\"", "from 1 to 10000000, got -3"),
+        ("exp.replica_batch", "65537", "from 1 to 65536"),
+        ("exp.threads", "-1", "from 0 to 1024"),
+        ("exp.timeout", "-0.5", "from 0 to"),
+        ("exp.timeout", "nan", "exp.timeout"),
+        ("monitor.frequency", "1e9", "from 0 to 1000"),
+    ] {
+        let text = format!("[parameters]\n\"exp.model\" = \"a\"\n\"user.count\" = -3\n\"{name}\" = {number}\n");
+        assert!(refused(&text).contains(range), "{name} = {number}: {}", refused(&text));
+        let is_own = ["exp.timeout", "monitor.frequency"].contains(&name);
+        let label = Config::parse(&text.replace("exp.model", "exp.command")).and_then(|config| config.plan());
+        assert_eq!(label.is_err(), is_own, "values are labels to another program, other than those of the experiment");
+    }
     let peers = "[parameters]\n\"exp.model\" = \"a\"\n[variables]\n\"exp.framework\" = [\"tract\", \"caffe2\"]\n";
     assert!(refused(peers).contains("got `caffe2`"));
     let labels = Config::parse(&peers.replace("exp.model", "exp.command")).unwrap().plan().unwrap();

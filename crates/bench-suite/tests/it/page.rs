@@ -14,6 +14,8 @@ addEventListener("load", () => {
   const seen = { faults: window.faults };
   const count = selector => document.querySelectorAll(selector).length;
   seen.plots = [...document.querySelectorAll("svg")].map(svg => svg.querySelectorAll(".series").length);
+  const look = series => ["stroke", "stroke-dasharray"].map(key => series.querySelector("polyline").getAttribute(key)).join();
+  seen.looks = [...document.querySelectorAll("svg")].slice(2).map(svg => new Set([...svg.querySelectorAll(".series")].map(look)).size);
   seen.named = [...document.querySelectorAll("svg")].every(svg => svg.getAttribute("aria-label"));
   const name = document.querySelector("tbody button");
   name.focus();
@@ -77,9 +79,12 @@ fn page_of_results_has_plots_with_one_selection() {
     let mut resources = ResultTable::new("resources over time", &["cell", "second", "cpu %"]);
     resources.rows = rows(&[&["quick, batch 8", "0.10", "50.0"], &["quick, batch 8", "0.20", "99.0"]]);
     resources.plot = Plot::Lines { x: 1, ys: vec![2] };
+    let mut many = ResultTable::new("many lines", &["line", "1", "2"]);
+    many.rows = (0..30).map(|ix| vec![format!("line {ix}"), ix.to_string(), "1".into()]).collect();
+    many.plot = Plot::Columns { over: "batch".into(), value: "results.time".into() };
 
     let faults = "<script>window.faults=[];window.onerror=(m,s,l)=>{faults.push(m+' at '+l)};</script>";
-    let page = ResultTable::page("Benchmarks", &[times, memory, resources])
+    let page = ResultTable::page("Benchmarks", &[times, memory, resources, many])
         .replacen("<meta charset", &format!("{faults}<meta charset"), 1)
         .replace("</body>", &format!("{VISITOR}</body>"));
     let folder = Folder::new("page");
@@ -98,8 +103,9 @@ fn page_of_results_has_plots_with_one_selection() {
     let seen: Value = serde_json::from_str(&seen).unwrap();
     let wanted = json!({
         "faults": [],
-        // Two lines of times, four rows of memory, one line of resources.
-        "plots": [2, 4, 1],
+        // Two lines of times, four rows of memory, one line of resources, many lines.
+        "plots": [2, 4, 1, 30],
+        "looks": [1, 30],
         "named": true,
         "focus": true,
         // Its row of times, two of memory and two of resources; a line, two bars and a line, in three plots.
@@ -109,7 +115,7 @@ fn page_of_results_has_plots_with_one_selection() {
         // A cell without a value is last in both directions.
         "up": ["9.5", "10.0", "100.0", ""],
         "down": ["100.0", "10.0", "9.5", ""],
-        "filtered": ["3 of 8 rows", 3],
+        "filtered": ["3 of 38 rows", 3],
         // Only the row of 20.5 and 160 is left.
         "levels": ["10", "100", "1000"],
         "wide": true,

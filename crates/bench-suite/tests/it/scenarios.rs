@@ -144,6 +144,21 @@ fn bisection_finds_the_largest_rate_that_holds_the_bound() {
 }
 
 #[test]
+fn rates_with_arrivals_that_do_not_fit_are_refused() {
+    for (rate, limits) in [
+        (f64::INFINITY, limits(1.0, 1)),
+        (f64::NAN, limits(1.0, 1)),
+        (0.0, limits(0.0, 1)),
+        (-1.0, limits(0.0, 1)),
+        (1e6, limits(1e9, 1)),
+        (1e6, limits(f64::NAN, usize::MAX)),
+    ] {
+        let error = ServerRun::new(&mut [sleeping(0)], rate, 1.0, 1, limits).unwrap_err();
+        assert!(error.contains("lower the rate"), "{rate}: {error}");
+    }
+}
+
+#[test]
 fn failing_run_ends_the_scenario_with_its_reason() {
     let failing = || -> Box<dyn Subject> { Box::new(|| Err("the device is lost".to_string())) };
     let once = limits(0.0, 3);

@@ -1,10 +1,12 @@
 //! `prestow experiment`: grids of benchmarks.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use bench_suite::experiment::{
     CellOutcome, Config, GridCell, GridEvent, Journal, PARAMETERS, Rerun, ResultSelection, Runner, Scaling,
-    TableSelection, comparison, exploration, memory_table, scaling, scaling_parameter, search, summary, timelines,
+    TableSelection, comparison, exploration, memory_table, nearest_of, scaling, scaling_parameter, search, summary,
+    timelines,
 };
 use bench_suite::lines::{self, Values};
 use bench_suite::{GpuMeter, GpuSample, ResultTable};
@@ -94,6 +96,9 @@ pub(crate) struct Params {
     json: bool,
 }
 
+/// The key of a table's cells, which benchmarks that failed lack.
+const DEFAULT_VALUE: &str = "results.time";
+
 /// Flags of `report`.
 #[derive(clap::Args)]
 pub(crate) struct Report {
@@ -111,7 +116,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "NAME")]
     columns: Option<String>,
     /// Key of the cells.
-    #[arg(long, value_name = "KEY", default_value = "results.time")]
+    #[arg(long, value_name = "KEY", default_value = DEFAULT_VALUE)]
     value: String,
     #[command(flatten)]
     selected: Selected,
@@ -387,12 +392,25 @@ fn read_all(paths: &[PathBuf]) -> Result<Vec<CellOutcome>, String> {
     Ok(read.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
+/// Refuses a key of no result, which would make an empty table.
+fn check_key(name: &str, outcomes: &[CellOutcome]) -> Result<(), String> {
+    if outcomes.iter().any(|outcome| outcome.values.contains_key(name)) {
+        return Ok(());
+    }
+    let known: BTreeSet<&str> = outcomes.iter().flat_map(|own| own.values.keys().map(String::as_str)).collect();
+    let nearest = nearest_of(name, known.into_iter()).join(", ");
+    Err(format!("no result has the key `{name}`; the nearest are {nearest}"))
+}
+
 fn report(args: &Report) -> Result<String, String> {
     let outcomes = read_all(&args.files)?;
     if outcomes.is_empty() {
         return Err("the files have no results".into());
     }
     let outcomes = args.selected.apply(outcomes)?;
+    let value = Some(&args.value).filter(|value| *value != DEFAULT_VALUE);
+    let chosen = args.rows.iter().chain(&args.columns).chain(value);
+    chosen.map(String::as_str).try_for_each(|name| check_key(name, &outcomes))?;
     let before = args.before.as_deref().map(read).transpose()?;
     let columns = |default: &str| args.columns.clone().unwrap_or_else(|| default.to_string());
     let (rows, value) = (args.rows.clone(), args.value.clone());

@@ -121,13 +121,13 @@ pub(crate) struct Args {
     #[arg(value_parser = ["single-stream", "multi-stream", "server", "offline"])]
     scenario: Option<String>,
     /// Queries per second of the server scenario (default: the largest that holds the bound, by bisection).
-    #[arg(long, value_name = "QPS", requires = "scenario")]
+    #[arg(long, value_name = "QPS", requires = "scenario", value_parser = parse_rate)]
     rate: Option<f64>,
     /// Latency bound of the server scenario at the 99th percentile, in ms.
-    #[arg(long = "latency-bound", value_name = "MS", requires = "scenario")]
+    #[arg(long = "latency-bound", value_name = "MS", requires = "scenario", value_parser = parse_bound)]
     latency_bound: Option<f64>,
     /// Shortest duration of a scenario in seconds.
-    #[arg(long = "min-duration", value_name = "S", default_value_t = 1.0)]
+    #[arg(long = "min-duration", value_name = "S", default_value_t = 1.0, value_parser = parse_duration)]
     min_duration: f64,
     /// Fewest queries of a scenario.
     #[arg(long = "min-queries", value_name = "N", default_value_t = 100)]
@@ -208,6 +208,26 @@ fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
+fn parse_number(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("expected a number from {} to {}, got `{text}`", range.start(), range.end()))
+}
+
+/// Queries per second. Arrivals are nanoseconds apart.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    parse_number(text, 0.001..=1e8)
+}
+
+/// Milliseconds.
+fn parse_bound(text: &str) -> Result<f64, String> {
+    parse_number(text, 1e-6..=1e9)
+}
+
+/// Seconds, up to a week.
+fn parse_duration(text: &str) -> Result<f64, String> {
+    parse_number(text, 0.0..=604_800.0)
+}
+
 /// A checked command line.
 struct Job<'a> {
     args: &'a Args,
@@ -280,9 +300,6 @@ impl<'a> Job<'a> {
         let scenario = args.scenario.as_deref().map(Scenario::from_str).transpose()?;
         if scenario == Some(Scenario::Server) && args.latency_bound.is_none() {
             return Err("the server scenario needs a bound: --latency-bound MS".into());
-        }
-        if args.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
-            return Err("--rate must be > 0".into());
         }
         if args.answer_queries && (1 < args.batches.len() || 1 < args.threads.len()) {
             return Err("--answer-queries takes one batch and one number of threads".into());
