@@ -281,8 +281,8 @@ fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Res
         }
     }
     match (goal.budget, goal.optimize) {
-        (Some(_), _) => Ok(best),
-        (None, Optimize::Memory) => best.squeezed(target, None),
+        (Some(budget), _) if best.arena() <= budget => Ok(best),
+        (Some(_), _) | (None, Optimize::Memory) => best.squeezed(target, None),
         (None, _) => best.squeezed(target, Some(limit)),
     }
 }
