@@ -49,9 +49,9 @@ impl Sums {
         is_even.then_some(Sums { start, row, vector: tile.vector_stride })
     }
 
-    /// Those of the rows from a given one on.
-    fn from_row(self, row: usize) -> Sums {
-        Sums { start: self.start.wrapping_add(row.wrapping_mul(self.row)), ..self }
+    /// Those of the rows after the first `rows`.
+    fn after_rows(self, rows: usize) -> Sums {
+        Sums { start: self.start.wrapping_add(rows.wrapping_mul(self.row)), ..self }
     }
 
     /// Those of the second vector.
@@ -180,7 +180,7 @@ unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step
     let rows = if both { count.div_ceil(2) } else { count };
     configure(rows, count - rows, words, 0);
     let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
-    let (row, more) = (sums.row_bytes(), sums.from_row(rows));
+    let (row, more) = (sums.row_bytes(), sums.after_rows(rows));
     // SAFETY: as in `sums_of_words`; rows of the second half have the same stride.
     unsafe {
         // The same bias for all pixels, the results so far, or zeros; registers without rows must not be touched.

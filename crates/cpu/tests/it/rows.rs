@@ -223,7 +223,7 @@ fn functions_of_many_bytes_are_those_of_each() {
                 let want: Vec<u8> = bytes.iter().map(|&byte| each[usize::from(byte)]).collect();
                 for (pool, in_place) in pools.iter().flat_map(|pool| [(pool, None), (pool, (from == to).then_some(0))])
                 {
-                    let got = run_bytes(&chain(vec![rows, columns]), &[bytes.clone()], in_place, 7.0, pool);
+                    let got = run_bytes(&chain(vec![rows, columns]), std::slice::from_ref(&bytes), in_place, 7.0, pool);
                     assert_eq!(got[0], want, "{function:?} of {from:?} to {to:?}, {rows} x {columns}, {in_place:?}");
                 }
             }
