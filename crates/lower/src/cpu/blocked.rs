@@ -235,7 +235,8 @@ pub(super) fn data_gradient_call(node: &NodeView, conv: &ConvTranspose, kernel: 
 /// Multiplications of each element that is read, from which packing pays in half precision: between 256 and 288, measured
 /// on convolutions of ResNet-50 and DenseNet-121 with AMX.
 const GATHERED_USES: usize = 272;
-/// The same for strided convolutions, whose images are large: their packed copies would be the peak of ResNet-50.
+/// The same for strided convolutions of several taps, whose images are large: their packed copies would be the peak of
+/// ResNet-50.
 const GATHERED_USES_STRIDED: usize = 512;
 /// The same for int8, of which a block fills a quarter of a row of the matrix unit.
 const GATHERED_USES_INT8: usize = 128;
@@ -249,7 +250,8 @@ fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
     let kernel = cpu::ConvBlocked { algorithm: ConvAlgorithm::Packed, ..direct.clone() };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes();
     let fits = sizes.is_ok_and(|sizes| sizes.workspace <= scratch.0);
-    let is_strided = cells(pixels_read(&direct.window)) > cells(direct.window.output);
+    let Window { kernel, stride, .. } = direct.window;
+    let is_strided = (0..2).any(|axis| 1 < kernel[axis] && 1 < stride[axis]);
     let least = match direct.operands {
         _ if !direct.in_channels.is_multiple_of(BLOCK) => GATHERED_USES_REST,
         StorageType::U8 => GATHERED_USES_INT8,
