@@ -250,8 +250,7 @@ fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
     let kernel = cpu::ConvBlocked { algorithm: ConvAlgorithm::Packed, ..direct.clone() };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes();
     let fits = sizes.is_ok_and(|sizes| sizes.workspace <= scratch.0);
-    let Window { kernel, stride, .. } = direct.window;
-    let is_strided = (0..2).any(|axis| 1 < kernel[axis] && 1 < stride[axis]);
+    let is_strided = (0..2).any(|axis| 1 < direct.window.kernel[axis] && 1 < direct.window.stride[axis]);
     let least = match direct.operands {
         _ if !direct.in_channels.is_multiple_of(BLOCK) => GATHERED_USES_REST,
         StorageType::U8 => GATHERED_USES_INT8,
