@@ -151,8 +151,8 @@ macro_rules! add_step {
     };
 }
 
-/// The sums of a tile whose rows are `step` words apart; of int8 the bits of `i32`. Only those in the output are added to
-/// what is there.
+/// The sums of a tile whose rows are `step` words apart; of int8 the bits of `i32`. [`Init::Accumulate`] adds the results in
+/// the output, which is then the destination.
 ///
 /// # Safety
 /// As [`crate::gemm::dispatch::multiply`]; AMX is available, `row_step` returned the step, and a sum for each row and

@@ -18,7 +18,7 @@ use crate::NodeView;
 /// Without tensor cores: units of a block, one per warp, and the most rows of the batch that a warp computes together.
 const UNITS: usize = THREADS as usize / 32;
 const ROWS_MAX: usize = 8;
-/// The least blocks of a launch on tensor cores, as far as a layer has so many: about one per multiprocessor.
+/// Blocks that a launch on tensor cores should have at least, about one per multiprocessor. Small layers have fewer.
 const BLOCKS: usize = 128;
 /// Regions of the workspace begin at multiples of this.
 const ALIGNED: usize = 16;
