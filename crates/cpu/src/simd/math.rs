@@ -38,17 +38,17 @@ pub(crate) fn apply(isa: Isa, function: Unary, items: &mut [f32]) {
 
 /// Applies a function to each item, for results that are then rounded to a type: less exactly for half precision.
 pub(crate) fn apply_before_rounding(isa: Isa, stored: StorageType, function: Unary, items: &mut [f32]) {
-    let is_coarse = stored.is_half()
-        && matches!(function, Unary::Sigmoid | Unary::Silu | Unary::Tanh | Unary::Gelu | Unary::GeluTanh);
-    match is_coarse {
-        true => with_vector!(isa, each_coarse(function: Unary, items: &mut [f32])),
-        false => apply(isa, function, items),
+    match function {
+        Unary::Sigmoid | Unary::Silu | Unary::Tanh | Unary::Gelu | Unary::GeluTanh if stored.is_half() => {
+            with_vector!(isa, each_by_quotient<Coarse>(function: Unary, items: &mut [f32]));
+        }
+        _ => apply(isa, function, items),
     }
 }
 
-/// Called by [`apply_before_rounding`] with one of its functions only.
+/// Applies one of the functions that are quotients of polynomials or exponentials.
 #[inline(always)]
-fn each_coarse<V: Vector>(function: Unary, items: &mut [f32]) {
+fn each_by_quotient<V: Vector, P: Precision>(function: Unary, items: &mut [f32]) {
     // A macro instead of a closure: only inlined code is compiled for the ISA.
     macro_rules! lanes {
         ($x:ident => $body:expr) => {
@@ -59,14 +59,12 @@ fn each_coarse<V: Vector>(function: Unary, items: &mut [f32]) {
         };
     }
     match function {
-        Unary::Sigmoid => lanes!(x => coarse::sigmoid(x)),
-        Unary::Silu => lanes!(x => x.mul(coarse::sigmoid(x))),
-        Unary::Tanh => lanes!(x => coarse::odd_quotient(x, TANH_END, TANH)),
-        Unary::Gelu => lanes!(x => half_plus(x, coarse::odd_quotient(gelu_argument(x), ERF_END, ERF))),
-        Unary::GeluTanh => {
-            lanes!(x => half_plus(x, coarse::odd_quotient(gelu_tanh_argument(x), TANH_END, TANH)));
-        }
-        _ => unreachable!("the caller has a coarse form of the function"),
+        Unary::Sigmoid => lanes!(x => P::sigmoid(x)),
+        Unary::Silu => lanes!(x => x.mul(P::sigmoid(x))),
+        Unary::Tanh => lanes!(x => odd_quotient::<V, P, 5>(x, TANH_END, TANH)),
+        Unary::Gelu => lanes!(x => gelu::<V, P>(x)),
+        Unary::GeluTanh => lanes!(x => gelu_tanh::<V, P>(x)),
+        _ => unreachable!("the callers match these functions"),
     }
 }
 
@@ -112,8 +110,6 @@ fn each<V: Vector>(function: Unary, items: *mut f32, starts: &[usize], length: u
         Unary::Ceil => each_item!(x => x.ceil()),
         Unary::Exp => lanes!(x => exp(x)),
         Unary::Floor => each_item!(x => x.floor()),
-        Unary::Gelu => lanes!(x => gelu(x)),
-        Unary::GeluTanh => lanes!(x => gelu_tanh(x)),
         Unary::Erf => lanes!(x => erf(x)),
         Unary::HardSigmoid { alpha, beta } => each_item!(x => clip(alpha * x + beta, 0.0, 1.0)),
         Unary::HardSwish => lanes!(x => hard_swish(x)),
@@ -158,11 +154,13 @@ fn each<V: Vector>(function: Unary, items: *mut f32, starts: &[usize], length: u
         Unary::Reciprocal => each_item!(x => 1.0 / x),
         Unary::Relu => each_item!(x => if x < 0.0 { 0.0 } else { x }),
         Unary::Round => each_item!(x => x.round_ties_even()),
-        Unary::Sigmoid => lanes!(x => sigmoid(x)),
-        Unary::Silu => lanes!(x => x.mul(sigmoid(x))),
+        Unary::Sigmoid | Unary::Silu | Unary::Tanh | Unary::Gelu | Unary::GeluTanh => {
+            for &start in starts {
+                each_by_quotient::<V, Exact>(function, run(start));
+            }
+        }
         Unary::Sign => lanes!(x => sign(x)),
         Unary::Sqrt => each_item!(x => x.sqrt()),
-        Unary::Tanh => lanes!(x => tanh(x)),
         _ => each_item!(x => function.eval(f64::from(x)) as f32),
     }
 }
@@ -240,6 +238,8 @@ const ROUNDER: f32 = 12_582_912.0;
 /// Polynomial of `e^r`. All coefficients are listed from the highest power down; they have the least relative error on
 /// the interval, found by reweighted least squares (Lawson 1961).
 const EXP: [f32; 7] = [1.381_454_5e-3, 8.368_746e-3, 4.166_839e-2, 1.666_652e-1, 4.999_999_3e-1, 1.0, 1.0];
+/// The same within 3e-6.
+const EXP_COARSE: [f32; 5] = [4.145_805e-2, 1.679_116_2e-1, 5.000_437_5e-1, 9.999_633e-1, 9.999_993e-1];
 /// Numerator and denominator of `tanh x / x` in `x^2`, for `x` up to [`TANH_END`]. All are positive: nothing cancels.
 const TANH: [[f32; 5]; 2] = [
     [1.331_781_2e-8, 2.058_257_4e-5, 3.493_980_3e-3, 1.337_967_3e-1, 1.0],
@@ -481,86 +481,87 @@ mod wide {
     }
 }
 
+/// How exactly quotients are computed.
+trait Precision {
+    /// `a / b`.
+    fn quotient<V: Vector>(a: V, b: V) -> V;
+
+    /// `1 / (1 + e^-x)`.
+    fn sigmoid<V: Vector>(x: V) -> V;
+}
+
+/// Within the bounds of the table above.
+struct Exact;
+
+/// Within 1e-4, for results that are rounded to half precision.
+struct Coarse;
+
+impl Precision for Exact {
+    #[inline(always)]
+    fn quotient<V: Vector>(a: V, b: V) -> V {
+        a.div(b)
+    }
+
+    #[inline(always)]
+    fn sigmoid<V: Vector>(x: V) -> V {
+        let one = V::splat(1.0);
+        // `normal_exp` gives the least normal number where `e^-x` is less; adding either to 1 gives 1.
+        one.div(one.add(normal_exp(V::zero().sub(x))))
+    }
+}
+
+impl Precision for Coarse {
+    #[inline(always)]
+    fn quotient<V: Vector>(a: V, b: V) -> V {
+        a.div_coarsely(b)
+    }
+
+    #[inline(always)]
+    fn sigmoid<V: Vector>(x: V) -> V {
+        let (one, (rounded, r)) = (V::splat(1.0), exp_reduced(V::zero().sub(x), LEAST_NORMAL));
+        one.div_coarsely(polynomial(r, EXP_COARSE).mul_add(rounded.power_of_two(), one))
+    }
+}
+
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
 pub(crate) fn sigmoid<V: Vector>(x: V) -> V {
-    let one = V::splat(1.0);
-    // `normal_exp` gives the least normal number where `e^-x` is less; adding either to 1 gives 1.
-    one.div(one.add(normal_exp(V::zero().sub(x))))
+    Exact::sigmoid(x)
 }
 
 /// The hyperbolic tangent.
 #[inline(always)]
 pub(crate) fn tanh<V: Vector>(x: V) -> V {
-    odd_quotient(x, TANH_END, TANH)
+    odd_quotient::<V, Exact, 5>(x, TANH_END, TANH)
 }
 
 /// The error function.
 #[inline(always)]
 fn erf<V: Vector>(x: V) -> V {
-    odd_quotient(x, ERF_END, ERF)
+    odd_quotient::<V, Exact, 6>(x, ERF_END, ERF)
 }
 
 /// `x p(x^2) / q(x^2)`, within -1 and 1, of `x` clamped to `-end` and `end`.
 #[inline(always)]
-fn odd_quotient<V: Vector, const N: usize>(x: V, end: f32, [p, q]: [[f32; N]; 2]) -> V {
+fn odd_quotient<V: Vector, P: Precision, const N: usize>(x: V, end: f32, [p, q]: [[f32; N]; 2]) -> V {
     let x = x.at_least(V::splat(-end)).at_most(V::splat(end));
     let z = x.mul(x);
-    let quotient = x.mul(polynomial(z, p)).div(polynomial(z, q));
+    let quotient = P::quotient(x.mul(polynomial(z, p)), polynomial(z, q));
     quotient.at_least(V::splat(-1.0)).at_most(V::splat(1.0))
 }
 
 #[inline(always)]
-fn gelu<V: Vector>(x: V) -> V {
-    half_plus(x, erf(gelu_argument(x)))
-}
-
-/// `x / sqrt 2`.
-#[inline(always)]
-fn gelu_argument<V: Vector>(x: V) -> V {
-    x.mul(V::splat(std::f32::consts::FRAC_1_SQRT_2))
-}
-
-#[inline(always)]
-fn gelu_tanh<V: Vector>(x: V) -> V {
-    half_plus(x, tanh(gelu_tanh_argument(x)))
-}
-
-/// `sqrt(2 / pi) (x + 0.044715 x^3)`.
-#[inline(always)]
-fn gelu_tanh_argument<V: Vector>(x: V) -> V {
-    x.mul(x).mul_add(V::splat(0.035_677_407), V::splat(0.797_884_6)).mul(x)
-}
-
-/// `x / 2 (1 + part)`.
-#[inline(always)]
-fn half_plus<V: Vector>(x: V, part: V) -> V {
+fn gelu<V: Vector, P: Precision>(x: V) -> V {
     let half = V::splat(0.5).mul(x);
-    half.mul_add(part, half)
+    half.mul_add(odd_quotient::<V, P, 6>(x.mul(V::splat(std::f32::consts::FRAC_1_SQRT_2)), ERF_END, ERF), half)
 }
 
-/// Functions within 1e-4 of their results.
-mod coarse {
-    use super::{LEAST_NORMAL, Vector, exp_reduced, polynomial};
-
-    /// Polynomial of `e^r`, within 3e-6, found as [`super::EXP`] is.
-    const EXP: [f32; 5] = [4.145_805e-2, 1.679_116_2e-1, 5.000_437_5e-1, 9.999_633e-1, 9.999_993e-1];
-
-    /// `1 / (1 + e^-x)`.
-    #[inline(always)]
-    pub(super) fn sigmoid<V: Vector>(x: V) -> V {
-        let (one, (rounded, r)) = (V::splat(1.0), exp_reduced(V::zero().sub(x), LEAST_NORMAL));
-        one.div_coarsely(polynomial(r, EXP).mul_add(rounded.power_of_two(), one))
-    }
-
-    /// `x p(x^2) / q(x^2)`, within -1 and 1, of `x` clamped to `-end` and `end`.
-    #[inline(always)]
-    pub(super) fn odd_quotient<V: Vector, const N: usize>(x: V, end: f32, [p, q]: [[f32; N]; 2]) -> V {
-        let x = x.at_least(V::splat(-end)).at_most(V::splat(end));
-        let z = x.mul(x);
-        let quotient = x.mul(polynomial(z, p)).div_coarsely(polynomial(z, q));
-        quotient.at_least(V::splat(-1.0)).at_most(V::splat(1.0))
-    }
+#[inline(always)]
+fn gelu_tanh<V: Vector, P: Precision>(x: V) -> V {
+    // sqrt(2 / pi) (x + 0.044715 x^3)
+    let inner = x.mul(x).mul_add(V::splat(0.035_677_407), V::splat(0.797_884_6)).mul(x);
+    let half = V::splat(0.5).mul(x);
+    half.mul_add(odd_quotient::<V, P, 5>(inner, TANH_END, TANH), half)
 }
 
 #[cfg(test)]

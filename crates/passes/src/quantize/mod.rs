@@ -64,8 +64,8 @@ pub fn lower_quantized(graph: &Graph, target: &dyn Target) -> Graph {
     dce(&fold_all(&shortened(&fuse_pointwise(&dequantized_by_readers(&requantized)))))
 }
 
-/// Gives each reader of dequantized values a dequantizing chain of its own, if all readers are elementwise: fused with them,
-/// they read bytes, and the numbers are not in memory.
+/// Copies a dequantization with several readers for each of them, if all are elementwise: it is then fused into each, which
+/// reads int8, and no `f32` value is stored.
 fn dequantized_by_readers(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     let fuses = |value: ValueId, reader: NodeId| {

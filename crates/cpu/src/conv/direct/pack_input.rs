@@ -122,7 +122,8 @@ impl ConvBlocked {
     }
 }
 
-/// Writes words of an element of each line, then zeros: from elements and to words at these steps.
+/// Packs an element of each line into a word, and fills the word with zeros. `steps`: elements from one column that is read
+/// to the next, and words from one that is written to the next.
 fn interleave<const SIZE: usize, const LINES: usize>(
     lines: [&[[u8; SIZE]]; LINES],
     to: &mut [Word],
