@@ -34,7 +34,7 @@ pub(crate) fn run(folder: &Path, arguments: &[String]) -> Result<u8, String> {
     Ok(0)
 }
 
-/// What the other machine must have for these arguments of `gpu-check`.
+/// Requirements on the other machine for these arguments of `gpu-check`.
 fn requirements(arguments: &[String], glibc: Option<u32>) -> Vec<String> {
     let has = |flag: &str| arguments.iter().any(|word| word == flag || word.starts_with(&format!("{flag}=")));
     let value = |flags: [&str; 2]| {

@@ -262,7 +262,7 @@ fn layer_steps(plans: &[Plan]) -> BTreeMap<String, (usize, Range<usize>)> {
     for (ix, plan) in plans.iter().enumerate() {
         for (at, step) in plan.steps.iter().enumerate() {
             let Some(layer) = library_layer(&step.code) else { continue };
-            // What is computed behind the layer is in place.
+            // Activations behind the library's call are in place.
             let is_behind = |next: &&Step| next.scope == step.scope && next.inputs == next.outputs;
             let behind = plan.steps[at + 1..].iter().take_while(is_behind).count();
             found.entry(layer).or_insert((ix, at..at + 1 + behind));
@@ -447,7 +447,7 @@ impl Measurement<'_> {
         })
     }
 
-    /// Runs the candidates of a layer, each of which is some calls in order, alternately for about `seconds`. Returns the index
+    /// Runs the candidates of a layer, each a sequence of calls, alternately for about `seconds`. Returns the index
     /// of the fastest, and all times in microseconds as text.
     #[expect(clippy::disallowed_methods, reason = "the time limit is the caller's option")]
     fn measure(

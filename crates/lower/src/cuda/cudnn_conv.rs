@@ -76,7 +76,7 @@ pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Lay
     }
     let fastest = planner.convolution(&problem, EngineChoice::Fastest, node.workspace.min(WORKSPACE_MAX).0);
     let planned = match layout {
-        // There is no other kernel for this layout: take the engine with the least workspace.
+        // There may be no other kernel for this layout: take the engine with the least workspace.
         Layout::ChannelsLast if node.workspace < WORKSPACE_MAX => {
             fastest.or_else(|_| planner.convolution(&problem, EngineChoice::Smallest, WORKSPACE_MAX.0))?
         }

@@ -1,7 +1,7 @@
 //! One arm for each operator: the calls that do a node's work, by emitted kernels; and the choice between these and a library's.
 //!
 //! Where a library and an emitted kernel can do a node's work, the faster one by [`times`] is taken, or by a measurement of
-//! `--tune`. Both have the same meaning: what a library has no epilogue for is computed behind it.
+//! `--tune`. Both have the same meaning: activations without an epilogue of the library are computed behind its call.
 
 use cuda_driver::MathMode;
 use ir::{Call, CallInput, Instead, Op, Pack};
@@ -78,7 +78,7 @@ pub(super) struct LibraryCalls {
     pub(super) calls: Vec<Call>,
     /// How it computes `f32`.
     pub(super) math: MathMode,
-    /// Its description of the layer, which measurements are filed under.
+    /// Its description of the layer: the key of measurements.
     pub(super) layer: String,
 }
 
@@ -104,7 +104,11 @@ impl CudaTarget {
     pub(super) fn select(&self, node: &NodeView) -> Result<Selected, String> {
         let emitted = self.emitted(node);
         let library = match node.op() {
-            Op::Conv(_) => self.by_cudnn(node).filter(|_| emitted.is_err() || cudnn_conv::misaligned(node).is_none()),
+            Op::Conv(_) => self.by_cudnn(node).filter(|library| {
+                // Only without an emitted kernel may an engine exceed the limit of workspaces, or read single elements.
+                let fits = library.calls[0].workspace <= node.workspace && cudnn_conv::misaligned(node).is_none();
+                emitted.is_err() || fits
+            }),
             Op::MatMul(_) => self.by_cublas(node),
             _ => None,
         };

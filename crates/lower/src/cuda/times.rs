@@ -14,7 +14,7 @@ use super::tiling::{MULTIPROCESSORS, TensorCores, cores, is_copied};
 use super::windows::CHANNELS_MIN;
 use crate::NodeView;
 
-/// Bytes of device memory in a nanosecond: what a copy reaches.
+/// Bytes of device memory in a nanosecond, as a copy reaches them.
 const BYTES: f64 = 2970.0;
 /// Nanoseconds between the ends of two launches.
 const LAUNCH: f64 = 1500.0;
@@ -108,7 +108,8 @@ pub(super) fn emitted(node: &NodeView, target: TensorCores) -> u64 {
     };
     let (copied, functions) = match node.op() {
         Op::Conv(conv) => {
-            if node.input(1).shape[0] / conv.groups < CHANNELS_MIN {
+            // Tensor cores multiply channels-last values of few output channels too, but not those of groups.
+            if node.input(1).shape[0] / conv.groups < CHANNELS_MIN && (!is_last || conv.groups != 1) {
                 return picoseconds(work.at(EACH, if is_last { DEPTHWISE } else { 1.0 }));
             }
             (is_last, &conv.epilogue.activation[..])
@@ -133,7 +134,8 @@ pub(super) fn emitted(node: &NodeView, target: TensorCores) -> u64 {
 /// ones behind it.
 pub(super) fn library(node: &NodeView, calls: &[Call], math: MathMode) -> u64 {
     let work = Work::of(node);
-    let is_few = matches!(node.op(), Op::Conv(conv) if node.input(1).shape[0] / conv.groups < CHANNELS_MIN);
+    let is_few = |groups: usize| groups != 1 && node.input(1).shape[0] / groups < CHANNELS_MIN;
+    let is_few = matches!(node.op(), Op::Conv(conv) if is_few(conv.groups));
     let rate = match node.input(0).dtype {
         _ if is_few => LIBRARY_EACH,
         DType::F32 if math == MathMode::Tf32 => TF32.library[work.few()],

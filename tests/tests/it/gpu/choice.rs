@@ -63,6 +63,13 @@ fn networks_with_other_activations_keep_their_fusion() {
             // Layers without an activation are the library's as before.
             assert!(0 < by_libraries(&both), "{case}: {:?}", kernels(&both));
             assert!(both.arena.size() <= library.arena.size(), "{case}");
+            let described = report::Description::new(&both).text();
+            // Depthwise convolutions, whose activations cuDNN does not fuse.
+            let depthwise = "cuda_conv_each for ";
+            assert!(
+                described.contains("choice ") && described.contains(depthwise) && described.contains("modelled"),
+                "{described}"
+            );
             // A choice for each layer that both can compute, and the faster one is taken.
             assert!(by_libraries(&both) <= both.choices.len(), "{case}");
             for choice in &both.choices {

@@ -98,7 +98,7 @@ fn a_session_stops_resumes_and_ends() {
     assert!(ended.verdicts("operators").iter().all(|verdict| *verdict == "equal"), "{}", ended.text);
     let cases = ended.rows("operators_summary").iter().map(|sum| sum["cases"].as_u64().unwrap_or(0)).sum::<u64>();
     assert!(4 <= cases && cases as usize == ended.rows("operators").len(), "{}", ended.text);
-    // What remained at first: a row for each network, batch and precision; one for each training step; cases of operators.
+    // All rows remained at first: one for each network, batch and precision; one for each training step; cases of operators.
     assert!(4 + 2 < all, "{all}");
 
     // Nothing remains: nothing is compiled for a row, and the report keeps every row.
