@@ -103,15 +103,12 @@ impl CudaTarget {
     /// The reason that there is no kernel.
     pub(super) fn select(&self, node: &NodeView) -> Result<Selected, String> {
         let emitted = self.emitted(node);
-        let library = match node.op() {
-            Op::Conv(_) => self.by_cudnn(node).filter(|library| {
-                // Only without an emitted kernel may an engine exceed the limit of workspaces, or read single elements.
-                let fits = library.calls[0].workspace <= node.workspace && cudnn_conv::misaligned(node).is_none();
-                emitted.is_err() || fits
-            }),
-            Op::MatMul(_) => self.by_cublas(node),
-            _ => None,
-        };
+        // Only without an emitted kernel may an engine exceed the limit of workspaces, or read single elements.
+        let by_cudnn = self.by_cudnn(node).filter(|library| {
+            let fits = library.calls[0].workspace <= node.workspace && cudnn_conv::misaligned(node).is_none();
+            emitted.is_err() || fits
+        });
+        let library = by_cudnn.or_else(|| self.by_cublas(node));
         let Some(library) = library else { return Ok(Selected { calls: emitted?, instead: None }) };
         let Ok(emitted) = emitted else { return Ok(Selected { calls: library.calls, instead: None }) };
         let known = self.measured.get(&library.layer).copied();

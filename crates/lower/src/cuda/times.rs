@@ -66,15 +66,12 @@ impl Work {
         let out = node.output();
         let inputs = (0..node.operand_count()).map(|ix| size(node.input(ix).dtype, node.input(ix).shape.elements()));
         let result = size(out.dtype, out.shape.elements());
-        let [count, rows, columns] = match node.op() {
-            Op::Conv(conv) => {
-                let weight = &node.input(1).shape;
-                [conv.groups, weight[0] / conv.groups, out.shape.elements() / out.shape[1].max(1)]
-            }
-            _ => {
-                let factors = Factors::of(node);
-                [factors.count(), factors.m, factors.n]
-            }
+        let [count, rows, columns] = if let Op::Conv(conv) = node.op() {
+            let weight = &node.input(1).shape;
+            [conv.groups, weight[0] / conv.groups, out.shape.elements() / out.shape[1].max(1)]
+        } else {
+            let factors = Factors::of(node);
+            [factors.count(), factors.m, factors.n]
         };
         Work {
             flops: node.graph.node_flops(node.node) as f64,
@@ -106,21 +103,19 @@ pub(super) fn emitted(node: &NodeView, target: TensorCores) -> u64 {
         Some(_) => Some(HALF),
         None => None,
     };
-    let (copied, functions) = match node.op() {
-        Op::Conv(conv) => {
-            // Tensor cores multiply channels-last values of few output channels too, but not those of groups.
-            if node.input(1).shape[0] / conv.groups < CHANNELS_MIN && (!is_last || conv.groups != 1) {
-                let (rate, part) = if is_last { (FLOATS.emitted[0], DEPTHWISE) } else { (EACH, 1.0) };
-                return picoseconds(work.at(rate, part));
-            }
-            (is_last, &conv.epilogue.activation[..])
+    let (copied, functions) = if let Op::Conv(conv) = node.op() {
+        // Tensor cores multiply channels-last values of few output channels too, but not those of groups.
+        if node.input(1).shape[0] / conv.groups < CHANNELS_MIN && (!is_last || conv.groups != 1) {
+            let (rate, part) = if is_last { (FLOATS.emitted[0], DEPTHWISE) } else { (EACH, 1.0) };
+            return picoseconds(work.at(rate, part));
         }
-        Op::MatMul(product) => {
-            let (dtype, factors) = (node.input(0).dtype, Factors::of(node));
-            let right = if node.is_constant(1) || product.transposed { factors.k } else { factors.n };
-            (is_copied(dtype, factors.k) && is_copied(dtype, right), &product.epilogue.activation[..])
-        }
-        _ => (false, &[][..]),
+        (is_last, &conv.epilogue.activation[..])
+    } else if let Op::MatMul(product) = node.op() {
+        let (dtype, factors) = (node.input(0).dtype, Factors::of(node));
+        let right = if node.is_constant(1) || product.transposed { factors.k } else { factors.n };
+        (is_copied(dtype, factors.k) && is_copied(dtype, right), &product.epilogue.activation[..])
+    } else {
+        (false, &[][..])
     };
     let rate = match rates {
         Some(rates) if copied => rates.emitted[work.few()],
