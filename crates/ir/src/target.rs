@@ -132,6 +132,22 @@ pub struct Candidate {
     pub wants_slack: bool,
     /// The kernel calls, in order. Empty if the query is about several nodes, or about other formats than the graph has.
     pub calls: Vec<Call>,
+    /// The kernel of another origin that was not taken, if there is one: an emitted kernel instead of a library's, or the
+    /// reverse.
+    pub instead: Option<Instead>,
+}
+
+/// A kernel that does the same work as the one that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instead {
+    /// Its name.
+    pub kernel: &'static str,
+    /// Its time in picoseconds, with all that is computed behind it.
+    pub time: u64,
+    /// The time of the kernel that was taken.
+    pub taken_time: u64,
+    /// Whether the choice follows a measurement on the GPU; otherwise it follows the modelled times.
+    pub measured: bool,
 }
 
 impl Candidate {
@@ -146,6 +162,7 @@ impl Candidate {
             cost: 0,
             wants_slack: false,
             calls: Vec::new(),
+            instead: None,
         }
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use ir::analysis::alias::{AliasKind, AliasObstacle, AliasSets, Location, concat_starts};
 use ir::analysis::value_size;
-use ir::{Call, CallInput, CallSizes, Graph, NodeId, Op, Pack, Target, ValueDef, ValueId};
+use ir::{Call, CallInput, CallSizes, Candidate, Graph, NodeId, Op, Pack, Target, ValueDef, ValueId};
 use plan::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, Initial, Operand, Persistence, Place, Plan, Port,
-    RefusedReason, RefusedSharing, Sharing, StatePort, Step, ValueSpan,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, Initial, KernelChoice, Operand, Persistence, Place,
+    Plan, Port, RefusedReason, RefusedSharing, Sharing, StatePort, Step, ValueSpan,
 };
 use types::{Bytes, Role, Scope, Tag, Tensor};
 
@@ -44,6 +44,9 @@ fn written(graph: &Graph, target: &dyn Target, selection: &Selection, is_draft: 
     let (graph, selection) = &state::with_copies(graph, target, selection)?;
     let mut writer = PlanWriter::new(graph, target, selection.alias_sets(graph), is_draft);
     for id in graph.nodes().keys() {
+        if let Some(candidate) = selection.candidate(id) {
+            writer.choice(id, candidate);
+        }
         for call in selection.calls(id) {
             writer.step(id, call, target)?;
         }
@@ -118,6 +121,18 @@ impl<'a> PlanWriter<'a> {
             writer.plan.states.push(state);
         }
         writer
+    }
+
+    /// Records a choice between kernels of two origins.
+    fn choice(&mut self, id: NodeId, candidate: &Candidate) {
+        let (Some(instead), Some(call)) = (candidate.instead, candidate.calls.first()) else { return };
+        self.plan.choices.push(KernelChoice {
+            scope: self.graph.node(id).scope.clone(),
+            taken: call.kernel.to_string(),
+            other: instead.kernel.to_string(),
+            times: [instead.taken_time, instead.time],
+            measured: instead.measured,
+        });
     }
 
     fn step(&mut self, id: NodeId, call: &Call, target: &dyn Target) -> Result<(), LowerError> {

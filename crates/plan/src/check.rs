@@ -1,5 +1,7 @@
 //! [`check`]: whether a plan can be run. Runs when a plan is written and again when it is read.
 
+use std::collections::BTreeSet;
+
 use types::{Bytes, Certificate, DType, Scope};
 
 use crate::{
@@ -86,6 +88,8 @@ pub enum PlanError {
     AnyKernels { want: Bytes, got: Bytes },
     #[error("an alternative must save less than the arena's lower bound {want}, got {got} at `{scope}`")]
     Alternative { scope: Scope, want: Bytes, got: Bytes },
+    #[error("a choice must name a step and its kernel, got `{kernel}` at `{scope}`")]
+    Choice { scope: Scope, kernel: String },
     #[error(
         "an arena of {arena} must have a limit of at least that and less than the arena without a limit, and a ratio of \
          times, got {} < {} at {}", .limit.bytes, .limit.unlimited, .limit.time_permille
@@ -130,6 +134,7 @@ pub fn check(plan: &Plan) -> Result<(), Vec<PlanError>> {
         }
     }
     residency::check(plan, &mut errors);
+    check_choices(plan, &mut errors);
     check_states(plan, &mut errors);
     check_phase(plan, &mut errors);
     for ix in 0..plan.steps.len() {
@@ -198,6 +203,14 @@ fn check_placement(plan: &Plan, errors: &mut Vec<PlanError>) {
     }
     for other in plan.alternatives.iter().filter(|other| got <= other.saves) {
         errors.push(PlanError::Alternative { scope: other.scope.clone(), want: got, got: other.saves });
+    }
+}
+
+/// The choices between kernels.
+fn check_choices(plan: &Plan, errors: &mut Vec<PlanError>) {
+    let steps: BTreeSet<(&Scope, &str)> = plan.steps.iter().map(|step| (&step.scope, &step.kernel[..])).collect();
+    for choice in plan.choices.iter().filter(|choice| !steps.contains(&(&choice.scope, &choice.taken[..]))) {
+        errors.push(PlanError::Choice { scope: choice.scope.clone(), kernel: choice.taken.clone() });
     }
 }
 

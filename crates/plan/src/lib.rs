@@ -31,7 +31,7 @@ pub use check::{PlanError, check};
 pub use dump::dump;
 pub use model::{
     Alternative, Arena, ArenaLimit, Buffer, BufferIx, Constant, ConstantIx, ConstantRecipe, DeviceCode, Initial,
-    Operand, Persistence, Phase, Place, Plan, Port, RefusedReason, RefusedSharing, Residency, ResidentConstant,
-    Sharing, StatePort, Step, Training, ValueSpan,
+    KernelChoice, Operand, Persistence, Phase, Place, Plan, Port, RefusedReason, RefusedSharing, Residency,
+    ResidentConstant, Sharing, StatePort, Step, Training, ValueSpan,
 };
 pub use separate::{ConstantSource, SeparateConstants, separate_constants};

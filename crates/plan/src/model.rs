@@ -40,6 +40,8 @@ pub struct Plan {
     pub any_kernels: Bytes,
     /// Kernels and layouts that need fewer bytes at the peak and were not chosen, for reports.
     pub alternatives: Vec<Alternative>,
+    /// The nodes that a library and an emitted kernel could compute, with the choice, for reports.
+    pub choices: Vec<KernelChoice>,
     /// The limit that the arena was planned for, if it would be larger without one.
     pub limit: Option<ArenaLimit>,
     /// Machine code that steps call, if it is not part of the runner.
@@ -202,6 +204,21 @@ pub struct Alternative {
     pub time: u64,
     /// The modelled time of a run with the alternative.
     pub other_time: u64,
+}
+
+/// The choice between a library's kernel and an emitted one for a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelChoice {
+    /// The node.
+    pub scope: Scope,
+    /// The name of the kernel that was taken.
+    pub taken: String,
+    /// The name of the other one.
+    pub other: String,
+    /// The times in picoseconds of the one taken and of the other, with all that is computed behind them.
+    pub times: [u64; 2],
+    /// Whether the choice follows a measurement on the GPU; otherwise it follows the times, which are modelled.
+    pub measured: bool,
 }
 
 /// A limit of the arena, with its cost.

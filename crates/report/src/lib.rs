@@ -45,7 +45,7 @@ pub use model::{
 pub use page::Page;
 pub use printable::{printable, printable_message};
 pub use request::{Flag, Form, GROUPS_MAX, PROFILE_MAX, ReportRequest};
-pub use run::{BenchReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
+pub use run::{BenchReport, ChoiceReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
 pub use view::{
     Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Groups, GroupsError, Largest, Measure, MovedBuffer, TagDelta,
     TagSize, Variant, View, ViewOptions, WhatIf,

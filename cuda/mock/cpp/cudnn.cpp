@@ -8,7 +8,8 @@
 //   PRESTOW_MOCK_CUDNN_SLOW=4           this engine takes a millisecond longer
 //
 // The heuristic returns engines that callers must skip, then a valid one with 131 bytes of workspace, of which it writes a part.
-// Half precision and tensor cores need 4 MiB unless channels are adjacent. A plan's text has the convolution's parameters and
+// Half precision and tensor cores need 4 MiB unless channels are adjacent. Tensor cores on adjacent channels need operands
+// declared aligned to 16 bytes. Operands that are not aligned as declared are refused. A plan's text has the convolution's parameters and
 // the device description; loading requires the same driver version.
 
 #include <cstdint>
@@ -28,7 +29,7 @@ namespace {
 enum : int { SUCCESS = 0, BAD_PARAM = 2000, NOT_SUPPORTED = 3000, VERSION = 1003, OTHER_DEVICE = 3007, NOT_LOADED = 5001 };
 enum : int { POINTWISE = 0, CONVOLUTION = 1, ENGINE = 2, CONFIG = 3, HEURISTICS = 4, PLAN = 5, OP_CONVOLUTION = 10, OP_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, DEVICE = 38 };
 enum : int { TYPE_OBJECT = 15 };
-enum : int { MODE = 0, DILATIONS = 102, STRIDES = 103, BACK = 104, FRONT = 105, ASKED_MODE = 200, ASKED_GRAPH = 201, RESULTS = 202, ASKED_DEVICE = 204, CONFIG_ENGINE = 300, PLAN_HANDLE = 400, PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, PLAN_TEXT = 405, PLAN_DEVICE = 407, CONV_HOW = 702, CONV_W = 703, CONV_X = 704, CONV_Y = 705, POINT_HOW = 750, POINT_X = 751, POINT_B = 752, POINT_Y = 753, GRAPH_OPS = 801, NUMBER = 901, EXTENTS = 902, TENSOR_STRIDES = 903, ID = 906, VIRTUAL = 907, PACK_IDS = 1000, PACK_POINTERS = 1001, PACK_WORKSPACE = 1003, ENGINE_INDEX = 1301, ENGINE_NUMERICS = 1303, ENGINE_BEHAVIOR = 1305, DEVICE_TEXT = 2702 };
+enum : int { MODE = 0, DILATIONS = 102, STRIDES = 103, BACK = 104, FRONT = 105, ASKED_MODE = 200, ASKED_GRAPH = 201, RESULTS = 202, ASKED_DEVICE = 204, CONFIG_ENGINE = 300, PLAN_HANDLE = 400, PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, PLAN_TEXT = 405, PLAN_DEVICE = 407, CONV_HOW = 702, CONV_W = 703, CONV_X = 704, CONV_Y = 705, POINT_HOW = 750, POINT_X = 751, POINT_B = 752, POINT_Y = 753, GRAPH_OPS = 801, ALIGNMENT = 900, NUMBER = 901, EXTENTS = 902, TENSOR_STRIDES = 903, ID = 906, VIRTUAL = 907, PACK_IDS = 1000, PACK_POINTERS = 1001, PACK_WORKSPACE = 1003, ENGINE_INDEX = 1301, ENGINE_NUMERICS = 1303, ENGINE_BEHAVIOR = 1305, DEVICE_TEXT = 2702 };
 enum : int { ADD = 0, RELU = 100 };
 enum : int { F32 = 0, F16 = 2, BF16 = 9 };
 
@@ -57,9 +58,9 @@ struct Object {
 };
 
 // A convolution as in a plan's text: extents of x, weights and y, the window, and the identifiers of the operands; an absent
-// bias or residual is 0. All operands have one data type; strides give their layout.
+// bias or residual is 0. All operands have one data type and one declared alignment; strides give their layout.
 struct Problem {
-    int64_t x[4], w[4], y[4], x_at[4], w_at[4], y_at[4], stride[2], dilation[2], front[2], ids[5], relu, number;
+    int64_t x[4], w[4], y[4], x_at[4], w_at[4], y_at[4], stride[2], dilation[2], front[2], ids[5], relu, number, alignment;
 };
 constexpr int NUMBERS = sizeof(Problem) / sizeof(int64_t);
 
@@ -109,6 +110,8 @@ bool read(Object* graph, Problem& problem) {
     copy4(problem.x_at, x, TENSOR_STRIDES), copy4(problem.w_at, w, TENSOR_STRIDES), copy4(problem.y_at, y, TENSOR_STRIDES);
     problem.number = x->one<int>(NUMBER);
     if (w->one<int>(NUMBER) != problem.number) return false;
+    problem.alignment = x->one<int64_t>(ALIGNMENT);
+    if (problem.alignment < (problem.number == F32 ? 4 : 2) || w->one<int64_t>(ALIGNMENT) != problem.alignment) return false;
     for (int side = 0; side < 2; side++) {
         problem.stride[side] = how->all<int64_t>(STRIDES)[side];
         problem.dilation[side] = how->all<int64_t>(DILATIONS)[side];
@@ -122,7 +125,9 @@ bool read(Object* graph, Problem& problem) {
         if (ops[at]->kind != OP_POINTWISE || !y->one<char>(VIRTUAL)) return false;
         if (ops[at]->one<Object*>(POINT_X)->one<int64_t>(ID) != y->one<int64_t>(ID)) return false;
         Object* b = ops[at]->one<Object*>(POINT_B);
-        if (ops[at]->one<Object*>(POINT_HOW)->one<int>(MODE) != RELU && b->one<int>(NUMBER) != problem.number) return false;
+        if (ops[at]->one<Object*>(POINT_HOW)->one<int>(MODE) != RELU) {
+            if (b->one<int>(NUMBER) != problem.number || b->one<int64_t>(ALIGNMENT) != problem.alignment) return false;
+        }
         if (ops[at]->one<Object*>(POINT_HOW)->one<int>(MODE) == RELU) {
             problem.relu = 1;
         } else if (b->all<int64_t>(EXTENTS)[2] == 1 && b->all<int64_t>(EXTENTS)[0] == 1 && b->all<int64_t>(EXTENTS)[3] == 1) {
@@ -135,7 +140,7 @@ bool read(Object* graph, Problem& problem) {
         y = ops[at]->one<Object*>(POINT_Y);
     }
     problem.ids[4] = y->one<int64_t>(ID);
-    return !y->one<char>(VIRTUAL) && y->one<int>(NUMBER) == problem.number;
+    return !y->one<char>(VIRTUAL) && y->one<int>(NUMBER) == problem.number && y->one<int64_t>(ALIGNMENT) == problem.alignment;
 }
 
 float read_number(const void* from, int64_t at, int64_t number) {
@@ -268,6 +273,7 @@ int cudnnBackendFinalize(Object* object) {
                 Object* config = object->one<Object*>(PLAN_CONFIG);
                 int64_t engine = config->one<int64_t>(ENGINE_INDEX);
                 read(config->one<Object*>(ASKED_GRAPH), problem);
+                if (engine == 1 && problem.x_at[1] == 1 && problem.alignment < 16) return refuse(NOT_SUPPORTED, "not aligned");
                 std::string text = "{\"cudnnVersion\":" + std::to_string(version()) + ",\"workspace\":";
                 text += std::to_string(engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem, engine)) + ",\"numbers\":[";
                 const int64_t* numbers = reinterpret_cast<const int64_t*>(&problem);
@@ -344,6 +350,9 @@ int cudnnBackendExecute(Handle*, Object* plan, Object* pack) {
     auto pointers = pack->all<void*>(PACK_POINTERS);
     for (size_t ix = 0; ix < ids.size(); ix++) own->at[ids[ix]] = pointers[ix];
     own->workspace = pack->one<char*>(PACK_WORKSPACE);
+    for (void* pointer : pointers) {
+        if (reinterpret_cast<uintptr_t>(pointer) % own->problem.alignment) return delete own, refuse(BAD_PARAM, "not aligned as declared");
+    }
     if (!own->workspace) return delete own, refuse(BAD_PARAM, "no workspace");
     std::vector<void*> places(pointers.begin(), pointers.end());
     places.push_back(own->workspace);

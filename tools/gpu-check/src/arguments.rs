@@ -70,9 +70,13 @@ pub(crate) struct Arguments {
     #[arg(long = "baseline-seconds", visible_alias = "peer-seconds", value_name = "SECONDS", default_value_t = 900)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     baseline_seconds: u64,
-    /// Stop before the next row after so many minutes, and check the most important networks first
-    #[arg(long, value_name = "N")]
+    /// Stop before the next row after so many minutes: networks that are compared with baselines first, then operators, other
+    /// networks, training steps
+    #[arg(long, value_name = "N", value_parser = parse_minutes)]
     minutes: Option<f64>,
+    /// Leave out the audits of memory, which run each network twice more, step by step
+    #[arg(long)]
+    no_audit: bool,
     /// Continue the report of -o: its rows are kept and not run again
     #[arg(long, requires = "output")]
     resume: bool,
@@ -122,6 +126,8 @@ pub(crate) struct Settings {
     pub(crate) baseline_seconds: u64,
     pub(crate) tune: Option<Tune>,
     pub(crate) minutes: Option<f64>,
+    /// Whether memory is audited.
+    pub(crate) audits: bool,
     pub(crate) resume: bool,
 }
 
@@ -147,6 +153,8 @@ impl Arguments {
         let precisions = match &self.dtype[..] {
             // TF32 in a library is about f32.
             [] if libraries.rounds() => vec![Precision::F32],
+            // By worth: those that tensor cores are fastest with first.
+            [] if self.minutes.is_some() => vec![Precision::F16, Precision::Tf32, Precision::F32, Precision::Bf16],
             [] => Precision::ALL.to_vec(),
             named => named.to_vec(),
         };
@@ -185,6 +193,7 @@ impl Arguments {
             baseline_seconds: self.baseline_seconds,
             tune: self.tune.map(|seconds| Tune { seconds, cache: self.tune_cache }),
             minutes: self.minutes,
+            audits: !self.no_audit,
             resume: self.resume,
         })
     }
@@ -193,6 +202,11 @@ impl Arguments {
 fn distinct<T: PartialEq + std::fmt::Display>(flag: &str, items: &[T]) -> Result<(), String> {
     let twice = items.iter().enumerate().find(|(ix, item)| items[..*ix].contains(item));
     twice.map_or(Ok(()), |(_, item)| Err(format!("{flag} names {item} twice")))
+}
+
+fn parse_minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse().ok().filter(|minutes: &f64| 0.0 < *minutes && *minutes <= 1440.0);
+    minutes.ok_or_else(|| format!("minutes must be above 0 and at most 1440, a day, got `{text}`"))
 }
 
 fn parse_math(text: &str) -> Result<MathMode, String> {
@@ -262,6 +276,9 @@ mod tests {
             (&["--resume"], "--output"),
             (&["--cublas-workspace", "1MiB"], "requires cuBLASLt"),
             (&["--cudnn=fast"], "`fast` is not tf32"),
+            (&["--minutes", "0"], "above 0"),
+            (&["--minutes", "NaN"], "above 0"),
+            (&["--minutes", "1441"], "at most 1440"),
         ] {
             let error = settings(words).err().unwrap_or_else(|| panic!("{words:?}"));
             assert!(error.contains(part), "{words:?}: {error}");

@@ -29,12 +29,24 @@ pub(crate) fn run(settings: &Settings) -> Result<bool, String> {
     let (head, text) = head(settings, &gpu, &targets)?;
     let mut output = Output::new(settings, head)?;
     output.show(&text);
-    let mut passed = true;
-    if let Some(cases) = cases {
-        passed &= operators::check(&targets, &cases, &deadline, &mut output)?;
-    }
-    if settings.networks {
-        passed &= check_networks(targets, &deadline, &mut output)?;
+    let (mut passed, mut networks) = (true, None);
+    for part in parts(deadline.is_set()) {
+        match part {
+            Part::Operators => {
+                if let Some(cases) = &cases {
+                    passed &= operators::check(&targets, cases, &deadline, &mut output)?;
+                }
+            }
+            Part::Networks(_) | Part::Training if !settings.networks => {}
+            Part::Networks(worth) => {
+                let check = match networks.take() {
+                    Some(check) => check,
+                    None => prepared(&targets, &mut output)?,
+                };
+                passed &= networks::check(networks.insert(check), *worth, &deadline, &mut output)?;
+            }
+            Part::Training => passed &= training::check(&targets, &deadline, &mut output)?,
+        }
     }
     if 0 < output.report.remaining {
         let remaining = output.report.remaining;
@@ -45,8 +57,34 @@ pub(crate) fn run(settings: &Settings) -> Result<bool, String> {
     Ok(passed)
 }
 
-/// Networks, with the GPU's peaks and the baselines.
-fn check_networks(targets: Targets, deadline: &Deadline, output: &mut Output) -> Result<bool, String> {
+/// A part of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Operators,
+    Networks(Worth),
+    Training,
+}
+
+/// The networks of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    All,
+    /// Named ones, or those that are compared with baselines.
+    First,
+    /// The others.
+    Later,
+}
+
+/// The parts in order. Within a limit of time, the most important networks come first: operators take minutes.
+fn parts(is_limited: bool) -> &'static [Part] {
+    match is_limited {
+        false => &[Part::Operators, Part::Networks(Worth::All), Part::Training],
+        true => &[Part::Networks(Worth::First), Part::Operators, Part::Networks(Worth::Later), Part::Training],
+    }
+}
+
+/// The check of networks, with the GPU's peaks and the baselines.
+fn prepared<'a>(targets: &'a Targets<'a>, output: &mut Output) -> Result<NetworkCheck<'a>, String> {
     let settings = targets.settings;
     let measured = peaks::measure(&targets.gpu, settings);
     let (peaks, row, text) = match measured {
@@ -67,9 +105,7 @@ fn check_networks(targets: Targets, deadline: &Deadline, output: &mut Output) ->
         output.save()?;
         baselines = found.any().then_some(found);
     }
-    let check = NetworkCheck { settings, targets, peaks, baselines };
-    let passed = networks::check(&check, deadline, output)?;
-    Ok(training::check(&check.targets, deadline, output)? && passed)
+    Ok(NetworkCheck { settings, targets, peaks, baselines })
 }
 
 /// The end of `--minutes`.

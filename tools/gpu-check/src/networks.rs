@@ -5,18 +5,19 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use compiler::gpu::{GpuCompiler, Libraries, Precision, TuneOptions, library_paths, tune};
+use compiler::gpu::{Libraries, Precision, TuneOptions, library_paths, tune};
 use compiler::{Compiled, Model, source};
 use ir::analysis::index::index_limits;
 use ir::{Graph, ValueId};
 use lower::cpu::CpuTarget;
+use lower::cuda::CudaTarget;
 use report::BenchReport;
 use runtime::{CudaDevice, Host, RunError, Session};
 use types::{Bytes, DType, Random, Tensor};
 
 use crate::arguments::{Settings, Tune};
 use crate::baselines::{self, Baselines, Comparison, Speedup};
-use crate::check::{Deadline, Targets};
+use crate::check::{Deadline, Targets, Worth};
 use crate::output::Output;
 use crate::peaks;
 use crate::rows::{MemoryRow, NetworkRow, NetworkRun, Peaks, UnavailableRow, Verdict};
@@ -29,7 +30,7 @@ const STEPS: f64 = 8.0;
 /// values at the same places, so their differences are two samples of one distribution, whose largest elements differ by less.
 const OF_CPU: f64 = 2.0;
 /// The largest arena that is audited: an audit copies and compares the whole arena after each step.
-pub(crate) const AUDITED_MAX: Bytes = Bytes(256 << 20);
+const AUDITED_MAX: Bytes = Bytes(256 << 20);
 /// Networks that are compared with baselines if none is named.
 const COMPARED: [&str; 5] = ["resnet50", "mobilenet_v2", "densenet121", "vgg16", "bert_base"];
 /// The most networks that are compiled at once: each has its weights in memory.
@@ -40,7 +41,7 @@ const WARM: Duration = Duration::from_millis(500);
 /// Inputs of the check.
 pub(crate) struct NetworkCheck<'a> {
     pub(crate) settings: &'a Settings,
-    pub(crate) targets: Targets<'a>,
+    pub(crate) targets: &'a Targets<'a>,
     /// `None` if they could not be measured.
     pub(crate) peaks: Option<Peaks>,
     /// `None` if no baseline is installed.
@@ -56,17 +57,18 @@ struct Task {
     compared: bool,
 }
 
-/// All rows. Those of one network and batch are neighbors, because they share a reference.
-fn tasks(settings: &Settings, baselines: bool, deadline: &Deadline) -> Vec<Task> {
+/// The rows of a part. Those of one network and batch are neighbors, because they share a reference.
+fn tasks(settings: &Settings, baselines: bool, worth: Worth) -> Vec<Task> {
     let mut names: Vec<String> = match &settings.models[..] {
         [] => source::models().into_iter().map(|model| model.name.to_string()).collect(),
         names => names.to_vec(),
     };
     let is_compared = |name: &String| COMPARED.contains(&&name[..]);
-    if deadline.is_set() && settings.models.is_empty() {
-        // The most important networks first.
-        names.sort_by_key(|name| !is_compared(name));
-    }
+    names.retain(|name| match worth {
+        Worth::All => true,
+        Worth::First => !settings.models.is_empty() || is_compared(name),
+        Worth::Later => settings.models.is_empty() && !is_compared(name),
+    });
     let mut tasks = Vec::new();
     for name in names {
         let compared = baselines && (!settings.models.is_empty() || is_compared(&name));
@@ -90,8 +92,17 @@ impl Task {
     }
 }
 
-/// Makes a row for each network, batch and precision. Returns whether all pass.
-pub(crate) fn check(check: &NetworkCheck, deadline: &Deadline, output: &mut Output) -> Result<bool, String> {
+/// Makes a row for each network of a part, batch and precision. Returns whether all rows pass.
+pub(crate) fn check(
+    check: &NetworkCheck,
+    worth: Worth,
+    deadline: &Deadline,
+    output: &mut Output,
+) -> Result<bool, String> {
+    let mut tasks = tasks(check.settings, check.baselines.is_some(), worth);
+    if tasks.is_empty() {
+        return Ok(true);
+    }
     output.show(&format!(
         "{:<28} {:>5} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9}  verdict\n",
         "network",
@@ -106,10 +117,10 @@ pub(crate) fn check(check: &NetworkCheck, deadline: &Deadline, output: &mut Outp
         "roofline",
         "cpu ms"
     ));
-    let mut tasks = tasks(check.settings, check.baselines.is_some(), deadline);
     // Rows of a resumed report. Failed ones are run again.
-    output.report.networks.retain(|row| row.verdict != Verdict::Failed);
-    for row in &output.report.networks {
+    let is_own = |row: &NetworkRow| tasks.iter().any(|task| task.is_row(row));
+    output.report.networks.retain(|row| row.verdict != Verdict::Failed || !is_own(row));
+    for row in output.report.networks.iter().filter(|row| is_own(row)) {
         output.show(&(line(row) + &baselines::lines(row)));
     }
     tasks.retain(|task| !output.report.networks.iter().any(|row| task.is_row(row)));
@@ -124,7 +135,7 @@ pub(crate) fn check(check: &NetworkCheck, deadline: &Deadline, output: &mut Outp
             break;
         }
         let compiled: Vec<Result<Compiled, String>> = std::thread::scope(|scope| {
-            let started: Vec<_> = some.iter().map(|task| scope.spawn(|| compiled(&check.targets, task))).collect();
+            let started: Vec<_> = some.iter().map(|task| scope.spawn(|| compiled(check.targets, task))).collect();
             started.into_iter().map(|thread| thread.join().expect("compiling does not panic")).collect()
         });
         for (task, compiled) in some.iter().zip(compiled) {
@@ -137,7 +148,9 @@ pub(crate) fn check(check: &NetworkCheck, deadline: &Deadline, output: &mut Outp
             output.add_network(row, &text)?;
         }
     }
-    output.show(&speedups(&output.report.networks));
+    if worth != Worth::Later {
+        output.show(&speedups(&output.report.networks));
+    }
     Ok(output.report.networks.iter().all(|row| row.verdict.passes()))
 }
 
@@ -259,18 +272,17 @@ fn load(settings: &Settings, task: &Task) -> Result<Model, String> {
 fn compiled(targets: &Targets, task: &Task) -> Result<Compiled, String> {
     let mut compiler = targets.compiler(task.precision)?;
     let model = load(targets.settings, task)?;
-    let planned = |compiler: &GpuCompiler, model: Model| {
-        compiler::compile(model, &compiler.target, compiler::Goal::default(), |_, _| {})
-            .map_err(|error| error.to_string())
+    let planned = |target: &CudaTarget, model: Model| {
+        compiler::compile(model, target, compiler::Goal::default(), |_, _| {}).map_err(|error| error.to_string())
     };
-    let mut compiled = planned(&compiler, model.clone())?;
     if let Some(Tune { seconds, cache }) = &targets.settings.tune {
         let paths = library_paths(&targets.settings.data);
         let progress = crate::output::progress;
         let options = TuneOptions { seconds: *seconds, cache: cache.as_deref(), paths: &paths, progress: &progress };
-        tune(&mut compiler, &targets.gpu, &[&compiled.plan], &options)?;
-        compiled = planned(&compiler, model)?;
+        let mut plans_for = |target: &CudaTarget| Ok(vec![planned(target, model.clone())?.plan]);
+        tune(&mut compiler, &targets.gpu, &mut plans_for, &options)?;
     }
+    let mut compiled = planned(&compiler.target, model)?;
     compiler.finish(&mut compiled.plan)?;
     Ok(compiled)
 }
@@ -304,9 +316,9 @@ fn row(
     let usage = session.device_usage().map_err(failed)?;
     let allocations = usage.allocations_in_run;
     let arena = compiled.plan.arena.size();
-    let audit = match arena <= AUDITED_MAX {
-        true => Ok(runtime::audit::audit(&mut session, &bytes).map_err(failed)?),
-        false => Err(format!("the arena has {arena}, and the limit is {AUDITED_MAX}")),
+    let audit = match not_audited(settings, arena) {
+        None => Ok(runtime::audit::audit(&mut session, &bytes).map_err(failed)?),
+        Some(why) => Err(why),
     };
     let verdict = match audit.as_ref().map(runtime::audit::Audit::is_equal) {
         _ if difference.is_nan() || tolerance < difference => Verdict::Wrong,
@@ -351,6 +363,15 @@ fn row(
         baselines: of_baselines,
     };
     Ok(NetworkRow { run: Some(run), ..task.row(verdict, None) })
+}
+
+/// The reason that an arena is not audited, if there is one.
+pub(crate) fn not_audited(settings: &Settings, arena: Bytes) -> Option<String> {
+    match arena <= AUDITED_MAX {
+        _ if !settings.audits => Some("--no-audit".into()),
+        true => None,
+        false => Some(format!("the arena has {arena}, and the limit is {AUDITED_MAX}")),
+    }
 }
 
 /// The bytes of tensors as an executable reads them.

@@ -19,13 +19,16 @@ use types::Tensor;
 
 use crate::arguments::Settings;
 use crate::check::{Deadline, Targets};
-use crate::networks::{AUDITED_MAX, open};
+use crate::networks::{not_audited, open};
 use crate::output::Output;
-use crate::rows::{Mismatch, OperatorRow, OperatorRun, OperatorSummary, Verdict};
+use crate::rows::{Mismatch, OperatorRow, OperatorRun, OperatorSummary, OperatorsPart, Verdict};
 use crate::trials::{Reference, TargetUnderTest, Trial, compile, trials};
 
 /// Plans per source. A source repeats the templates, and each of its plans loads all of it.
 const PLANS_PER_SOURCE: usize = 24;
+
+/// Cases that are compiled and run before the report is written.
+const CASES_TOGETHER: usize = 10 * PLANS_PER_SOURCE;
 
 /// Characters of a case's name on the screen; the file has all.
 const NAME_WIDTH: usize = 80;
@@ -61,23 +64,43 @@ pub(crate) fn check(
             output.show(&line(summary));
             continue;
         }
-        if deadline.is_over() {
-            output.report.remaining += cases.len();
+        let mut part = part_of(output, precision, cases.len());
+        let target = TargetUnderTest { precision, compiler: targets.compiler(precision)? };
+        let mut lost = None;
+        while part.done < cases.len() && !deadline.is_over() {
+            let some = &cases[part.done..cases.len().min(part.done + CASES_TOGETHER)];
+            let (rows, seconds) = timed(|| check_on(targets, &target, some, &mut lost));
+            (part.done, part.seconds) = (part.done + some.len(), part.seconds + seconds);
+            output.report.operators.extend(rows);
+            output.report.operators_part.retain(|part| part.dtype != precision);
+            output.report.operators_part.push(part.clone());
+            output.save()?;
+        }
+        if part.done < cases.len() {
+            output.report.remaining += cases.len() - part.done;
             continue;
         }
-        let target = TargetUnderTest { precision, compiler: targets.compiler(precision)? };
-        let (rows, seconds) = timed(|| check_on(targets.settings, &targets.gpu, &target, cases));
-        let summary = summarize(precision, &rows, seconds);
+        output.report.operators_part.retain(|part| part.dtype != precision);
+        let rows = output.report.operators.iter().filter(|row| row.dtype == precision);
+        let summary = summarize(precision, &rows.collect::<Vec<_>>(), part.seconds);
         output.show(&line(&summary));
         output.report.operators_summary.push(summary);
-        output.report.operators.extend(rows);
         output.save()?;
     }
     output.show(&faults(&output.report.operators));
     Ok(output.report.operators.iter().all(|row| row.verdict.passes()))
 }
 
-fn summarize(dtype: Precision, rows: &[OperatorRow], seconds: f64) -> OperatorSummary {
+/// The rows that a resumed report has of a precision, if they are of the same list of cases; otherwise they are removed.
+fn part_of(output: &mut Output, dtype: Precision, cases: usize) -> OperatorsPart {
+    let own = output.report.operators_part.iter().find(|part| part.dtype == dtype && part.cases == cases).cloned();
+    own.unwrap_or_else(|| {
+        output.report.operators.retain(|row| row.dtype != dtype);
+        OperatorsPart { dtype, done: 0, cases, seconds: 0.0 }
+    })
+}
+
+fn summarize(dtype: Precision, rows: &[&OperatorRow], seconds: f64) -> OperatorSummary {
     let count = |verdict: Verdict| rows.iter().filter(|row| row.verdict == verdict).count();
     let errors = rows.iter().filter_map(|row| Some((row.run.as_ref()?.of_tolerance?, &row.case)));
     let most = errors.reduce(|a, b| if a.0 < b.0 { b } else { a });
@@ -135,19 +158,19 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// The rows of one precision.
+/// The rows of some cases in one precision. `lost` is the case since which the GPU does not answer.
 fn check_on(
-    settings: &Settings,
-    gpu: &cuda::driver::Gpu,
+    targets: &Targets,
     target: &TargetUnderTest,
     cases: &[Case],
+    lost: &mut Option<String>,
 ) -> Vec<OperatorRow> {
+    let (settings, gpu) = (targets.settings, &targets.gpu);
     let libraries = settings.libraries.of(target.precision);
     let mut all: Vec<Trial> =
         cases.iter().flat_map(|case| trials(case, &target.compiler.target, target.precision, libraries)).collect();
     let mut modules = compile_together(target, &mut all);
     let references = in_parallel(&all, Trial::reference);
-    let mut lost: Option<String> = None;
     let mut rows = Vec::with_capacity(all.len());
     for (ix, (trial, reference)) in all.into_iter().zip(references).enumerate() {
         let row = |verdict: Verdict, reason: Option<String>| OperatorRow {
@@ -159,7 +182,7 @@ fn check_on(
             mismatch: None,
         };
         let failed = |reason: String| row(Verdict::Failed, Some(reason));
-        rows.push(match (&trial.compiled, &lost) {
+        rows.push(match (&trial.compiled, &*lost) {
             (Err(reason), _) => row(Verdict::Refused, Some(reason.clone())),
             (Ok(_), Some(name)) => failed(format!("not run: the GPU does not answer since `{name}`")),
             (Ok(compiled), None) => {
@@ -171,7 +194,7 @@ fn check_on(
                         OperatorRow { run: Some(run), mismatch, ..row(verdict, reason) }
                     }
                     Err(reason) => {
-                        lost = gpu.memory().is_err().then(|| trial.name.clone());
+                        *lost = gpu.memory().is_err().then(|| trial.name.clone());
                         failed(reason)
                     }
                 }
@@ -271,7 +294,7 @@ fn run(settings: &Settings, compiled: &Compiled, given: &[Tensor], reference: &R
         return Ok(Outcome { verdict: Verdict::Wrong, reason: Some(reason), run, mismatch: Some(mismatch) });
     }
     let outcome = |verdict: Verdict, reason: Option<String>| Outcome { verdict, reason, run, mismatch: None };
-    if AUDITED_MAX < arena {
+    if not_audited(settings, arena).is_some() {
         return Ok(outcome(Verdict::Right, None));
     }
     let bytes: Vec<Vec<u8>> = given.iter().map(Tensor::to_le_bytes).collect();

@@ -29,6 +29,7 @@ impl Output {
             baselines: Default::default(),
             operators: Vec::new(),
             operators_summary: Vec::new(),
+            operators_part: Vec::new(),
             networks: Vec::new(),
             training: Vec::new(),
             remaining: 0,
@@ -38,8 +39,9 @@ impl Output {
         {
             is_same_run(&before.head, &report.head).map_err(|why| format!("--resume {}: {why}", path.display()))?;
             report = Report { head: report.head, remaining: 0, ..before };
-            let summarized: Vec<_> = report.operators_summary.iter().map(|summary| summary.dtype).collect();
-            report.operators.retain(|row| summarized.contains(&row.dtype));
+            let mut known: Vec<_> = report.operators_summary.iter().map(|summary| summary.dtype).collect();
+            known.extend(report.operators_part.iter().map(|part| part.dtype));
+            report.operators.retain(|row| known.contains(&row.dtype));
         }
         Ok(Output { path: settings.output.clone(), json: settings.json, unprinted: OnceCell::new(), report })
     }

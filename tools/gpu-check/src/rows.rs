@@ -66,6 +66,9 @@ pub(crate) struct Report {
     pub(crate) baselines: BTreeMap<Baseline, BaselineState>,
     pub(crate) operators: Vec<OperatorRow>,
     pub(crate) operators_summary: Vec<OperatorSummary>,
+    /// Precisions whose operators were stopped by a time limit.
+    #[serde(default)]
+    pub(crate) operators_part: Vec<OperatorsPart>,
     pub(crate) networks: Vec<NetworkRow>,
     /// Absent in reports of earlier versions.
     #[serde(default)]
@@ -164,6 +167,17 @@ pub(crate) struct Mismatch {
     pub(crate) got: String,
     pub(crate) want: String,
     pub(crate) wrong_elements: usize,
+}
+
+/// The first operator cases in one precision, in the order of the list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OperatorsPart {
+    pub(crate) dtype: Precision,
+    /// The number of cases that have rows.
+    pub(crate) done: usize,
+    /// The number of all cases: a list of another length is another list.
+    pub(crate) cases: usize,
+    pub(crate) seconds: f64,
 }
 
 /// All operator cases in one precision.

@@ -19,7 +19,7 @@ use types::{Bytes, Random, Tensor};
 
 use crate::arguments::Settings;
 use crate::check::{Deadline, Targets};
-use crate::networks::{AUDITED_MAX, difference, le_bytes, open, threads, timed};
+use crate::networks::{difference, le_bytes, not_audited, open, threads, timed};
 use crate::output::Output;
 use crate::rows::{MemoryRow, TrainingRow, TrainingRun, Verdict};
 
@@ -166,9 +166,9 @@ fn run(settings: &Settings, processor: &Compiled, gpu: &Compiled) -> Result<(Ver
     let memory = session.device_memory().map_err(failed)?;
     let allocations = session.device_usage().map_err(failed)?.allocations_in_run;
     let arena = plan.arena.size();
-    let audit = match arena <= AUDITED_MAX {
-        true => Ok(runtime::audit::audit(&mut session, &bytes).map_err(failed)?),
-        false => Err(format!("the arena has {arena}, and the limit is {AUDITED_MAX}")),
+    let audit = match not_audited(settings, arena) {
+        None => Ok(runtime::audit::audit(&mut session, &bytes).map_err(failed)?),
+        Some(why) => Err(why),
     };
     let verdict = match audit.as_ref().map(runtime::audit::Audit::is_equal) {
         _ if largest.is_nan() || judged.tolerance < largest => Verdict::Wrong,

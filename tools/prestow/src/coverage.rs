@@ -3,7 +3,7 @@
 use compiler::Program;
 use compiler::gpu::Libraries;
 use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, EMITTED_CONVS, EMITTED_PRODUCTS};
-use plan::{Plan, Step};
+use plan::{KernelChoice, Plan, Step};
 
 /// A layer that a library does not compute.
 struct Fallback {
@@ -58,11 +58,20 @@ impl PlanCoverage {
         let fallback = |step: &Step| {
             let scope = step.scope.to_string();
             let known = known.iter().find(|known| known.scope == scope).map(|known| known.reason.clone());
+            let slower = plan.choices.iter().find(|choice| choice.scope == step.scope && choice.other == kernel);
+            let known = known.or_else(|| slower.map(slower_text));
             let reason = known.unwrap_or_else(|| "it has nothing within the workspace of the budget".into());
             Fallback { reason, scope }
         };
         PlanCoverage { batch: plan.batch, done, fallbacks: others.map(fallback).collect() }
     }
+}
+
+/// The reason that an emitted kernel was taken instead of a library's.
+fn slower_text(choice: &KernelChoice) -> String {
+    let [taken, other] = choice.times.map(|picoseconds| picoseconds as f64 / 1e6);
+    let how = if choice.measured { "measured" } else { "modelled" };
+    format!("an emitted kernel is faster: {taken:.1} us instead of {other:.1} us, {how}")
 }
 
 impl Coverage {

@@ -18,7 +18,7 @@ use plan::{DeviceCode, Plan};
 
 pub use libraries::Libraries;
 pub use precision::{ParsePrecisionError, Precision};
-pub use tune::{TuneOptions, fill_operands, tune};
+pub use tune::{PlansFor, TuneOptions, fill_operands, tune};
 
 /// A CUDA target with its compiler.
 pub struct GpuCompiler {

@@ -1,20 +1,23 @@
-//! `--tune` for GPUs: measures the algorithms that cuDNN and cuBLASLt offer for each layer, and selects the fastest.
+//! `--tune` for GPUs: measures the algorithms that cuDNN and cuBLASLt offer for each layer, and selects the fastest; then the
+//! library's work for a layer and the emitted kernel that can take its place, with everything that is computed behind them.
 //!
 //! Results are stored in a file, by GPU, library and layer. Layers in the file are not measured again, so the same file
-//! gives the same executable.
+//! gives the same executable. A row of an emitted kernel names its source by a digest: another kernel is measured again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use cuda::cublas::{self, Product};
 use cuda::cudnn::{self, Convolution, CudnnPlan};
-use cuda::driver::{DeviceCall, DeviceMemory, DriverError, Gpu};
+use cuda::driver::{DeviceCall, DeviceMemory, DriverError, Gpu, Module};
 use cuda::{LibraryPaths, StepCode, Timer};
-use lower::cuda::WORKSPACE_MAX;
-use plan::Plan;
+use ir::Target;
+use lower::cuda::{CudaTarget, KernelOrigin, WORKSPACE_MAX, assemble, is_library_taken, kernel_digest, library_layer};
+use plan::{Operand, Place, Plan, Step};
 use types::{Bytes, DType, Random, Tensor};
 
 use super::GpuCompiler;
@@ -44,6 +47,9 @@ pub struct TuneOptions<'a> {
     /// Receives one line per measured layer.
     pub progress: &'a dyn Fn(&str),
 }
+
+/// Plans of all batches for a target, before they are assembled.
+pub type PlansFor<'a> = dyn FnMut(&CudaTarget) -> Result<Vec<Plan>, String> + 'a;
 
 /// GPU, library and layer.
 type Key = [String; 3];
@@ -100,15 +106,16 @@ impl Layer {
     }
 }
 
-/// Measures the library layers of plans on a GPU, and makes the compiler prefer the fastest algorithms. To use them,
-/// compile the model again.
+/// Measures the layers that libraries can compute on a GPU, and makes the compiler prefer the fastest algorithms, and the faster
+/// of a library and an emitted kernel. To use them, compile the model again.
 ///
 /// # Errors
-/// The GPU is not the compiler's; the file of results cannot be read or written; a library or the driver fails.
+/// The GPU is not the compiler's; a model cannot be planned; the file of results cannot be read or written; NVRTC, a library or
+/// the driver fails.
 pub fn tune(
     compiler: &mut GpuCompiler,
     gpu: &Arc<Gpu>,
-    plans: &[&Plan],
+    plans_for: &mut PlansFor,
     options: &TuneOptions,
 ) -> Result<TuneOutcome, String> {
     let is_other = compiler.device_name.as_ref().is_some_and(|name| name != gpu.name());
@@ -122,7 +129,8 @@ pub fn tune(
         None => default_tune_cache("tuned-gpu.tsv")
             .ok_or("no home directory for the file of tuning results; name a file")?,
     };
-    let layers = layers(compiler, plans)?;
+    let by_library = plans_for(&compiler.target.clone().taking(KernelOrigin::Library))?;
+    let layers = layers(compiler, &by_library)?;
     let mut measurement = Measurement::new(gpu, options.paths, &layers)?;
     let mut rows = Rows::from_iter(read_tune_rows(&cache, parse)?);
     let math = compiler.planner.as_ref().map_or("", |planner| planner.math().name());
@@ -130,7 +138,9 @@ pub fn tune(
     let unknown = keys.iter().filter(|key| !rows.contains_key(*key)).count();
     let mut done = 0;
     for (layer, key) in layers.iter().zip(&keys).filter(|(_, key)| !rows.contains_key(*key)).collect::<Vec<_>>() {
-        let (fastest, times) = measurement.measure(layer, options.seconds / unknown as f64)?;
+        let candidates = measurement.candidates(layer)?;
+        // Half of the time is for the emitted kernels.
+        let (fastest, times) = measurement.measure(candidates, options.seconds / 2.0 / unknown as f64)?;
         done += 1;
         (options.progress)(&format!("tuning {done}/{unknown}: {}: {fastest} ({times})", layer.text()));
         rows.insert(key.clone(), (fastest, times));
@@ -155,11 +165,193 @@ pub fn tune(
         }
     }
     compiler.target = compiler.target.clone().preferring(algorithms);
-    Ok(TuneOutcome { measured: unknown, known: layers.len() - unknown, changed, cache })
+    let mut contest = Contest::new(compiler, &mut measurement, plans_for, math)?;
+    let known = contest.layers.iter().filter(|layer| rows.contains_key(&layer.key)).count();
+    let unmeasured = contest.layers.len() - known;
+    let mut times = BTreeMap::new();
+    for (ix, layer) in contest.layers.iter().enumerate() {
+        if !rows.contains_key(&layer.key) {
+            let calls = contest.drafts.calls(compiler, &measurement, layer)?;
+            let measured = measurement.measure(calls, options.seconds / 2.0 / unmeasured as f64)?;
+            let name = &layer.key[2];
+            (options.progress)(&format!("tuning layer {} of {}: {name}: {}", ix + 1, contest.layers.len(), measured.1));
+            rows.insert(layer.key.clone(), measured);
+            write(&cache, &rows)?;
+        }
+        let (fastest, text) = &rows[&layer.key];
+        if let Some([library, emitted]) = picoseconds(text) {
+            changed += usize::from((*fastest == 0) != layer.is_modelled_by_library);
+            times.insert(layer.key[2].clone(), [emitted, library]);
+        }
+    }
+    compiler.target = compiler.target.clone().with_measured(times);
+    let (measured, known) = (unknown + unmeasured, layers.len() - unknown + known);
+    Ok(TuneOutcome { measured, known, changed, cache })
+}
+
+/// The times in a row of a library's and an emitted kernel; one that did not run takes forever. `None` if neither ran.
+fn picoseconds(text: &str) -> Option<[u64; 2]> {
+    let times: Option<Vec<f64>> = text.split(", ").map(|own| own.parse().ok()).collect();
+    let times: [f64; 2] = times?.try_into().ok()?;
+    // The conversion ends at the largest number.
+    times.iter().any(|own| own.is_finite()).then(|| times.map(|own| (own * 1e6).round() as u64))
+}
+
+/// A layer that a library and an emitted kernel can compute.
+struct ContestLayer {
+    key: Key,
+    /// The plan and the steps of the library, and of the emitted kernel.
+    steps: [(usize, Range<usize>); 2],
+    /// Whether the library is faster by the modelled times.
+    is_modelled_by_library: bool,
+}
+
+/// The layers that are measured both ways, and the plans that have their steps.
+struct Contest {
+    layers: Vec<ContestLayer>,
+    drafts: Drafts,
+}
+
+/// Plans with kernels of libraries and with emitted ones, and their code once a layer is measured.
+struct Drafts {
+    plans: [Vec<Plan>; 2],
+    loaded: Option<Loaded>,
+}
+
+/// Assembled plans on a GPU.
+struct Loaded {
+    plans: [Vec<Plan>; 2],
+    modules: [Arc<Module>; 2],
+    memory: Arc<DeviceMemory>,
+}
+
+impl Contest {
+    fn new(
+        compiler: &GpuCompiler,
+        measurement: &mut Measurement,
+        plans_for: &mut PlansFor,
+        math: &str,
+    ) -> Result<Contest, String> {
+        let mut plans_of = |origin| plans_for(&compiler.target.clone().taking(origin));
+        let plans = [plans_of(KernelOrigin::Library)?, plans_of(KernelOrigin::Emitted)?];
+        let [by_library, emitted] = plans.each_ref().map(|plans| layer_steps(plans));
+        let mut layers = Vec::new();
+        for (layer, library) in by_library {
+            let Some(emitted) = emitted.get(&layer) else { continue };
+            let code = |of: usize, (plan, steps): &(usize, Range<usize>)| &plans[of][*plan].steps[steps.start];
+            let step = code(0, &library);
+            let choice = plans[0][library.0].choices.iter().find(|choice| choice.scope == step.scope);
+            let digest = kernel_digest(&code(1, emitted).code);
+            let name = match lower::cuda::library_work(&step.code) {
+                Some(StepCode::Cudnn(_)) => format!("cuDNN {} {math}", measurement.cudnn().version()),
+                _ => format!("cuBLASLt {}", measurement.cublas().version()),
+            };
+            layers.push(ContestLayer {
+                key: [measurement.gpu_name(), format!("{name}, then emitted {digest:016x}"), layer],
+                is_modelled_by_library: choice.is_none_or(|choice| is_library_taken(choice.times)),
+                steps: [library, emitted.clone()],
+            });
+        }
+        Ok(Contest { layers, drafts: Drafts { plans, loaded: None } })
+    }
+}
+
+/// By layer of a library, the first steps that do its work: a plan, and its steps.
+fn layer_steps(plans: &[Plan]) -> BTreeMap<String, (usize, Range<usize>)> {
+    let mut found = BTreeMap::new();
+    for (ix, plan) in plans.iter().enumerate() {
+        for (at, step) in plan.steps.iter().enumerate() {
+            let Some(layer) = library_layer(&step.code) else { continue };
+            // Activations behind the library's call are in place.
+            let is_behind = |next: &&Step| next.scope == step.scope && next.inputs == next.outputs;
+            let behind = plan.steps[at + 1..].iter().take_while(is_behind).count();
+            found.entry(layer).or_insert((ix, at..at + 1 + behind));
+        }
+    }
+    found
+}
+
+impl Drafts {
+    /// The steps of a layer, ready to run on random operands: the library's, then the emitted one. `None` for those that a library
+    /// rejects.
+    fn calls(
+        &mut self,
+        compiler: &GpuCompiler,
+        measurement: &Measurement,
+        layer: &ContestLayer,
+    ) -> Result<Vec<Option<Vec<DeviceCall>>>, String> {
+        if self.loaded.is_none() {
+            self.loaded = Some(Loaded::new(self.plans.clone(), compiler, measurement.gpu)?);
+        }
+        let loaded = self.loaded.as_ref().expect("it was loaded above");
+        let of = |origin: usize| {
+            let (plan, steps) = &layer.steps[origin];
+            let plan = &loaded.plans[origin][*plan];
+            let calls = plan.steps[steps.clone()].iter().map(|step| loaded.call(measurement, origin, plan, step));
+            calls.collect::<Result<Option<Vec<DeviceCall>>, String>>()
+        };
+        Ok(vec![of(0)?, of(1)?])
+    }
+}
+
+impl Loaded {
+    fn new(mut plans: [Vec<Plan>; 2], compiler: &GpuCompiler, gpu: &Arc<Gpu>) -> Result<Loaded, String> {
+        let text = |error: DriverError| error.to_string();
+        let load = |plans: &mut Vec<Plan>| -> Result<Arc<Module>, String> {
+            let code = compiler.code()(&assemble(plans.iter_mut()).text, compiler.target.arch())?;
+            Ok(Arc::new(Module::load(gpu, &code.code).map_err(text)?))
+        };
+        let [library, emitted] = &mut plans;
+        let modules = [load(library)?, load(emitted)?];
+        let size = |plan: &Plan| constants_at(plan) + plan.constants_size;
+        let size = plans.iter().flatten().map(size).max().unwrap_or_default();
+        let size = size.index().ok_or("a plan is larger than the address space")?;
+        let memory = Arc::new(DeviceMemory::new(gpu, size).map_err(text)?);
+        fill_operands(&memory, size, compiler.target.precision()).map_err(text)?;
+        Ok(Loaded { plans, modules, memory })
+    }
+
+    /// A step with the addresses that it has in its plan. `None` if a library rejects it.
+    fn call(
+        &self,
+        measurement: &Measurement,
+        origin: usize,
+        plan: &Plan,
+        step: &Step,
+    ) -> Result<Option<DeviceCall>, String> {
+        let place = |operand: &Operand| match operand.place {
+            Place::Buffer(_) => plan.arena_range(operand).map_or(0, |range| range.start as usize),
+            Place::Constant(ix) => {
+                (constants_at(plan) + plan.constants[ix.0 as usize].offset + operand.offset).0 as usize
+            }
+        };
+        let mut places: Vec<usize> = step.inputs.iter().chain(&step.outputs).map(place).collect();
+        let (memory, workspace) = (&self.memory, step.workspace.as_ref().map(place));
+        Ok(match StepCode::from_code(&step.code).ok_or("a step's code cannot be decoded")? {
+            StepCode::Launch(launch) => {
+                places.extend(workspace);
+                let call = self.modules[origin].call(&launch, memory, &places);
+                Some(DeviceCall::Kernel(call.map_err(|error| error.to_string())?))
+            }
+            StepCode::Cudnn(planned) => {
+                let call = cudnn::Execution::new(measurement.cudnn(), &planned, memory, &places, workspace);
+                call.ok().map(DeviceCall::Cudnn)
+            }
+            StepCode::Cublas(product) => {
+                let call = cublas::Execution::new(measurement.cublas(), &product, memory, &places, workspace);
+                call.ok().map(DeviceCall::Cublas)
+            }
+        })
+    }
+}
+
+/// The start of a plan's constants in a block that begins with its arena.
+fn constants_at(plan: &Plan) -> Bytes {
+    plan.arena.size().align_up(plan.arena.alignment)
 }
 
 /// The distinct library layers of plans, with cuDNN's candidates for each convolution.
-fn layers(compiler: &GpuCompiler, plans: &[&Plan]) -> Result<Vec<Layer>, String> {
+fn layers(compiler: &GpuCompiler, plans: &[Plan]) -> Result<Vec<Layer>, String> {
     let mut layers: Vec<Layer> = Vec::new();
     for step in plans.iter().flat_map(|plan| &plan.steps) {
         let layer = match (lower::cuda::library_work(&step.code), &compiler.planner) {
@@ -205,7 +397,11 @@ impl Measurement<'_> {
             Layer::Convolution(..) => format!("cuDNN {} {math}", self.cudnn().version()),
             Layer::Product(_) => format!("cuBLASLt {}", self.cublas().version()),
         };
-        [self.gpu.name().replace('\t', " "), library, layer.text()]
+        [self.gpu_name(), library, layer.text()]
+    }
+
+    fn gpu_name(&self) -> String {
+        self.gpu.name().replace('\t', " ")
     }
 
     fn cudnn(&self) -> &Arc<cudnn::Handle> {
@@ -217,7 +413,7 @@ impl Measurement<'_> {
     }
 
     /// The candidates of a layer, ready to run on random operands. `None` for a candidate that its library rejects.
-    fn candidates(&self, layer: &Layer) -> Result<Vec<Option<DeviceCall>>, String> {
+    fn candidates(&self, layer: &Layer) -> Result<Vec<Option<Vec<DeviceCall>>>, String> {
         let text = |error: DriverError| error.to_string();
         let mut end = Bytes(0);
         let mut reserve = |bytes: u64| {
@@ -236,7 +432,7 @@ impl Measurement<'_> {
                     let workspace = (0 < own.workspace).then_some(workspace);
                     cudnn::Execution::new(self.cudnn(), own, &memory, &offsets, workspace).ok().map(DeviceCall::Cudnn)
                 };
-                planned.iter().map(call).collect()
+                planned.iter().map(call).map(|call| Some(vec![call?])).collect()
             }
             Layer::Product(product) => {
                 let own = |algorithm: usize| {
@@ -245,25 +441,29 @@ impl Measurement<'_> {
                     cublas::Execution::new(self.cublas(), &product, &memory, &offsets, workspace)
                 };
                 let count = own(0).map_err(|error| error.to_string())?.algorithms();
-                (0..count).map(|algorithm| own(algorithm).ok().map(DeviceCall::Cublas)).collect()
+                let call = |algorithm| own(algorithm).ok().map(DeviceCall::Cublas);
+                (0..count).map(|algorithm| Some(vec![call(algorithm)?])).collect()
             }
         })
     }
 
-    /// Runs the candidates of a layer alternately for about `seconds`. Returns the index of the fastest, and all times
-    /// as text.
+    /// Runs the candidates of a layer, each a sequence of calls, alternately for about `seconds`. Returns the index
+    /// of the fastest, and all times in microseconds as text.
     #[expect(clippy::disallowed_methods, reason = "the time limit is the caller's option")]
-    fn measure(&mut self, layer: &Layer, seconds: f64) -> Result<(usize, String), String> {
+    fn measure(
+        &mut self,
+        mut candidates: Vec<Option<Vec<DeviceCall>>>,
+        seconds: f64,
+    ) -> Result<(usize, String), String> {
         let start = Instant::now();
-        let mut candidates = self.candidates(layer)?;
         let mut least = vec![f64::INFINITY; candidates.len()];
         for repeat in 0..=REPEATS_MAX {
             if REPEATS_MIN < repeat && seconds <= start.elapsed().as_secs_f64() {
                 break;
             }
             for (candidate, least) in candidates.iter_mut().zip(&mut least) {
-                let Some(call) = candidate else { continue };
-                let launches = || (0..LAUNCHES).try_for_each(|_| call.launch());
+                let Some(calls) = candidate else { continue };
+                let launches = || (0..LAUNCHES).try_for_each(|_| calls.iter().try_for_each(DeviceCall::launch));
                 let taken = match self.timer.seconds(launches) {
                     Ok(taken) => taken,
                     // A candidate may fail at its first launch. If the GPU still works, the candidate is dropped.

@@ -76,7 +76,7 @@ impl Execution {
     /// Loads a plan. `places` are the offsets of its operands in a block, `workspace` that of its workspace.
     ///
     /// # Errors
-    /// cuDNN rejects the plan on this GPU, or needs more workspace here.
+    /// cuDNN rejects the plan on this GPU, or needs more workspace here; an operand has less than the plan's alignment.
     ///
     /// # Panics
     /// An offset is outside of the block.
@@ -110,6 +110,11 @@ impl Execution {
         };
         let plan = read().map_err(refused)?;
         let address = |&place: &usize| memory.address(place) as *const c_void;
+        let is_aligned = |&place: &usize| memory.address(place).is_multiple_of(planned.alignment.max(1));
+        if let Some(ix) = places.iter().position(|place| !is_aligned(place)) {
+            let (alignment, place) = (planned.alignment, places[ix] as u64);
+            return Err(CudnnError::Alignment { operand: ix + 1, alignment, place });
+        }
         let ids: Vec<i64> = (1..=places.len() as i64).collect();
         let pointers: Vec<*const c_void> = places.iter().map(address).collect();
         let workspace = workspace.as_ref().map_or(std::ptr::null(), address);

@@ -34,6 +34,8 @@ pub struct CudnnPlan {
     pub engine: i64,
     /// The bytes of workspace.
     pub workspace: u64,
+    /// The bytes that the address of each operand is a multiple of, as declared to cuDNN.
+    pub alignment: u64,
     /// cuDNN's serialization. Tensor identifiers are the positions of the step's operands from 1, inputs before the output.
     pub json: String,
 }
@@ -98,6 +100,11 @@ pub enum CudnnError {
          the model for it or without cuDNN", .differ.join(", ")
     )]
     Device { here: String, differ: Vec<String> },
+    #[error(
+        "operand {operand} of a convolution by cuDNN must begin at a multiple of {alignment} bytes, got {place}; compile the model \
+         again"
+    )]
+    Alignment { operand: usize, alignment: u64, place: u64 },
     #[error("cuDNN failed at {what}: {why}")]
     Failed { what: &'static str, why: String },
 }
@@ -206,7 +213,7 @@ mod tests {
             .expect("it is whole");
         let planned = |profile: &DeviceProperties| {
             let json = format!("{{\"cudnnVersion\":91900,\"GPUProfile\":{}}}", profile.json());
-            CudnnPlan { version: "9.19.0".into(), engine: 0, workspace: 0, json }
+            CudnnPlan { version: "9.19.0".into(), engine: 0, workspace: 0, alignment: 16, json }
         };
         let here = here.device;
         assert!(planned(&here).differences(&here).is_empty());

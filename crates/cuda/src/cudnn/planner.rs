@@ -49,6 +49,8 @@ pub struct Convolution {
     pub residual: bool,
     /// Whether ReLU follows.
     pub relu: bool,
+    /// The bytes that the address of each operand is a multiple of: a power of two, at least the size of an element.
+    pub alignment: u64,
 }
 
 /// The choice among valid engines.
@@ -192,7 +194,7 @@ impl Planner {
             let Ok(ask) = ask.finalize() else { continue };
             let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
             for config in ask.others(name, kind, true)? {
-                match self.judge(Arc::new(config), workspace_max, problem.number)? {
+                match self.judge(Arc::new(config), workspace_max, problem)? {
                     Ok(planned) => {
                         found = true;
                         if visit(planned).is_break() {
@@ -218,7 +220,7 @@ impl Planner {
         &self,
         config: Arc<Descriptor>,
         workspace_max: u64,
-        number: FloatType,
+        problem: &Convolution,
     ) -> Result<Result<CudnnPlan, &'static str>, String> {
         let engine = config.others(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, false)?;
         let engine = engine.first().ok_or("a configuration without an engine")?;
@@ -226,7 +228,7 @@ impl Planner {
             engine.values(Name::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, 32, Behavior::CUDNN_BEHAVIOR_NOTE_TYPE_COUNT)?;
         let numerics: Vec<Numerics> =
             engine.values(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, 32, Numerics::CUDNN_NUMERICAL_NOTE_TYPE_COUNT)?;
-        if let Some(reason) = refused(&behavior, &numerics, self.math, number) {
+        if let Some(reason) = refused(&behavior, &numerics, self.math, problem.number) {
             return Ok(Err(reason));
         }
         let index = engine.number(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?;
@@ -240,7 +242,8 @@ impl Planner {
             return Ok(Err("want more workspace"));
         }
         let json = plan.text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)?;
-        let planned = CudnnPlan { version: self.version(), engine: index, workspace, json };
+        let planned =
+            CudnnPlan { version: self.version(), engine: index, workspace, alignment: problem.alignment, json };
         Ok(if self.reads(&planned) { Ok(planned) } else { Err("are not read back from their text") })
     }
 
@@ -263,7 +266,7 @@ impl Planner {
     /// cuDNN's operation graph: convolution, residual, bias, ReLU, in the order of cuDNN's fused engines.
     fn graph(&self, problem: &Convolution) -> Result<Arc<Descriptor>, String> {
         let Convolution { x, weight, out, bias, residual, relu, .. } = problem;
-        let operand = |id: i64, extents: &[usize; 4]| self.tensor(id, extents, problem.number, problem.order);
+        let operand = |id: i64, extents: &[usize; 4]| self.tensor(id, extents, problem);
         // Identifiers: operands have their positions, virtual tensors the numbers after them.
         let last = 3 + i64::from(*bias) + i64::from(*residual);
         let mut between = last;
@@ -298,23 +301,15 @@ impl Planner {
         graph.finalize()
     }
 
-    fn tensor(
-        &self,
-        id: i64,
-        extents: &[usize; 4],
-        number: FloatType,
-        order: TensorLayout,
-    ) -> Result<Arc<Descriptor>, String> {
-        let bytes = number.size() as i64;
-        let number = match number {
+    fn tensor(&self, id: i64, extents: &[usize; 4], problem: &Convolution) -> Result<Arc<Descriptor>, String> {
+        let number = match problem.number {
             FloatType::F32 => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
             FloatType::F16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
             FloatType::Bf16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
         };
-        let mut tensor = self.described(id, extents, order)?;
+        let mut tensor = self.described(id, extents, problem.order)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[number])?;
-        // An operand may start at any element of a buffer.
-        tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[bytes])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[problem.alignment as i64])?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[false])?;
         tensor.finalize()
     }

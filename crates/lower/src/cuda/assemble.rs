@@ -3,7 +3,7 @@
 use cuda_driver::{Launch, StepCode};
 use plan::{Operand, Place, Plan, Step};
 
-use super::emit::{Chosen, Emitted, ITERATION, Template};
+use super::emit::{Chosen, Draft, Emitted, ITERATION, Template};
 use super::tiling;
 
 /// All functions that the steps of plans launch, as one source.
@@ -42,11 +42,30 @@ impl Source {
 
 /// The library call of a step of a plan that is not assembled yet; `None` if its kernel is emitted.
 pub fn library_work(code: &[u8]) -> Option<StepCode> {
-    match postcard::from_bytes(code) {
-        Ok(Chosen::Cudnn(planned)) => Some(StepCode::Cudnn(planned)),
-        Ok(Chosen::Cublas(product)) => Some(StepCode::Cublas(product)),
-        _ => None,
+    match postcard::from_bytes::<Draft>(code).ok()?.chosen {
+        Chosen::Cudnn(planned) => Some(StepCode::Cudnn(planned)),
+        Chosen::Cublas(product) => Some(StepCode::Cublas(product)),
+        Chosen::Emitted(_) => None,
     }
+}
+
+/// The layer of a library whose work a step of a plan does that is not assembled yet, whichever kernel it has. `None` if there was
+/// no choice.
+pub fn library_layer(code: &[u8]) -> Option<String> {
+    postcard::from_bytes::<Draft>(code).ok()?.layer
+}
+
+/// A digest of an emitted step's source, of a plan that is not assembled yet, with the templates that it needs.
+pub fn kernel_digest(code: &[u8]) -> u64 {
+    let needs = match postcard::from_bytes::<Draft>(code) {
+        Ok(Draft { chosen: Chosen::Emitted(emitted), .. }) => emitted.needs,
+        _ => Vec::new(),
+    };
+    let texts =
+        Template::ALL.into_iter().filter(|(template, _)| *template == Template::Base || needs.contains(template));
+    // FNV-1a.
+    let bytes = texts.flat_map(|(_, text)| text.bytes()).chain(code.iter().copied());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The addresses of a step's operands and results, up to a multiple of the driver's alignment.
@@ -70,7 +89,7 @@ fn starts_early(emitted: &Emitted) -> bool {
 /// Brings the functions of the steps of some plans together, and leaves in each step how its function is launched.
 ///
 /// # Panics
-/// A plan for another target, or one that was assembled before.
+/// A plan for another target, or one that was assembled before; an operand of cuDNN's that is not aligned as declared.
 pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
     let mut source = Source::default();
     let mut needs: Vec<Template> = vec![Template::Base];
@@ -78,9 +97,12 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
     for plan in plans {
         let places: Vec<Vec<usize>> = plan.steps.iter().map(|step| places(plan, step)).collect();
         for (step, places) in plan.steps.iter_mut().zip(places) {
-            let emitted = match postcard::from_bytes(&step.code).expect("the steps are as they were chosen") {
+            let draft: Draft = postcard::from_bytes(&step.code).expect("the steps are as they were chosen");
+            let emitted = match draft.chosen {
                 Chosen::Emitted(emitted) => Emitted { body: tiling::placed(&emitted.body, &places), ..emitted },
                 Chosen::Cudnn(planned) => {
+                    let is_aligned = places.iter().all(|&place| place.is_multiple_of(planned.alignment as usize));
+                    assert!(is_aligned, "`{}` has operands at {places:?}, not aligned as declared", step.scope);
                     step.code = StepCode::Cudnn(planned).code();
                     continue;
                 }

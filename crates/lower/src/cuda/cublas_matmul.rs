@@ -10,10 +10,11 @@ use ir::{Call, CallInput, Pack};
 use types::pointwise::Unary;
 use types::{Bytes, DType, Layout};
 
-use super::emit::Chosen;
+use super::emit::{Chosen, Draft};
 use super::layout::Rearranged;
 use super::pointwise::go_on;
 use super::reduction::Factors;
+use super::select::LibraryCalls;
 use super::{CUBLAS_PRODUCT, Cublas};
 use crate::NodeView;
 
@@ -21,7 +22,7 @@ use crate::NodeView;
 ///
 /// # Errors
 /// The reason that cuBLASLt does not support it.
-pub(super) fn calls(node: &NodeView, product: &MatMul, how: &Cublas) -> Result<Vec<Call>, String> {
+pub(super) fn calls(node: &NodeView, product: &MatMul, how: &Cublas) -> Result<LibraryCalls, String> {
     if node.layout != Layout::RowMajor {
         return Err(format!("its result lies in layout {}", node.layout));
     }
@@ -62,6 +63,7 @@ pub(super) fn calls(node: &NodeView, product: &MatMul, how: &Cublas) -> Result<V
         workspace: how.workspace.min(node.workspace).0,
         algorithm: 0,
     };
+    let layer = format!("{planned:?}");
     planned.algorithm = how.preferred.get(&planned).copied().unwrap_or_default();
     let mut inputs: Vec<CallInput> = (0..node.operand_count()).map(CallInput::Value).collect();
     if bias && node.input(2).dtype != node.output().dtype {
@@ -73,16 +75,17 @@ pub(super) fn calls(node: &NodeView, product: &MatMul, how: &Cublas) -> Result<V
         kernel: CUBLAS_PRODUCT,
         label: matrices.label(),
         workspace: Bytes(planned.workspace),
-        code: postcard::to_stdvec(&Chosen::Cublas(planned)).expect("products are plain data"),
+        code: Draft::code_of(Chosen::Cublas(planned)),
         inputs,
         // The residual may be the result's own bytes: an element is read before it is written.
         in_place: residual.then_some(node.operand_count() - 1).into_iter().collect(),
         slice: None,
     };
-    Ok(match behind {
+    let calls = match behind {
         [] => vec![own],
         behind => vec![own, go_on(node, behind)],
-    })
+    };
+    Ok(LibraryCalls::new(calls, how.math, layer))
 }
 
 /// The dtypes of factors and results.

@@ -5,6 +5,7 @@
 
 use cuda_driver::FloatType;
 use cuda_driver::cudnn::{Convolution, EngineChoice, Planner, TensorLayout};
+use ir::analysis::alignment::Alignments;
 use ir::ops::Conv;
 use ir::{Call, CallInput, Pack};
 use types::pointwise::Unary;
@@ -12,20 +13,24 @@ use types::{Bytes, Layout, Shape};
 
 use super::CUDNN_CONV;
 use super::cublas_matmul::number as stored;
-use super::emit::Chosen;
+use super::emit::{Chosen, Draft};
 use super::layout::Rearranged;
 use super::pointwise::go_on;
+use super::select::LibraryCalls;
 use super::windows::{label, two};
 use crate::NodeView;
 
 /// The most workspace of an engine: enough for the fast engines of the networks' layers, and not gigabytes.
 pub const WORKSPACE_MAX: Bytes = Bytes(256 << 20);
 
+/// The alignment in bytes that engines on channels-last values require.
+pub(super) const ENGINE_ALIGNMENT: u64 = 16;
+
 /// The calls of a convolution whose values have a layout.
 ///
 /// # Errors
 /// The reason that cuDNN does not support it.
-pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Layout) -> Result<Vec<Call>, String> {
+pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Layout) -> Result<LibraryCalls, String> {
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let (bias, residual) = (conv.epilogue.bias, conv.epilogue.residual);
     if residual && !bias {
@@ -50,6 +55,7 @@ pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Lay
         bias,
         residual,
         relu,
+        alignment: alignment(node),
     };
     let mut inputs: Vec<CallInput> = (0..node.operand_count()).map(CallInput::Value).collect();
     if layout == Layout::ChannelsLast {
@@ -70,7 +76,7 @@ pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Lay
     }
     let fastest = planner.convolution(&problem, EngineChoice::Fastest, node.workspace.min(WORKSPACE_MAX).0);
     let planned = match layout {
-        // There is no other kernel for this layout: take the engine with the least workspace.
+        // There may be no other kernel for this layout: take the engine with the least workspace.
         Layout::ChannelsLast if node.workspace < WORKSPACE_MAX => {
             fastest.or_else(|_| planner.convolution(&problem, EngineChoice::Smallest, WORKSPACE_MAX.0))?
         }
@@ -80,16 +86,33 @@ pub(super) fn calls(node: &NodeView, conv: &Conv, planner: &Planner, layout: Lay
         kernel: CUDNN_CONV,
         label: format!("{}, engine {}", label(&weight[2..], out), planned.engine),
         workspace: Bytes(planned.workspace),
-        code: postcard::to_stdvec(&Chosen::Cudnn(planned)).expect("plans are plain data"),
+        code: Draft::code_of(Chosen::Cudnn(planned)),
         inputs,
         // cuDNN does not specify that a result may overwrite an operand.
         in_place: Default::default(),
         slice: None,
     };
-    Ok(match behind {
+    let calls = match behind {
         [] => vec![own],
         behind => vec![own, go_on(node, behind)],
-    })
+    };
+    Ok(LibraryCalls::new(calls, planner.math(), format!("{problem:?}")))
+}
+
+/// The reason that an engine on channels-last values cannot read a node's operands in whole vectors, if there is one.
+pub(super) fn misaligned(node: &NodeView) -> Option<String> {
+    let alignment = alignment(node);
+    let is_short = node.layout == Layout::ChannelsLast && alignment < ENGINE_ALIGNMENT;
+    is_short
+        .then(|| format!("its operands must begin at multiples of {ENGINE_ALIGNMENT} bytes, and may at {alignment}"))
+}
+
+/// The bytes that the addresses of a node's operands and result are multiples of in every plan, up to the largest vector of a
+/// load. Engines on channels-last values copy whole vectors.
+fn alignment(node: &NodeView) -> u64 {
+    let alignments = Alignments::new(node.graph, ENGINE_ALIGNMENT);
+    let values = node.node.inputs.iter().chain(&node.node.outputs);
+    values.map(|&value| alignments.of(value)).min().unwrap_or(ENGINE_ALIGNMENT)
 }
 
 /// A constant operand with its channels innermost.

@@ -143,6 +143,26 @@ pub(super) enum Chosen {
     Cublas(Product),
 }
 
+/// A step before functions have names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Draft {
+    /// Its implementation.
+    pub(super) chosen: Chosen,
+    /// The layer of a library that does the same work, if there are both.
+    pub(super) layer: Option<String>,
+}
+
+impl Draft {
+    /// The code of a step with an implementation.
+    pub(super) fn code_of(chosen: Chosen) -> Vec<u8> {
+        Draft { chosen, layer: None }.code()
+    }
+
+    pub(super) fn code(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("steps are plain data")
+    }
+}
+
 /// A block of threads along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Block {
@@ -195,7 +215,7 @@ pub(super) fn call(emitted: Emitted, label: String, operands: &[usize], in_place
     Call {
         kernel: emitted.kind.name(),
         label,
-        code: postcard::to_stdvec(&Chosen::Emitted(emitted.clone())).expect("kernels are plain data"),
+        code: Draft::code_of(Chosen::Emitted(emitted)),
         inputs: operands.iter().map(|&ix| CallInput::Value(ix)).collect(),
         workspace: Bytes::ZERO,
         in_place: in_place.iter().copied().collect(),

@@ -72,8 +72,11 @@ pub(super) enum ConvKernel {
 /// The part of a node's cost that depends on the layout. `conv` is for convolutions. `None` without a kernel for the layout.
 pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, conv: Option<ConvKernel>) -> Option<u64> {
     let batch = graph.ty(node.outputs[0]).shape.first().map_or(1, |&extent| extent as u64);
-    // A packed operand is written and read once; converted operands and results twice.
-    let beside = |bytes: u64, steps: u64| if bytes == 0 { 0 } else { 2 * bytes + steps * STEP * batch };
+    // A packed operand is written and read once; converted operands and results twice. A workspace in which no value has room
+    // converts none.
+    let operand = |&input: &ValueId| Layout::RowMajor.size(&graph.ty(input).shape, graph.ty(input).dtype).0;
+    let least = node.inputs.iter().take(2).chain(&node.outputs).map(operand).min().unwrap_or(0);
+    let beside = |bytes: u64, steps: u64| 2 * bytes + if least <= bytes { steps * STEP * batch } else { 0 };
     let [is_conv, is_pool, is_concat] =
         [matches!(node.op, Op::Conv(_)), matches!(node.op, Op::Pool(_)), matches!(node.op, Op::Concat(_))];
     match layout {

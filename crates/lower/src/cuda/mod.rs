@@ -9,7 +9,7 @@
 //! number of the launch if a step has several.
 //!
 //! - `target` answers queries for candidates; `select` has one arm for each operator; `layout` models the cost of layouts.
-//! - `cudnn_conv` and `cublas_matmul` are the libraries' calls.
+//! - `cudnn_conv` and `cublas_matmul` are the libraries' calls; `times` models how long these and emitted kernels take.
 //! - `emit` has kernels without names, `c_source` their expressions, `tiling` the tiles of products and split-K.
 //! - `movement`, `pointwise`, `recurrent`, `reduction`, `windows` emit the kernels; `peaks` those that measure a GPU.
 //! - `recurrent_gradient`, `training`, `update`, `window_gradients` emit those of training steps.
@@ -29,16 +29,18 @@ mod reduction;
 mod select;
 mod target;
 mod tiling;
+mod times;
 mod training;
 mod update;
 mod window_gradients;
 mod windows;
 
-pub use assemble::{Entry, Source, assemble, library_work};
+pub use assemble::{Entry, Source, assemble, kernel_digest, library_layer, library_work};
 pub use cudnn_conv::WORKSPACE_MAX;
 pub use emit::THREADS;
 pub use peaks::{COPY, COPY_BLOCK_BYTES, PEAK_KERNELS, PeakKernel, peak_kernels};
-pub use target::{Cublas, CudaTarget};
+pub use select::is_library_taken;
+pub use target::{Cublas, CudaTarget, KernelOrigin};
 
 /// What a step's kernel is called where it is a convolution of cuDNN's.
 pub const CUDNN_CONV: &str = "cudnn_conv";

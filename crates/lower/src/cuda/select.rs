@@ -1,13 +1,18 @@
-//! One arm for each operator: the calls that do a node's work, by a library or by emitted kernels.
+//! One arm for each operator: the calls that do a node's work, by emitted kernels; and the choice between these and a library's.
+//!
+//! Where a library and an emitted kernel can do a node's work, the faster one by [`times`] is taken, or by a measurement of
+//! `--tune`. Both have the same meaning: activations without an epilogue of the library are computed behind its call.
 
-use ir::{Call, CallInput, Op, Pack};
+use cuda_driver::MathMode;
+use ir::{Call, CallInput, Instead, Op, Pack};
 use types::{DType, Layout};
 
 use super::c_source::ctype;
+use super::emit::Draft;
 use super::layout::{FOUR_CHANNELS, Rearranged};
 use super::tiling::TensorCores;
-use super::{CudaTarget, cublas_matmul, cudnn_conv, movement, pointwise, recurrent, recurrent_gradient};
-use super::{reduction, training, update, window_gradients, windows};
+use super::{CudaTarget, KernelOrigin, cublas_matmul, cudnn_conv, movement, pointwise, recurrent, recurrent_gradient};
+use super::{reduction, times, training, update, window_gradients, windows};
 use crate::NodeView;
 
 impl NodeView<'_> {
@@ -61,22 +66,74 @@ impl NodeView<'_> {
     }
 }
 
+/// The calls of a node, and the kernel of another origin that was not taken.
+pub(super) struct Selected {
+    pub(super) calls: Vec<Call>,
+    pub(super) instead: Option<Instead>,
+}
+
+/// The calls of a library for a node.
+pub(super) struct LibraryCalls {
+    /// The library's own call, then emitted ones behind it.
+    pub(super) calls: Vec<Call>,
+    /// How it computes `f32`.
+    pub(super) math: MathMode,
+    /// Its description of the layer: the key of measurements.
+    pub(super) layer: String,
+}
+
+impl LibraryCalls {
+    pub(super) fn new(calls: Vec<Call>, math: MathMode, layer: String) -> LibraryCalls {
+        let behind: String = calls[1..].iter().map(|call| format!(", then {}", call.label)).collect();
+        LibraryCalls { calls, math, layer: layer + &behind }
+    }
+}
+
+/// Whether a library's kernel is taken and not an emitted one, by the times of both.
+pub fn is_library_taken([library, emitted]: [u64; 2]) -> bool {
+    /// The part of the library's time that the emitted kernel must stay below.
+    const WORTHWHILE: f64 = 0.97;
+    library as f64 * WORTHWHILE <= emitted as f64
+}
+
 impl CudaTarget {
-    /// The calls that do a node's work: a library's if it supports the node, otherwise emitted kernels.
-    pub(super) fn select(&self, node: &NodeView) -> Result<Vec<Call>, String> {
-        // cuDNN does not read padded channels.
-        let is_padded = |node: &NodeView| node.graph.value(node.node.inputs[0]).layout == FOUR_CHANNELS;
-        if let (Op::Conv(conv), Some(planner)) = (node.op(), &self.cudnn)
-            && !is_padded(node)
-            && let Ok(calls) = cudnn_conv::calls(node, conv, planner, node.layout)
+    /// The calls that do a node's work.
+    ///
+    /// # Errors
+    /// The reason that there is no kernel.
+    pub(super) fn select(&self, node: &NodeView) -> Result<Selected, String> {
+        let emitted = self.emitted(node);
+        // Only without an emitted kernel may an engine exceed the limit of workspaces, or read single elements.
+        let by_cudnn = self.by_cudnn(node).filter(|library| {
+            let fits = library.calls[0].workspace <= node.workspace && cudnn_conv::misaligned(node).is_none();
+            emitted.is_err() || fits
+        });
+        let library = by_cudnn.or_else(|| self.by_cublas(node));
+        let Some(library) = library else { return Ok(Selected { calls: emitted?, instead: None }) };
+        let Ok(emitted) = emitted else { return Ok(Selected { calls: library.calls, instead: None }) };
+        let known = self.measured.get(&library.layer).copied();
+        let modelled =
+            || [times::emitted(node, self.tensor_cores()), times::library(node, &library.calls, library.math)];
+        let [ours, theirs] = known.unwrap_or_else(modelled);
+        let by_library = match self.origin {
+            KernelOrigin::Faster => is_library_taken([theirs, ours]),
+            KernelOrigin::Library => true,
+            KernelOrigin::Emitted => false,
+        };
+        let (mut taken, other) = if by_library { (library.calls, emitted) } else { (emitted, library.calls) };
+        let [taken_time, time] = if by_library { [theirs, ours] } else { [ours, theirs] };
+        let instead = Instead { kernel: other[0].kernel, time, taken_time, measured: known.is_some() };
+        with_layer(&mut taken, &library.layer);
+        Ok(Selected { calls: taken, instead: Some(instead) })
+    }
+
+    /// The calls of emitted kernels.
+    fn emitted(&self, node: &NodeView) -> Result<Vec<Call>, String> {
+        if let Op::Conv(conv) = node.op()
+            && node.input_layout(0) == Layout::ChannelsLast
+            && windows::reads_four_channels(node, conv)
         {
-            return Ok(calls);
-        }
-        if let (Op::MatMul(product), Some(cublas)) = (node.op(), &self.cublas)
-            && !product.transposed
-            && let Ok(calls) = cublas_matmul::calls(node, product, cublas)
-        {
-            return Ok(calls);
+            return Err("the channels of its operand are not padded".into());
         }
         let mut calls = emit(node, self.tensor_cores())?;
         for input in calls.iter_mut().flat_map(|call| &mut call.inputs) {
@@ -86,6 +143,27 @@ impl CudaTarget {
         }
         Ok(calls)
     }
+
+    /// The calls of cuDNN for a convolution, if it is enabled and supports it.
+    fn by_cudnn(&self, node: &NodeView) -> Option<LibraryCalls> {
+        let (Op::Conv(conv), Some(planner)) = (node.op(), &self.cudnn) else { return None };
+        // cuDNN does not read padded channels.
+        let is_padded = node.input_layout(0) == FOUR_CHANNELS;
+        if is_padded { None } else { cudnn_conv::calls(node, conv, planner, node.layout).ok() }
+    }
+
+    /// The calls of cuBLASLt for a product, if it is enabled and supports it.
+    fn by_cublas(&self, node: &NodeView) -> Option<LibraryCalls> {
+        let (Op::MatMul(product), Some(cublas)) = (node.op(), &self.cublas) else { return None };
+        if product.transposed { None } else { cublas_matmul::calls(node, product, cublas).ok() }
+    }
+}
+
+/// Records in the first call which layer of a library does the same work.
+fn with_layer(calls: &mut [Call], layer: &str) {
+    let mut draft: Draft = postcard::from_bytes(&calls[0].code).expect("calls are encoded here");
+    draft.layer = Some(layer.to_string());
+    calls[0].code = draft.code();
 }
 
 /// The calls of emitted kernels for a node.

@@ -6,14 +6,15 @@ use std::rc::Rc;
 use cuda_driver::MathMode;
 use cuda_driver::cublas::Product;
 use cuda_driver::cudnn::Planner;
-use ir::ops::{Conv, ReduceKind};
+use ir::ops::ReduceKind;
 use ir::{Candidate, Formats, Graph, NoKernel, NodeId, Op, Query, Target, UNLIMITED, ValueId};
 use types::{Bytes, DType, Layout};
 
 use super::emit::{ALIGNMENT, ELEMENTS_MAX};
 use super::layout::{ConvKernel, FOUR_CHANNELS};
+use super::select::Selected;
 use super::tiling::TensorCores;
-use super::{cublas_matmul, cudnn_conv, layout, windows};
+use super::{CUDNN_CONV, cublas_matmul, cudnn_conv, layout, windows};
 use crate::NodeView;
 use crate::half_precision::{follows, is_of_numbers};
 
@@ -39,6 +40,22 @@ pub struct CudaTarget {
     pub(super) cublas: Option<Cublas>,
     /// The least number of large tiles that groups of warps multiply.
     groups_from: usize,
+    /// Which kernel a node has if a library and an emitted one can do its work.
+    pub(super) origin: KernelOrigin,
+    /// By layer of a library the measured times of an emitted kernel and of the library, in picoseconds.
+    pub(super) measured: Rc<BTreeMap<String, [u64; 2]>>,
+}
+
+/// Which kernel does a node's work if a library and an emitted kernel can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelOrigin {
+    /// The faster one: as measured, or else as modelled.
+    #[default]
+    Faster,
+    /// The library's.
+    Library,
+    /// The emitted one.
+    Emitted,
 }
 
 /// The default on architectures that have the instructions: fewer tiles do not occupy the multiprocessors.
@@ -53,7 +70,16 @@ impl CudaTarget {
     pub fn named(name: &str) -> Option<CudaTarget> {
         let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
         let groups_from = if arch == "sm_90" { GROUPS_FROM } else { usize::MAX };
-        Some(CudaTarget { arch, dtype: DType::F32, rounds: false, cudnn: None, cublas: None, groups_from })
+        Some(CudaTarget {
+            arch,
+            dtype: DType::F32,
+            rounds: false,
+            cudnn: None,
+            cublas: None,
+            groups_from,
+            origin: KernelOrigin::Faster,
+            measured: Rc::default(),
+        })
     }
 
     /// With `wgmma` for products whose result has at least this number of tiles of 128 x 128, on an architecture that has
@@ -108,6 +134,18 @@ impl CudaTarget {
         self
     }
 
+    /// With kernels of one origin wherever there are two, to compare both.
+    #[must_use]
+    pub fn taking(self, origin: KernelOrigin) -> CudaTarget {
+        CudaTarget { origin, ..self }
+    }
+
+    /// With the measured times of emitted kernels and of libraries, in picoseconds, by layer ([`library_layer`](super::library_layer)).
+    #[must_use]
+    pub fn with_measured(self, times: BTreeMap<String, [u64; 2]>) -> CudaTarget {
+        CudaTarget { measured: Rc::new(times), ..self }
+    }
+
     /// Reason that cuBLASLt does not compute a product; `None` if it does, or if it is not enabled.
     pub fn refused_by_cublas(&self, graph: &Graph, id: NodeId) -> Option<String> {
         let (Op::MatMul(product), Some(cublas)) = (&graph.node(id).op, &self.cublas) else { return None };
@@ -118,7 +156,10 @@ impl CudaTarget {
     pub fn refused_by_cudnn(&self, graph: &Graph, id: NodeId) -> Option<String> {
         let (Op::Conv(conv), Some(planner)) = (&graph.node(id).op, &self.cudnn) else { return None };
         let view = NodeView::new(graph, id, &Query::GIVEN);
-        cudnn_conv::calls(&view, conv, planner, view.layout).err()
+        match cudnn_conv::calls(&view, conv, planner, view.layout) {
+            Err(reason) => Some(reason),
+            Ok(_) => cudnn_conv::misaligned(&view),
+        }
     }
 
     /// The architecture, as NVRTC calls it.
@@ -177,14 +218,15 @@ impl CudaTarget {
             return Err(format!("a value in layout {layout}"));
         }
         let view = NodeView::new(graph, id, query);
-        let candidate = Candidate::given(graph, id).with_calls(self.select(&view)?);
+        let Selected { calls, instead } = self.select(&view)?;
+        let candidate = Candidate { instead, ..Candidate::given(graph, id).with_calls(calls) };
         let is_product = matches!(node.op, Op::Conv(_) | Op::ConvWeightGradient(_) | Op::MatMul(_));
         if !is_product || query.slack != Bytes::ZERO {
             return Ok(candidate);
         }
         // Split-K: the same kernel with workspace.
         let with_slack = self.select(&NodeView { slack: UNLIMITED, ..view })?;
-        let workspace = with_slack.iter().map(|call| call.workspace).max().unwrap_or_default();
+        let workspace = with_slack.calls.iter().map(|call| call.workspace).max().unwrap_or_default();
         Ok(Candidate { wants_slack: candidate.workspace < workspace, ..candidate })
     }
 
@@ -193,21 +235,19 @@ impl CudaTarget {
     }
 
     /// Who computes a convolution with a result in a layout.
-    fn conv_kernel(&self, graph: &Graph, id: NodeId, conv: &Conv, layout: Layout) -> Option<ConvKernel> {
+    fn conv_kernel(&self, graph: &Graph, id: NodeId, layout: Layout) -> Option<ConvKernel> {
         let view = NodeView { layout, ..NodeView::new(graph, id, &Query::GIVEN) };
-        let library = self.cudnn.as_ref().and_then(|planner| cudnn_conv::calls(&view, conv, planner, layout).ok());
-        if let Some(calls) = library {
-            return Some(ConvKernel::Cudnn(calls[0].workspace.0));
-        }
-        let emitted =
-            layout == Layout::RowMajor || windows::conv_channels_last(&view, conv, self.tensor_cores()).is_ok();
-        emitted.then_some(ConvKernel::Emitted)
+        let calls = self.select(&view).ok()?.calls;
+        Some(match calls[0].kernel {
+            CUDNN_CONV => ConvKernel::Cudnn(calls[0].workspace.0),
+            _ => ConvKernel::Emitted,
+        })
     }
 
     /// The candidate for a node whose result has a layout.
     fn candidate_in(&self, graph: &Graph, id: NodeId, layout: Layout) -> Option<Candidate> {
         let node = graph.node(id);
-        let conv = if let Op::Conv(conv) = &node.op { self.conv_kernel(graph, id, conv, layout) } else { None };
+        let conv = if let Op::Conv(_) = &node.op { self.conv_kernel(graph, id, layout) } else { None };
         let cost = layout::time(graph, node, layout, conv)?;
         let mut candidate = Candidate { cost, ..Candidate::given(graph, id) };
         let is_emitted = layout == Layout::ChannelsLast && conv == Some(ConvKernel::Emitted);

@@ -1,8 +1,9 @@
 //! Each rule of [`check`]: a valid plan with one thing wrong is refused for that reason and no other.
 
 use prestow_plan::{
-    Alternative, Arena, ArenaLimit, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Phase,
-    Place, Plan, PlanError, Port, Sharing, StatePort, Step, Training, ValueSpan, check, dump, image,
+    Alternative, Arena, ArenaLimit, Buffer, BufferIx, Constant, ConstantIx, Initial, KernelChoice, Operand,
+    Persistence, Phase, Place, Plan, PlanError, Port, Sharing, StatePort, Step, Training, ValueSpan, check, dump,
+    image,
 };
 use types::{Bytes, Certificate, DType, Layout, Role, Scope, Shape, Tag};
 
@@ -359,6 +360,25 @@ fn alternative_that_saves_the_whole_peak_is_refused() {
     assert_eq!(check(&plan), Ok(()));
     let errors = errors(|plan| plan.alternatives.push(saving(64)));
     assert_eq!(errors, [PlanError::Alternative { scope: scope.clone(), want: Bytes(64), got: Bytes(64) }]);
+}
+
+#[test]
+fn choice_of_no_step_is_refused() {
+    let step = valid().steps[0].clone();
+    let choice = |scope: &Scope, taken: &str| KernelChoice {
+        scope: scope.clone(),
+        taken: taken.into(),
+        other: "cuda_conv".into(),
+        times: [1, 2],
+        measured: false,
+    };
+    let mut plan = valid();
+    plan.choices.push(choice(&step.scope, &step.kernel));
+    assert_eq!(check(&plan), Ok(()));
+    for (scope, kernel) in [(&Scope::new("nowhere"), &step.kernel[..]), (&step.scope, "another")] {
+        let errors = errors(|plan| plan.choices.push(choice(scope, kernel)));
+        assert_eq!(errors, [PlanError::Choice { scope: scope.clone(), kernel: kernel.into() }]);
+    }
 }
 
 #[test]

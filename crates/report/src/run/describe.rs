@@ -1,8 +1,9 @@
 //! [`Description`]: summary of an executable.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use plan::{Plan, Port, image::FORMAT_VERSION};
+use plan::{KernelChoice, Plan, Port, image::FORMAT_VERSION};
 use serde::Serialize;
 use types::Bytes;
 
@@ -35,8 +36,41 @@ pub struct Description {
     pub flops: u64,
     /// Required libraries other than the driver.
     pub libraries: Vec<String>,
+    /// The layers that a library and an emitted kernel can compute, with the choice.
+    pub choices: Vec<ChoiceReport>,
     /// Version of the plan format.
     pub format_version: u32,
+}
+
+/// The choice between a library's kernel and an emitted one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChoiceReport {
+    /// The layer.
+    pub node: String,
+    /// The kernel that was taken.
+    pub taken: String,
+    /// The other one.
+    pub other: String,
+    /// The time of the one taken, in microseconds.
+    pub taken_us: f64,
+    /// The time of the other one.
+    pub other_us: f64,
+    /// Whether the times were measured; otherwise they are modelled.
+    pub measured: bool,
+}
+
+impl From<&KernelChoice> for ChoiceReport {
+    fn from(choice: &KernelChoice) -> ChoiceReport {
+        let [taken_us, other_us] = choice.times.map(|picoseconds| picoseconds as f64 / 1e6);
+        ChoiceReport {
+            node: choice.scope.to_string(),
+            taken: choice.taken.clone(),
+            other: choice.other.clone(),
+            taken_us,
+            other_us,
+            measured: choice.measured,
+        }
+    }
 }
 
 /// An input or output.
@@ -75,6 +109,7 @@ impl Description {
             parameters: plan.parameters,
             flops: plan.flops,
             libraries: runtime::required_libraries(plan),
+            choices: plan.choices.iter().map(ChoiceReport::from).collect(),
             format_version: FORMAT_VERSION,
         }
     }
@@ -109,6 +144,26 @@ impl Description {
         );
         for library in &self.libraries {
             let _ = writeln!(text, "{:<12} {library}", "needs");
+        }
+        text + &self.choice_text()
+    }
+
+    /// A line for each pair of kernels between which there was a choice: how often one was taken, and the times of both.
+    fn choice_text(&self) -> String {
+        let mut sums: BTreeMap<(&str, &str, bool), (usize, f64, f64)> = BTreeMap::new();
+        for choice in &self.choices {
+            let (count, taken, other) = sums.entry((&choice.taken, &choice.other, choice.measured)).or_default();
+            (*count, *taken, *other) = (*count + 1, *taken + choice.taken_us, *other + choice.other_us);
+        }
+        let mut text = String::new();
+        for ((taken, other, measured), (count, taken_us, other_us)) in sums {
+            let (layers, how) =
+                (if count == 1 { "layer" } else { "layers" }, if measured { "measured" } else { "modelled" });
+            let _ = writeln!(
+                text,
+                "{:<12} {taken} for {count} {layers}, {taken_us:.1} us; {other} would take {other_us:.1} us, {how}",
+                "choice"
+            );
         }
         text
     }

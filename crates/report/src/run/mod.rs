@@ -6,5 +6,5 @@ mod describe;
 mod steps;
 
 pub use bench::{BenchReport, Latency};
-pub use describe::{Description, PortReport};
+pub use describe::{ChoiceReport, Description, PortReport};
 pub use steps::{Peaks, StepReport, StepsReport};

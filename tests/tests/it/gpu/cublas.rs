@@ -5,7 +5,7 @@ use cuda::{MathMode, StepCode};
 use cuda_mock::Library;
 use ir::Graph;
 use ir::ops::{Epilogue, MatMul};
-use lower::cuda::CUBLAS_PRODUCT;
+use lower::cuda::{CUBLAS_PRODUCT, KernelOrigin};
 use plan::{Place, Plan};
 use types::pointwise::Unary;
 use types::{Bytes, DType, Scope, Shape, Tensor};
@@ -19,7 +19,7 @@ use crate::support::{difference, root, skip};
 const WORKSPACE: Bytes = Bytes(4096);
 
 fn with_cublas(dtype: DType) -> How {
-    How { cublas: Some((MathMode::Strict, WORKSPACE)), dtype, ..How::default() }
+    How { cublas: Some((MathMode::Strict, WORKSPACE)), dtype, origin: KernelOrigin::Library, ..How::default() }
 }
 
 /// Scopes of the steps that cuBLASLt runs.

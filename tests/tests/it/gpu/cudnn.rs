@@ -6,15 +6,14 @@ use cases::judge::step;
 use cuda::MathMode;
 use ir::Graph;
 use ir::ops::{Binary, Concat, Conv, Epilogue, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind, Slice};
-use lower::cuda::CUDNN_CONV;
+use lower::cuda::{CUDNN_CONV, KernelOrigin};
 use plan::{Place, Plan};
 use types::pointwise::{Binary as Function, Unary};
 use types::{Bytes, DType, Shape, Tensor};
 
 use crate::executables::{folder, program, text};
 use crate::gpu::{
-    H200, How, Mocked, NO_COMPILER, build_cudnn, expected_trace, network, system_has_wheels, with_cudnn,
-    without_libraries,
+    H200, How, Mocked, NO_COMPILER, build_cudnn, expected_trace, network, system_has_wheels, without_libraries,
 };
 use crate::half_precision::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
@@ -112,8 +111,8 @@ pub(crate) fn by_cudnn(plan: &Plan) -> Vec<String> {
 #[test]
 fn cudnn_runs_the_planned_convolutions() {
     let test = "gpu::cudnn::cudnn_runs_the_planned_convolutions";
-    let code = || Some(b"code".to_vec());
-    let Some(mocked) = Mocked::new(test, "gpu-cudnn", convolutions(), with_cudnn(code())) else { return };
+    let how = |math| How { cudnn: Some(math), origin: KernelOrigin::Library, ..How::default() };
+    let Some(mocked) = Mocked::new(test, "gpu-cudnn", convolutions(), how(MathMode::Strict)) else { return };
     assert_eq!(by_cudnn(&mocked.plan), ["plain", "bias", "sum", "grouped", "wide", "other", "last"]);
     let behind = |scope: &str| {
         let steps = mocked.plan.steps.iter().filter(|step| step.scope.to_string() == scope);
@@ -137,11 +136,9 @@ fn cudnn_runs_the_planned_convolutions() {
     let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
     assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-4, 1e-4), None);
     // Planning is deterministic, and tensor cores take another engine.
-    let again = Mocked::new(test, "gpu-cudnn-again", convolutions(), with_cudnn(code())).expect("it was built");
+    let again = Mocked::new(test, "gpu-cudnn-again", convolutions(), how(MathMode::Strict)).expect("it was built");
     assert!(again.plan == mocked.plan);
-    let tf32 =
-        Mocked::new(test, "gpu-cudnn-tf32", convolutions(), How { cudnn: Some(MathMode::Tf32), ..How::default() })
-            .expect("it was built");
+    let tf32 = Mocked::new(test, "gpu-cudnn-tf32", convolutions(), how(MathMode::Tf32)).expect("it was built");
     let first = tf32.plan.steps.iter().find(|step| step.kernel == CUDNN_CONV).expect("there is one");
     assert!(first.label.ends_with("engine 1"), "{}", first.label);
 
@@ -251,7 +248,7 @@ fn half_precision_is_channels_last_for_cudnn() {
         let mut graphs = vec![("convolutions", convolutions(), 4), ("between", between_convolutions(), 2)];
         graphs.extend(dtype.is_half().then(|| ("resnet18", network("resnet18", &[2, 3, 40, 48]), 19)));
         for (name, graph, least) in graphs {
-            let how = How { cudnn: Some(math), dtype, ..How::default() };
+            let how = How { cudnn: Some(math), dtype, origin: KernelOrigin::Library, ..How::default() };
             let Some(mocked) = Mocked::new(test, &format!("gpu-cudnn-{name}-{dtype}"), graph, how) else { return };
             let (plan, name) = (&mocked.plan, format!("{name}, {dtype}, {}", math.name()));
             assert!(least <= by_cudnn(plan).len(), "{name}: {:?}", by_cudnn(plan));

@@ -2,6 +2,7 @@
 //! faults.
 
 mod baselines;
+mod choice;
 pub(crate) mod cublas;
 pub(crate) mod cudnn;
 mod cupti;
@@ -13,6 +14,7 @@ mod nvml;
 mod operators;
 mod peaks;
 mod runs;
+mod session;
 mod shared;
 mod tools;
 mod training;
@@ -29,7 +31,7 @@ use cuda::{DeviceDescription, Launch, LibraryPaths, MathMode, STAGING_CHUNK_BYTE
 use cuda_mock::{BuildError, Compiler, Library};
 use ir::Graph;
 use ir::ops::Recurrent;
-use lower::cuda::assemble;
+use lower::cuda::{KernelOrigin, assemble};
 use plan::{DeviceCode, Operand, Place, Plan};
 use types::recurrent::{Cell, Direction, Reset};
 use types::{Bytes, DType, Tensor};
@@ -64,11 +66,21 @@ pub(crate) struct How {
     pub(crate) rounds: bool,
     /// Memory budget, in percent of the arena without a budget.
     pub(crate) budget: Option<u64>,
+    /// Which kernel is taken where a library and an emitted one can compute a layer.
+    pub(crate) origin: KernelOrigin,
 }
 
 impl Default for How {
     fn default() -> How {
-        How { code: Some(b"code".to_vec()), cudnn: None, cublas: None, dtype: DType::F32, rounds: false, budget: None }
+        How {
+            code: Some(b"code".to_vec()),
+            cudnn: None,
+            cublas: None,
+            dtype: DType::F32,
+            rounds: false,
+            budget: None,
+            origin: KernelOrigin::Faster,
+        }
     }
 }
 
@@ -76,8 +88,8 @@ impl Mocked {
     /// Compiles a graph and builds a driver's mock with its kernels. Returns `None` after reporting that `test` is
     /// skipped.
     pub(crate) fn new(test: &str, name: &str, graph: Graph, how: How) -> Option<Mocked> {
-        let (folder, How { code, cudnn, cublas, dtype, rounds, budget }) = (folder(name), how);
-        let mut target = crate::cuda::target(dtype);
+        let (folder, How { code, cudnn, cublas, dtype, rounds, budget, origin }) = (folder(name), how);
+        let mut target = crate::cuda::target(dtype).taking(origin);
         if rounds {
             target = target.rounding();
         }

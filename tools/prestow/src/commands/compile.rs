@@ -10,6 +10,7 @@ use compiler::{BudgetChanges, Compiled, Goal, Optimize, Program, ProgramWeights,
 use cpu::Level;
 use lower::Target;
 use lower::cpu::CpuTarget;
+use lower::cuda::CudaTarget;
 use passes::training::Recipe;
 use plan::{Phase, Plan, Training};
 use serde_json::json;
@@ -175,13 +176,15 @@ impl Job<'_> {
     /// Measures layers on the GPU of this machine, so that `compiler` prefers the fastest algorithms.
     fn tune_on_gpu(&self, tune: &Tune, compiler: &mut GpuCompiler) -> Result<TuneOutcome, String> {
         let gpu = cuda::driver::Gpu::open(0).map_err(|error| format!("--tune needs a GPU: {error}"))?;
-        let plans = self.batches.iter().map(|&batch| self.compile(batch, &compiler.target, |_, _| {}));
-        let compiled: Vec<Compiled> = plans.collect::<Result<Vec<_>, String>>()?.concat();
-        let plans: Vec<&Plan> = compiled.iter().map(|compiled| &compiled.plan).collect();
+        let mut plans_for = |target: &CudaTarget| {
+            let of = |&batch: &Option<usize>| self.compile(batch, target, |_, _| {});
+            let compiled = self.batches.iter().map(of).collect::<Result<Vec<_>, String>>()?;
+            Ok(compiled.into_iter().flatten().map(|compiled| compiled.plan).collect())
+        };
         let places = library_paths(&self.request.data);
         let progress = |line: &str| say::line(line);
         let (seconds, cache) = (tune.seconds, tune.cache.as_deref());
-        gpu::tune(compiler, &gpu, &plans, &TuneOptions { seconds, cache, paths: &places, progress: &progress })
+        gpu::tune(compiler, &gpu, &mut plans_for, &TuneOptions { seconds, cache, paths: &places, progress: &progress })
     }
 }
 

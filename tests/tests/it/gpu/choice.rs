@@ -1,0 +1,246 @@
+//! The choice between a library's kernel and an emitted one, by modelled times and by measured ones, on the mocks.
+
+use std::collections::BTreeMap;
+
+use cases::judge::step;
+use cuda::cudnn::Planner;
+use cuda::{DeviceDescription, LibraryPaths, MathMode};
+use ir::Graph;
+use ir::ops::{Concat, Conv, Epilogue, MatMul, Slice};
+use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, assemble, library_layer};
+use plan::Plan;
+use types::pointwise::Unary;
+use types::{Bytes, DType, Scope, Shape, Tensor};
+
+use super::*;
+use crate::half_precision::{HALVES, assert_near};
+use crate::support::difference;
+
+/// Kernels of a plan, by number of steps.
+fn kernels(plan: &Plan) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    plan.steps.iter().for_each(|step| *counts.entry(&step.kernel[..]).or_default() += 1);
+    counts
+}
+
+/// Steps of a plan that a library computes.
+fn by_libraries(plan: &Plan) -> usize {
+    plan.steps.iter().filter(|step| [CUDNN_CONV, CUBLAS_PRODUCT].contains(&&step.kernel[..])).count()
+}
+
+/// A target with cuDNN's and cuBLASLt's mock, planned for an H200. `None` after reporting that `test` is skipped.
+fn with_libraries(test: &str, name: &str, dtype: DType) -> Option<CudaTarget> {
+    let folder = folder(name);
+    if !build_cudnn(&folder) {
+        skip(test, NO_COMPILER);
+        return None;
+    }
+    let places = LibraryPaths { folders: vec![folder], ..LibraryPaths::default() };
+    let facts = DeviceDescription::parse(H200).expect("it is whole");
+    let planner = Planner::new(&places, &facts.device, MathMode::Strict).expect("it takes the facts");
+    Some(crate::cuda::target(dtype).with_cudnn(Rc::new(planner)).with_cublas(MathMode::Strict, None))
+}
+
+fn planned(graph: &Graph, target: &CudaTarget) -> Plan {
+    let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+    compile(model, target, compiler::Goal::default(), |_, _| {}).expect("it has kernels").plan
+}
+
+/// Activations that cuDNN has no epilogue for stay in an emitted kernel's.
+#[test]
+fn networks_with_other_activations_keep_their_fusion() {
+    let test = "gpu::choice::networks_with_other_activations_keep_their_fusion";
+    // ReLU6, hard swish with squeeze and excitation, SiLU.
+    for (name, side) in [("mobilenet_v2", 224), ("mobilenet_v3_small", 224), ("efficientnet_b0", 224)] {
+        for (dtype, batch) in [(DType::F32, 1), (DType::F16, 1), (DType::F16, 64)] {
+            let case = format!("{name}, {dtype}, batch {batch}");
+            let Some(target) = with_libraries(test, "gpu-choice-fusion", dtype) else { return };
+            let graph = network(name, &[batch, 3, side, side]);
+            let (emitted, both) = (planned(&graph, &crate::cuda::target(dtype)), planned(&graph, &target));
+            let library = planned(&graph, &target.clone().taking(KernelOrigin::Library));
+            assert_eq!(both.steps.len(), emitted.steps.len(), "{case}: {:?}", kernels(&both));
+            assert!(both.steps.len() + 10 < library.steps.len(), "{case}: {:?}", kernels(&library));
+            // Layers without an activation are the library's as before.
+            assert!(0 < by_libraries(&both), "{case}: {:?}", kernels(&both));
+            assert!(both.arena.size() <= library.arena.size(), "{case}");
+            let described = report::Description::new(&both).text();
+            // Depthwise convolutions, whose activations cuDNN does not fuse.
+            let depthwise = "cuda_conv_each for ";
+            assert!(
+                described.contains("choice ") && described.contains(depthwise) && described.contains("modelled"),
+                "{described}"
+            );
+            // A choice for each layer that both can compute, and the faster one is taken.
+            assert!(by_libraries(&both) <= both.choices.len(), "{case}");
+            for choice in &both.choices {
+                let [taken, other] = choice.times;
+                assert!(taken as f64 * 0.97 <= other as f64 && !choice.measured, "{case}: {choice:?}");
+            }
+        }
+    }
+}
+
+/// Networks whose activations cuDNN fuses are computed by it.
+#[test]
+fn fused_layers_are_the_library_s() {
+    let test = "gpu::choice::fused_layers_are_the_library_s";
+    for (dtype, batch) in [(DType::F32, 1), (DType::F16, 1), (DType::F16, 64)] {
+        let Some(target) = with_libraries(test, "gpu-choice-fused", dtype) else { return };
+        let plan = planned(&network("resnet18", &[batch, 3, 224, 224]), &target);
+        // The first convolution of half precision reads padded pixels, which cuDNN does not.
+        assert!(20 <= kernels(&plan)[CUDNN_CONV] + usize::from(dtype.is_half()), "{dtype}: {:?}", kernels(&plan));
+    }
+}
+
+/// A product with a bias and an activation, whose result a small product reads.
+fn dense(rows: usize, terms: usize, columns: usize, activation: Unary) -> Graph {
+    let mut graph = Graph::new("dense");
+    let x = graph.add_input("x", DType::F32, Shape::from([rows, terms]));
+    let item = |ix: usize| ((ix * 37) % 19) as f32 * 0.02 - 0.18;
+    let weight = graph.add_weight("weight", Tensor::from_fn(Shape::from([terms, columns]), item));
+    let bias = graph.add_weight("bias", Tensor::from_fn(Shape::from([columns]), item));
+    let epilogue = Epilogue { bias: true, activation: [activation].into_iter().collect(), ..Epilogue::default() };
+    let product = MatMul { epilogue, ..MatMul::default() };
+    let dense = graph.add1(product.into(), &[x, weight, bias], Scope::new("dense")).expect("it is accepted");
+    let weight = graph.add_weight("last", Tensor::from_fn(Shape::from([columns, 8]), item));
+    let y = graph.add1(MatMul::default().into(), &[dense, weight], Scope::new("last")).expect("it is accepted");
+    graph.set_outputs(vec![("y".into(), y)]);
+    graph
+}
+
+/// cuBLASLt has the tanh form of GELU only. The form with the error function is computed in an emitted epilogue, or behind a
+/// product that is so large that cuBLASLt's is faster all the same.
+#[test]
+fn both_forms_of_gelu_keep_their_meaning() {
+    let test = "gpu::choice::both_forms_of_gelu_keep_their_meaning";
+    let Some(target) = with_libraries(test, "gpu-choice-gelu", DType::F16) else { return };
+    let steps = |rows, activation| -> Vec<String> {
+        let plan = planned(&dense(rows, 768, 3072, activation), &target);
+        let steps = plan.steps.iter().filter(|step| step.scope.to_string() == "dense");
+        steps.map(|step| step.kernel.to_string()).collect()
+    };
+    assert_eq!(steps(128, Unary::GeluTanh), [CUBLAS_PRODUCT]);
+    assert_eq!(steps(8192, Unary::GeluTanh), [CUBLAS_PRODUCT]);
+    assert_eq!(steps(128, Unary::Gelu), ["cuda_product"]);
+    assert_eq!(steps(8192, Unary::Gelu), [CUBLAS_PRODUCT, "cuda_pointwise"]);
+    // Each way has the same meaning.
+    for dtype in [DType::F32, HALVES[0], HALVES[1]] {
+        for origin in [KernelOrigin::Library, KernelOrigin::Emitted] {
+            for activation in [Unary::Gelu, Unary::GeluTanh] {
+                let name = format!("gelu-{}-{dtype}-{origin:?}", activation.name()).to_lowercase();
+                let cublas = Some((MathMode::Strict, Bytes(4096)));
+                let how = How { cublas, dtype, origin, ..How::default() };
+                let graph = dense(9, 24, 40, activation);
+                let Some(mocked) = Mocked::new(test, &name, graph, how) else { return };
+                let count = if origin == KernelOrigin::Library { 2 } else { 0 };
+                assert_eq!(by_libraries(&mocked.plan), count, "{name}");
+                let out = mocked.run(&[]);
+                assert!(out.status.success(), "{name}: {}", text(&out.stderr));
+                let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
+                match dtype {
+                    // The forms differ by up to 4.7e-4.
+                    DType::F32 => assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-5, 1e-5), None, "{name}"),
+                    _ => assert_near(&name, &mocked.outputs(), &want, 4.0 * step(dtype)),
+                }
+            }
+        }
+    }
+}
+
+/// Measured times replace modelled ones, by layer.
+#[test]
+fn measured_times_replace_modelled_ones() {
+    let test = "gpu::choice::measured_times_replace_modelled_ones";
+    let Some(target) = with_libraries(test, "gpu-choice-measured", DType::F32) else { return };
+    let graph = network("resnet18", &[1, 3, 64, 64]);
+    let modelled = planned(&graph, &target);
+    let layers: Vec<String> = modelled.steps.iter().filter_map(|step| library_layer(&step.code)).collect();
+    assert!(10 < layers.len() && layers.iter().any(|layer| layer.starts_with("Convolution {")), "{layers:?}");
+    // The library is said to be slower in each: none of its kernels is left.
+    let slow = layers.iter().map(|layer| (layer.clone(), [1_000_000, 2_000_000])).collect();
+    let slow = planned(&graph, &target.clone().with_measured(slow));
+    assert_eq!(by_libraries(&slow), 0, "{:?}", kernels(&slow));
+    assert!(slow.choices.iter().all(|choice| choice.measured && choice.times == [1_000_000, 2_000_000]));
+    // And in one: only that layer changes.
+    let one = [(layers[3].clone(), [1_000_000, 2_000_000])].into_iter().collect();
+    let one = planned(&graph, &target.with_measured(one));
+    let same = layers.iter().filter(|layer| **layer == layers[3]).count();
+    assert_eq!(by_libraries(&one), by_libraries(&modelled) - same, "{:?}", kernels(&one));
+}
+
+/// Convolutions of values that may begin anywhere in a buffer: of slices of a batch, and of operands that are written into
+/// their place in a concatenation.
+fn shifted(channels: usize) -> Graph {
+    let mut graph = Graph::new("shifted");
+    let shape = Shape::from([3, channels, 5, 7]);
+    let x = graph.add_input("x", DType::F32, shape.clone());
+    let item = |ix: usize| ((ix * 37) % 19) as f32 * 0.03 - 0.25;
+    let weight = |graph: &mut Graph, name: &str| {
+        graph.add_weight(name, Tensor::from_fn(Shape::from([channels, channels, 3, 3]), item))
+    };
+    let weights = ["first", "second", "third"].map(|name| weight(&mut graph, name));
+    let add = |graph: &mut Graph, name: &str, op: ir::Op, inputs: &[ir::ValueId]| {
+        graph.add1(op, inputs, Scope::new(name)).expect("it is accepted")
+    };
+    let conv = || ir::Op::from(Conv::square(1, 1));
+    let x = add(&mut graph, "first", conv(), &[x, weights[0]]);
+    let rows = add(&mut graph, "rows", Slice::range(&shape, 0, 1, 3).into(), &[x]);
+    let second = add(&mut graph, "second", conv(), &[rows, weights[1]]);
+    let third = add(&mut graph, "third", conv(), &[x, weights[2]]);
+    let y = add(&mut graph, "both", Concat { axis: 0 }.into(), &[third, second]);
+    graph.set_outputs(vec![("y".into(), y)]);
+    graph
+}
+
+/// Operands are declared with the alignment that they have in each plan, and engines that read whole vectors get operands
+/// that are aligned to them. The mock refuses operands that are not aligned as declared.
+#[test]
+fn operands_of_cudnn_are_aligned_as_declared() {
+    let test = "gpu::choice::operands_of_cudnn_are_aligned_as_declared";
+    for (dtype, channels, aligned) in [
+        (DType::F32, 4, true),
+        (DType::F32, 3, false),
+        (HALVES[0], 8, true),
+        (HALVES[0], 5, false),
+        (HALVES[1], 4, false),
+    ] {
+        let name = format!("gpu-choice-aligned-{dtype}-{channels}");
+        let how = How { cudnn: Some(MathMode::Strict), dtype, origin: KernelOrigin::Library, ..How::default() };
+        let Some(mocked) = Mocked::new(test, &name, shifted(channels), how) else { return };
+        let alignments: Vec<u64> = (mocked.plan.steps.iter())
+            .filter_map(|step| match StepCode::from_code(&step.code) {
+                Some(StepCode::Cudnn(planned)) => Some(planned.alignment),
+                _ => None,
+            })
+            .collect();
+        assert!(!alignments.is_empty() || !aligned, "{name}");
+        assert_eq!(
+            alignments.iter().all(|&alignment| alignment == 16),
+            aligned || alignments.is_empty(),
+            "{name}: {alignments:?}"
+        );
+        let out = mocked.run(&[]);
+        assert!(out.status.success(), "{name}: {}", text(&out.stderr));
+        let processor = crate::support::compiled(mocked.graph.clone()).expect("processors have kernels for it");
+        let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
+        let bound = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-4 };
+        assert_near(&name, &mocked.outputs(), &want, bound);
+    }
+}
+
+/// Tensor cores of the mock read eight channels at once: a convolution of channels that begin anywhere is emitted if there is a
+/// kernel, and otherwise has an engine that reads single elements.
+#[test]
+fn unaligned_channels_last_operands_are_not_read_by_vectors() {
+    let test = "gpu::choice::unaligned_channels_last_operands_are_not_read_by_vectors";
+    let Some(target) = with_libraries(test, "gpu-choice-unaligned", HALVES[0]) else { return };
+    let target = target.taking(KernelOrigin::Library);
+    let engines = |channels: usize| -> Vec<String> {
+        let mut plan = planned(&shifted(channels), &target);
+        assemble([&mut plan]);
+        let steps = plan.steps.iter().filter(|step| step.kernel == CUDNN_CONV);
+        steps.map(|step| step.label.rsplit(' ').next().unwrap_or_default().to_string()).collect()
+    };
+    assert!(engines(8).iter().all(|engine| engine == "1") && engines(8).len() == 3, "{:?}", engines(8));
+    assert!(engines(5).iter().all(|engine| engine != "1"), "{:?}", engines(5));
+}
