@@ -98,6 +98,8 @@ enum Access {
     Scalar,
     /// This many elements again and again.
     Periodic(usize),
+    /// This many elements again and again, which fill a vector, and only pipes read them: one vector is kept.
+    Vector(usize),
     /// Any other way.
     Scattered,
 }
@@ -109,6 +111,8 @@ struct Walk {
     run: usize,
     /// The positions of each operand's elements in a run.
     access: [Access; REGISTERS],
+    /// Elements from one register to the next.
+    register: usize,
     /// Elements of a tile: the largest period divides it, and others divide that one, since a period is the product of the
     /// innermost extents.
     tile: usize,
@@ -125,14 +129,24 @@ impl Walk {
         let longest = (0..=chain.shape.len()).map(|first| Walk::from_axis(chain, first)).find(is_regular);
         let mut walk = longest.filter(|walk| TILE <= walk.run).unwrap_or_else(|| Walk::from_axis(chain, 0));
         walk.tile *= TILE / walk.tile;
-        // Without registers a tile may have any length.
-        let in_place = |ix: usize| matches!(walk.access[ix], Access::Dense | Access::Scalar) && pipes.read(chain, ix);
+        for (ix, access) in walk.access[..inputs].iter_mut().enumerate() {
+            match *access {
+                Access::Periodic(period) if LANES.is_multiple_of(period) && pipes.read(chain, ix) => {
+                    *access = Access::Vector(period);
+                }
+                _ => {}
+            }
+        }
+        // Without operands in whole registers a tile may have any length.
+        let in_place = |ix: usize| {
+            matches!(walk.access[ix], Access::Dense | Access::Scalar | Access::Vector(_)) && pipes.read(chain, ix)
+        };
         let is_one_pipe = pipes.iter().count() == 1 && pipes.iter().all(|pipe| pipe.together);
         if (0..inputs).all(|ix| walk.access[ix] == Access::Dense) {
             walk.byte_sum = ByteSum::of(chain);
         }
         if walk.byte_sum.is_some() || (is_one_pipe && (0..inputs).all(in_place)) {
-            walk.tile = CHUNK;
+            (walk.tile, walk.register) = (CHUNK, LANES);
         }
         walk
     }
@@ -147,7 +161,7 @@ impl Walk {
                 tile = tile.max(period);
             }
         }
-        Walk { axes: chain.shape.len() - first, run, access, tile, byte_sum: None }
+        Walk { axes: chain.shape.len() - first, run, access, register: TILE, tile, byte_sum: None }
     }
 
     fn access(shape: &[usize], strides: &[usize], run: usize) -> Access {
@@ -244,9 +258,7 @@ impl Job<'_> {
     fn compute(&self, isa: Isa, first: usize, cells: &mut [u8]) {
         let (job, walk, size) = (self, &self.walk, self.chain.result.size());
         let mut registers = StackBuffer::<{ TILE * REGISTERS }>::new();
-        let has_registers = walk.tile <= TILE;
-        let count = if has_registers { TILE * (self.inputs.len() + self.chain.program.len()) } else { 0 };
-        let registers = registers.zeros(count);
+        let registers = registers.zeros(walk.register * (self.inputs.len() + self.chain.program.len()));
         let filled = &mut [Filled::default(); REGISTERS];
         let (mut at, count) = (0, cells.len() / size);
         while at < count {
@@ -342,6 +354,14 @@ fn run_tile<V: Vector, B: Item>(
                     others.chunks_mut(period).for_each(|part| part.copy_from_slice(&first[..part.len()]));
                 }
             }
+            Access::Vector(period) => {
+                if filled[ix].start != start || filled[ix].length == 0 {
+                    filled[ix] = Filled { start, length: LANES };
+                    let (first, others) = registers[ix * walk.register..][..LANES].split_at_mut(period);
+                    storage::widen(V::ISA, stored, items(start, period), first);
+                    others.chunks_mut(period).for_each(|part| part.copy_from_slice(first));
+                }
+            }
             Access::Scattered => {
                 let register = &mut registers[ix * TILE..][..length];
                 collect::<V>(stored, bytes, &Axes::of(&chain.shape, strides), place.column, register);
@@ -358,8 +378,7 @@ fn run_tile<V: Vector, B: Item>(
     for pipe in pipes.iter() {
         let instructions = pipe.instructions();
         let is_last = instructions.end == chain.program.len();
-        let known = (inputs.len() + instructions.end - 1) * TILE;
-        let (known, rest) = registers.split_at_mut(known.min(registers.len()));
+        let (known, rest) = registers.split_at_mut((inputs.len() + instructions.end - 1) * walk.register);
         if pipe.together {
             let mut sources = [const { Source::NOTHING }; REGISTERS];
             for instruction in &chain.program[instructions] {
@@ -368,11 +387,16 @@ fn run_tile<V: Vector, B: Item>(
                         // Part by part: a copy of the whole would stall on store forwarding of the parts just written.
                         Some(Source::Items { stored, bytes }) => Source::Items { stored: *stored, bytes },
                         Some(Source::Scalar(number)) => Source::Scalar(*number),
+                        Some(Source::Vector(numbers)) => Source::Vector(numbers),
                         Some(Source::Out) => Source::Out,
                         // The result of the instruction before, within the pipe, has no register.
-                        None => known
-                            .get(operand * TILE..)
-                            .map_or(Source::NOTHING, |known| Source::numbers(&known[..length.min(known.len())])),
+                        None => match known.get(operand * walk.register..) {
+                            Some(known) => match (walk.access[operand], known.first_chunk()) {
+                                (Access::Vector(_), Some(numbers)) => Source::Vector(numbers),
+                                _ => Source::numbers(&known[..length.min(known.len())]),
+                            },
+                            None => Source::NOTHING,
+                        },
                     };
                 }
             }
@@ -481,11 +505,11 @@ mod tests {
             let walk = Walk::new(&chain, &Pipes::of(&chain));
             (walk.axes, walk.run, walk.tile, walk.access[..strides.len()].to_vec())
         };
-        use Access::{Dense, Periodic, Scalar, Scattered};
+        use Access::{Dense, Periodic, Scalar, Scattered, Vector};
         // A blocked image, a vector along its channels, a scalar.
         let blocked: [&[usize]; 3] = [&[1200 * 30, 400 * 30, 80, 16, 1], &[0, 16, 0, 0, 1], &[0; 5]];
         let found = walk(&[2, 3, 150, 5, 16], &blocked);
-        assert_eq!(found, (3, 12_000, CHUNK.min(TILE), vec![Dense, Periodic(16), Scalar]));
+        assert_eq!(found, (3, 12_000, CHUNK, vec![Dense, Vector(16), Scalar]));
         // Rows of three pixels, scaled per channel: a tile is 170 pixels.
         let found = walk(&[50, 40, 3], &[&[120, 3, 1], &[0, 0, 1]]);
         assert_eq!(found, (3, 6000, 510, vec![Dense, Periodic(3)]));
@@ -541,20 +565,53 @@ mod tests {
     }
 
     #[test]
-    fn broadcast_operands_are_added_at_their_positions() {
-        for (blocks, plane) in [(1, 1), (3, 25), (2, 1300)] {
-            let shape = vec![1, blocks, plane, 16];
-            let strides = vec![vec![blocks * plane * 16, plane * 16, 16, 1], vec![0, 16, 0, 1]];
-            let program = vec![Instruction::Binary(Binary::Add, 0, 1)];
-            let chain = Chain { shape, strides, inputs: vec![StorageType::F32; 2], program, result: StorageType::F32 };
-            let x: Vec<f32> = (0..blocks * plane * 16).map(|ix| ix as f32).collect();
-            let along: Vec<f32> = (0..blocks * 16).map(|ix| 0.25 * ix as f32).collect();
-            let mut out = vec![0.0f32; x.len()];
-            let inputs = [&x, &along].map(|items| Operand::Bytes(bytemuck::cast_slice(items)));
-            let args = Args { inputs: &inputs, outputs: &mut [bytemuck::cast_slice_mut(&mut out)], workspace: &mut [] };
-            chain.run(args, &Pool::new(2));
-            for (ix, item) in out.iter().enumerate() {
-                assert_eq!(*item, x[ix] + along[ix / 16 / plane * 16 + ix % 16]);
+    fn broadcast_operands_are_read_at_their_positions() {
+        use Instruction::{Binary as Two, Unary as One};
+        // In one pipe; in one pipe and a function next to it; with an operand that is read by the function.
+        let programs: [&[Instruction]; 3] = [
+            &[Two(Binary::Mul, 0, 1), Two(Binary::Add, 3, 2), One(Unary::Relu, 4)],
+            &[Two(Binary::Sub, 1, 0), One(Unary::Sigmoid, 3), Two(Binary::Add, 4, 2)],
+            &[One(Unary::Tanh, 1), Two(Binary::Mul, 0, 3), Two(Binary::Add, 2, 4)],
+        ];
+        for lanes in [16, 8, 4, 3, 2] {
+            for (blocks, plane) in [(1, 1), (3, 25), (2, 1300)] {
+                let (period, image) = (plane * lanes, blocks * plane * lanes);
+                for (program, stored) in programs.iter().flat_map(|&program| {
+                    [StorageType::F32, StorageType::Bf16, StorageType::F16].map(|stored| (program, stored))
+                }) {
+                    let shape = vec![2, blocks, plane, lanes];
+                    let along = vec![0, lanes, 0, 1];
+                    let strides = vec![vec![image, period, lanes, 1], along.clone(), along];
+                    let inputs = vec![stored, StorageType::F32, StorageType::F32];
+                    let chain = Chain { shape, strides, inputs, program: program.to_vec(), result: stored };
+                    let x: Vec<f32> = (0..2 * image).map(|ix| (ix * 7 % 37) as f32 * 0.125 - 2.0).collect();
+                    let vector = |from: usize| -> Vec<f32> {
+                        (0..blocks * lanes).map(|ix| ((ix + from) % 23) as f32 * 0.25 - 2.5).collect()
+                    };
+                    let (a, b) = (vector(0), vector(5));
+                    let mut bytes = vec![0; x.len() * stored.size()];
+                    storage::narrow(Isa::Portable, stored, &x, &mut bytes);
+                    let mut out = vec![0; bytes.len()];
+                    let inputs = [&bytes[..], bytemuck::cast_slice(&a), bytemuck::cast_slice(&b)].map(Operand::Bytes);
+                    chain.run(Args { inputs: &inputs, outputs: &mut [&mut out], workspace: &mut [] }, &Pool::new(2));
+                    let mut got = vec![0.0; x.len()];
+                    storage::widen(Isa::Portable, stored, &out, &mut got);
+                    for (ix, got) in got.iter().enumerate() {
+                        let at = ix / period % blocks * lanes + ix % lanes;
+                        let mut registers = vec![f64::from(x[ix]), f64::from(a[at]), f64::from(b[at])];
+                        for instruction in program {
+                            registers.push(match *instruction {
+                                One(function, a) => function.eval(registers[a]),
+                                Two(function, a, b) => function.eval(registers[a], registers[b]),
+                                Instruction::Constant(number) => f64::from(number),
+                            });
+                        }
+                        let want = registers[registers.len() - 1];
+                        let bound = if stored == StorageType::Bf16 { 5e-3 } else { 1e-3 } * (1.0 + want.abs());
+                        let place = format!("{program:?}, {stored:?}, {lanes} of {blocks} x {plane}, {ix}");
+                        assert!((f64::from(*got) - want).abs() <= bound, "{place}: {got}, not {want}");
+                    }
+                }
             }
         }
     }

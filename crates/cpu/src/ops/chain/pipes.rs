@@ -118,6 +118,8 @@ pub(super) enum Source<'a> {
     Items { stored: StorageType, bytes: &'a [u8] },
     /// One number for all.
     Scalar(f32),
+    /// The same numbers in each vector.
+    Vector(&'a [f32; LANES]),
     /// Where the result is written.
     Out,
 }
@@ -134,6 +136,7 @@ impl<'a> Source<'a> {
     fn load<V: Vector, const G: usize>(self, out: &[u8], result: StorageType, at: usize, count: usize) -> [V; G] {
         let (stored, bytes) = match self {
             Source::Scalar(number) => return [V::splat(number); G],
+            Source::Vector(numbers) => return [V::read(numbers); G],
             Source::Items { stored, bytes } => (stored, bytes),
             Source::Out => (result, out),
         };
