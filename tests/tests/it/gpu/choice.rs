@@ -7,7 +7,7 @@ use cuda::cudnn::Planner;
 use cuda::{DeviceDescription, LibraryPaths, MathMode};
 use ir::Graph;
 use ir::ops::{Concat, Conv, Epilogue, MatMul, Slice};
-use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, assemble, library_layer};
+use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, library_layer};
 use plan::Plan;
 use types::pointwise::Unary;
 use types::{Bytes, DType, Scope, Shape, Tensor};
@@ -46,16 +46,46 @@ fn planned(graph: &Graph, target: &CudaTarget) -> Plan {
     compile(model, target, compiler::Goal::default(), |_, _| {}).expect("it has kernels").plan
 }
 
+/// Residual blocks of an expansion, a depthwise convolution and a projection, as in mobilenet_v2, with an activation.
+fn bottlenecks(batch: usize, activation: Unary) -> Graph {
+    const CHANNELS: usize = 24;
+    const HIDDEN: usize = 144;
+    let mut graph = Graph::new("bottlenecks");
+    let mut x = graph.add_input("x", DType::F32, Shape::from([batch, CHANNELS, 56, 56]));
+    for block in 0..8 {
+        let mut y = x;
+        for (part, conv, shape) in [
+            ("expansion", Conv::square(1, 0), [HIDDEN, CHANNELS, 1, 1]),
+            ("depthwise", Conv { groups: HIDDEN, ..Conv::square(1, 1) }, [HIDDEN, 1, 3, 3]),
+            ("projection", Conv::square(1, 0), [CHANNELS, HIDDEN, 1, 1]),
+        ] {
+            let name = format!("{block}.{part}");
+            let item = |ix: usize| ((ix * 37) % 19) as f32 * 0.02 - 0.18;
+            let weight = graph.add_weight(&name, Tensor::from_fn(Shape::from(shape), item));
+            let bias = graph.add_weight(&format!("{name}.bias"), Tensor::from_fn(Shape::from([shape[0]]), item));
+            let conv = Conv { epilogue: Epilogue { bias: true, ..Epilogue::default() }, ..conv };
+            y = graph.add1(conv.into(), &[y, weight, bias], Scope::new(&name)).expect("it is accepted");
+            if part != "projection" {
+                let op = ir::Op::from(ir::ops::Unary(activation));
+                y = graph.add1(op, &[y], Scope::new(&format!("{name}.activation"))).expect("it is accepted");
+            }
+        }
+        let sum = ir::ops::Binary(types::pointwise::Binary::Add);
+        x = graph.add1(sum.into(), &[x, y], Scope::new(&format!("{block}.sum"))).expect("it is accepted");
+    }
+    graph.set_outputs(vec![("y".into(), x)]);
+    graph
+}
+
 /// Activations that cuDNN has no epilogue for stay in an emitted kernel's.
 #[test]
 fn networks_with_other_activations_keep_their_fusion() {
     let test = "gpu::choice::networks_with_other_activations_keep_their_fusion";
-    // ReLU6, hard swish with squeeze and excitation, SiLU.
-    for (name, side) in [("mobilenet_v2", 224), ("mobilenet_v3_small", 224), ("efficientnet_b0", 224)] {
+    for activation in [Unary::Clip { min: 0.0, max: 6.0 }, Unary::HardSwish, Unary::Silu] {
         for (dtype, batch) in [(DType::F32, 1), (DType::F16, 1), (DType::F16, 64)] {
-            let case = format!("{name}, {dtype}, batch {batch}");
+            let case = format!("{activation:?}, {dtype}, batch {batch}");
             let Some(target) = with_libraries(test, "gpu-choice-fusion", dtype) else { return };
-            let graph = network(name, &[batch, 3, side, side]);
+            let graph = bottlenecks(batch, activation);
             let (emitted, both) = (planned(&graph, &crate::cuda::target(dtype)), planned(&graph, &target));
             let library = planned(&graph, &target.clone().taking(KernelOrigin::Library));
             assert_eq!(both.steps.len(), emitted.steps.len(), "{case}: {:?}", kernels(&both));
@@ -172,7 +202,7 @@ fn measured_times_replace_modelled_ones() {
 /// their place in a concatenation.
 fn shifted(channels: usize) -> Graph {
     let mut graph = Graph::new("shifted");
-    let shape = Shape::from([3, channels, 5, 7]);
+    let shape = Shape::from([3, channels, 5, 5]);
     let x = graph.add_input("x", DType::F32, shape.clone());
     let item = |ix: usize| ((ix * 37) % 19) as f32 * 0.03 - 0.25;
     let weight = |graph: &mut Graph, name: &str| {
@@ -184,7 +214,7 @@ fn shifted(channels: usize) -> Graph {
     };
     let conv = || ir::Op::from(Conv::square(1, 1));
     let x = add(&mut graph, "first", conv(), &[x, weights[0]]);
-    let rows = add(&mut graph, "rows", Slice::range(&shape, 0, 1, 3).into(), &[x]);
+    let rows = add(&mut graph, "rows", Slice::range(&shape, 0, 1, 2).into(), &[x]);
     let second = add(&mut graph, "second", conv(), &[rows, weights[1]]);
     let third = add(&mut graph, "third", conv(), &[x, weights[2]]);
     let y = add(&mut graph, "both", Concat { axis: 0 }.into(), &[third, second]);
@@ -192,17 +222,18 @@ fn shifted(channels: usize) -> Graph {
     graph
 }
 
-/// Operands are declared with the alignment that they have in each plan, and engines that read whole vectors get operands
-/// that are aligned to them. The mock refuses operands that are not aligned as declared.
+/// Operands are declared with the alignment that they have in each plan. The mock refuses operands that are not aligned as
+/// declared.
 #[test]
 fn operands_of_cudnn_are_aligned_as_declared() {
     let test = "gpu::choice::operands_of_cudnn_are_aligned_as_declared";
-    for (dtype, channels, aligned) in [
-        (DType::F32, 4, true),
-        (DType::F32, 3, false),
-        (HALVES[0], 8, true),
-        (HALVES[0], 5, false),
-        (HALVES[1], 4, false),
+    // 4 x 25 pixels of four bytes are a multiple of 16 bytes, 3 x 25 are not.
+    for (dtype, channels, least) in [
+        (DType::F32, 4, 16),
+        (DType::F32, 3, 4),
+        // A convolution on channels-last values: the only one of the three, which are small.
+        (HALVES[0], 8, 16),
+        (HALVES[1], 5, 16),
     ] {
         let name = format!("gpu-choice-aligned-{dtype}-{channels}");
         let how = How { cudnn: Some(MathMode::Strict), dtype, origin: KernelOrigin::Library, ..How::default() };
@@ -213,12 +244,8 @@ fn operands_of_cudnn_are_aligned_as_declared() {
                 _ => None,
             })
             .collect();
-        assert!(!alignments.is_empty() || !aligned, "{name}");
-        assert_eq!(
-            alignments.iter().all(|&alignment| alignment == 16),
-            aligned || alignments.is_empty(),
-            "{name}: {alignments:?}"
-        );
+        let count = if dtype.is_half() { 1 } else { 3 };
+        assert_eq!((alignments.len(), alignments.iter().min()), (count, Some(&least)), "{name}: {alignments:?}");
         let out = mocked.run(&[]);
         assert!(out.status.success(), "{name}: {}", text(&out.stderr));
         let processor = crate::support::compiled(mocked.graph.clone()).expect("processors have kernels for it");
@@ -226,21 +253,4 @@ fn operands_of_cudnn_are_aligned_as_declared() {
         let bound = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-4 };
         assert_near(&name, &mocked.outputs(), &want, bound);
     }
-}
-
-/// Tensor cores of the mock read eight channels at once: a convolution of channels that begin anywhere is emitted if there is a
-/// kernel, and otherwise has an engine that reads single elements.
-#[test]
-fn unaligned_channels_last_operands_are_not_read_by_vectors() {
-    let test = "gpu::choice::unaligned_channels_last_operands_are_not_read_by_vectors";
-    let Some(target) = with_libraries(test, "gpu-choice-unaligned", HALVES[0]) else { return };
-    let target = target.taking(KernelOrigin::Library);
-    let engines = |channels: usize| -> Vec<String> {
-        let mut plan = planned(&shifted(channels), &target);
-        assemble([&mut plan]);
-        let steps = plan.steps.iter().filter(|step| step.kernel == CUDNN_CONV);
-        steps.map(|step| step.label.rsplit(' ').next().unwrap_or_default().to_string()).collect()
-    };
-    assert!(engines(8).iter().all(|engine| engine == "1") && engines(8).len() == 3, "{:?}", engines(8));
-    assert!(engines(5).iter().all(|engine| engine != "1"), "{:?}", engines(5));
 }
