@@ -23,6 +23,8 @@ fn sanitized(words: &[&String]) -> Result<u8, String> {
     }
     let mut command = cargo();
     command.args(["test", "--release", "--target", SANITIZED, "--target-dir"]).arg(target().join("sanitized"));
+    // Built for its checks and not for speed.
+    command.args(["--config", "profile.release.package.prestow-cpu.opt-level=1"]);
     command.args(["-p", "prestow-cpu", "--lib", "--test", "it"]).args(words);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     check("the kernels under AddressSanitizer", &mut command)?;
