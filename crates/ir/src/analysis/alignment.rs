@@ -182,8 +182,8 @@ mod tests {
             let op: (Op, Vec<ValueId>) = match random.below(4) {
                 0 if 1 < shape[0] => {
                     let from = random.below(shape[0] as u64) as usize;
-                    let to = from + 1 + random.below((shape[0] - from) as u64) as usize;
-                    (Slice::range(&shape, 0, from, to).into(), vec![a])
+                    let count = 1 + random.below((shape[0] - from) as u64) as usize;
+                    (Slice::range(&shape, 0, from, count).into(), vec![a])
                 }
                 1 => (Concat { axis: 0 }.into(), vec![a, b]),
                 2 => (Concat { axis: 0 }.into(), vec![a, b, of(random)]),
