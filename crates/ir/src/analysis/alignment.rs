@@ -1,22 +1,14 @@
-//! [`Alignments`]: the alignment that every value's bytes have, wherever they are placed.
+//! [`least_alignment`]: the alignment of values' bytes, wherever they are placed.
 //!
 //! An alias set begins at an aligned address. A value in it begins at the sum of the offsets of slices and of concat slices on the
 //! way from the set's first byte. Which sets are joined depends on the order of the nodes and on the kernels, so the analysis
-//! follows all joins that [`super::alias`] can make: a value's alignment holds for each plan.
+//! follows all joins that [`super::alias`] can make: an alignment holds for each plan.
 
-use smallvec::SmallVec;
-use types::{Layout, Map};
+use std::collections::BTreeSet;
 
 use super::value_size;
 use crate::{Graph, Node, Op, Reuse, TensorType, ValueId};
-
-/// By value the largest power of two, up to a limit, that divides its offset from the first byte of its alias set or constant.
-#[derive(Clone, Debug)]
-pub struct Alignments {
-    limit: u64,
-    /// `None`: every value has the limit.
-    of: Option<Map<ValueId, u64>>,
-}
+use types::Layout;
 
 /// The bytes of `to` may begin behind those of `from`, at a multiple of `alignment` bytes.
 struct Edge {
@@ -25,44 +17,30 @@ struct Edge {
     alignment: u64,
 }
 
-impl Alignments {
-    /// The alignments of a graph's values, up to `limit` bytes, a power of two. Values that have a channels-last form are looked
-    /// at in both layouts, so that a pass may change the layout of any of them.
-    ///
-    /// # Panics
-    /// `limit` is not a power of two.
-    pub fn new(graph: &Graph, limit: u64) -> Alignments {
-        assert!(limit.is_power_of_two(), "an alignment is a power of two, not {limit}");
-        let mut edges: Vec<Edge> = Vec::new();
-        let (shifting, others): (Vec<&Node>, Vec<&Node>) =
-            graph.nodes().values().partition(|node| matches!(node.op, Op::Slice(_) | Op::Concat(_)));
-        shifting.into_iter().for_each(|node| edges.extend(edges_of(graph, node, limit)));
-        if edges.iter().all(|edge| edge.alignment == limit) {
-            return Alignments { limit, of: None };
+/// The largest power of two, up to `limit` bytes, that divides the offsets of all of `values` from the first byte of their alias
+/// sets or constants. Values that have a channels-last form are looked at in both layouts, so that a pass may change the layout of
+/// any of them. The time is that of finding the readers of all values, and of visiting those that can share bytes.
+///
+/// # Panics
+/// `limit` is not a power of two.
+pub fn least_alignment(graph: &Graph, values: impl IntoIterator<Item = ValueId>, limit: u64) -> u64 {
+    assert!(limit.is_power_of_two(), "an alignment is a power of two, not {limit}");
+    let readers = graph.readers();
+    let mut least = limit;
+    let mut visited: BTreeSet<ValueId> = BTreeSet::new();
+    let mut open: Vec<ValueId> = values.into_iter().collect();
+    while let Some(value) = open.pop() {
+        if !visited.insert(value) {
+            continue;
         }
-        others.into_iter().for_each(|node| edges.extend(edges_of(graph, node, limit)));
-        let mut from: Map<ValueId, SmallVec<[usize; 2]>> = graph.values().keys().map(|_| SmallVec::new()).collect();
-        edges.iter().enumerate().for_each(|(ix, edge)| from[edge.from].push(ix));
-        let mut of: Map<ValueId, u64> = graph.values().keys().map(|_| limit).collect();
-        let mut changed: Vec<ValueId> = Vec::new();
-        let lower = |of: &mut Map<ValueId, u64>, edge: &Edge, changed: &mut Vec<ValueId>| {
-            let alignment = edge.alignment.min(of[edge.from]);
-            if alignment < of[edge.to] {
-                of[edge.to] = alignment;
-                changed.push(edge.to);
+        for &id in graph.value(value).producer().iter().chain(&readers[value]) {
+            for edge in edges_of(graph, graph.node(id), limit).iter().filter(|edge| edge.to == value) {
+                least = least.min(edge.alignment);
+                open.push(edge.from);
             }
-        };
-        edges.iter().for_each(|edge| lower(&mut of, edge, &mut changed));
-        while let Some(value) = changed.pop() {
-            from[value].iter().for_each(|&ix| lower(&mut of, &edges[ix], &mut changed));
         }
-        Alignments { limit, of: Some(of) }
     }
-
-    /// The alignment of a value, in bytes.
-    pub fn of(&self, value: ValueId) -> u64 {
-        self.of.as_ref().map_or(self.limit, |of| of[value])
-    }
+    least
 }
 
 /// The edges between the values of a node. Only slices and concatenations have other shifts than zero.
@@ -116,7 +94,8 @@ fn edges_of_reuse(graph: &Graph, node: &Node, reuse: &Reuse, limit: u64) -> Vec<
 
 #[cfg(test)]
 mod tests {
-    use types::{DType, Random, Scope, Shape, pointwise};
+    use smallvec::SmallVec;
+    use types::{DType, Map, Random, Scope, Shape, pointwise};
 
     use super::*;
     use crate::analysis::alias::{AliasSets, KernelReuse, Location};
@@ -137,7 +116,8 @@ mod tests {
         let x = graph.add_input("x", DType::F32, Shape::from([3, 5]));
         let y = relu(&mut graph, x);
         graph.set_outputs(vec![("y".into(), y)]);
-        assert_eq!([x, y].map(|value| Alignments::new(&graph, 16).of(value)), [16, 16]);
+        assert_eq!([x, y].map(|value| least_alignment(&graph, [value], 16)), [16, 16]);
+        assert_eq!(least_alignment(&graph, [], 16), 16);
     }
 
     #[test]
@@ -149,9 +129,10 @@ mod tests {
         let even = add(&mut graph, Slice::range(&shape, 0, 2, 4).into(), &[x]);
         let (odd_relu, even_relu) = (relu(&mut graph, odd), relu(&mut graph, even));
         graph.set_outputs(vec![("odd".into(), odd_relu), ("even".into(), even_relu)]);
-        let alignments = Alignments::new(&graph, 16);
+        let alignment = |value| least_alignment(&graph, [value], 16);
         // A row of six numbers has 24 bytes.
-        assert_eq!([x, odd, odd_relu, even, even_relu].map(|value| alignments.of(value)), [16, 8, 8, 16, 16]);
+        assert_eq!([x, odd, odd_relu, even, even_relu].map(alignment), [16, 8, 8, 16, 16]);
+        assert_eq!(least_alignment(&graph, [x, even, odd], 16), 8);
     }
 
     #[test]
@@ -162,10 +143,10 @@ mod tests {
         let whole = add(&mut graph, Concat { axis: 0 }.into(), &parts);
         let y = relu(&mut graph, whole);
         graph.set_outputs(vec![("y".into(), y)]);
-        let alignments = Alignments::new(&graph, 16);
+        let alignment = |value| least_alignment(&graph, [value], 16);
         // They begin at 0, 36 and 84 bytes.
-        assert_eq!(parts.map(|part| alignments.of(part)), [16, 4, 4]);
-        assert_eq!([whole, y].map(|value| alignments.of(value)), [16, 16]);
+        assert_eq!(parts.map(alignment), [16, 4, 4]);
+        assert_eq!([whole, y].map(alignment), [16, 16]);
     }
 
     /// A graph of slices, concatenations, reshapes and functions of values with rows of some odd number of elements.
@@ -203,7 +184,8 @@ mod tests {
         let (mut lowered, mut moved) = (0, 0);
         for _ in 0..400 {
             let graph = random_graph(&mut random);
-            let alignments = Alignments::new(&graph, 16);
+            let alignments: Map<ValueId, u64> =
+                graph.values().keys().map(|value| least_alignment(&graph, [value], 16)).collect();
             let all = |node: &Node| (0..node.inputs.len()).collect();
             let reuse = |by_slice: bool, in_place: bool| -> Map<crate::NodeId, KernelReuse> {
                 let of = |node: &Node| KernelReuse {
@@ -222,7 +204,7 @@ mod tests {
             for (sets, value) in sharings.iter().flat_map(|sets| graph.values().keys().map(move |value| (sets, value)))
             {
                 let (Location::Buffer { offset, .. } | Location::Constant { offset, .. }) = sets.location(value);
-                let alignment = alignments.of(value);
+                let alignment = alignments[value];
                 assert!(offset.is_multiple_of(alignment), "{value:?} at {offset} of alignment {alignment}: {graph:?}");
                 (lowered, moved) = (lowered + usize::from(alignment < 16), moved + usize::from(offset != 0));
             }
@@ -238,6 +220,6 @@ mod tests {
         // Contiguous only where channels are innermost: a row then has 30 bytes.
         let rows = add(&mut graph, Slice::range(&shape, 2, 1, 7).into(), &[x]);
         graph.set_outputs(vec![("rows".into(), rows)]);
-        assert_eq!(Alignments::new(&graph, 16).of(rows), 2);
+        assert_eq!(least_alignment(&graph, [rows], 16), 2);
     }
 }

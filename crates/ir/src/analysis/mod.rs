@@ -1,7 +1,7 @@
 //! Analyses that passes, lowering and reports share: computed once for a graph, named, and passed on.
 //!
 //! - [`alias`] decides which values share bytes, for any order of the nodes or for the order that they have.
-//! - [`alignment`] gives the alignment of every value's bytes, whichever share them.
+//! - [`alignment`] gives the alignment of values' bytes, whichever share them.
 //! - [`index`] finds the values that are indices, and their limits.
 //! - [`liveness`] gives live ranges, live bytes and slack for the order that the nodes have.
 

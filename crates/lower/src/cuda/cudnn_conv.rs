@@ -5,7 +5,7 @@
 
 use cuda_driver::FloatType;
 use cuda_driver::cudnn::{Convolution, EngineChoice, Planner, TensorLayout};
-use ir::analysis::alignment::Alignments;
+use ir::analysis::alignment::least_alignment;
 use ir::ops::Conv;
 use ir::{Call, CallInput, Pack};
 use types::pointwise::Unary;
@@ -110,9 +110,8 @@ pub(super) fn misaligned(node: &NodeView) -> Option<String> {
 /// The bytes that the addresses of a node's operands and result are multiples of in every plan, up to the largest vector of a
 /// load. Engines on channels-last values copy whole vectors.
 fn alignment(node: &NodeView) -> u64 {
-    let alignments = Alignments::new(node.graph, ENGINE_ALIGNMENT);
-    let values = node.node.inputs.iter().chain(&node.node.outputs);
-    values.map(|&value| alignments.of(value)).min().unwrap_or(ENGINE_ALIGNMENT)
+    let values = node.node.inputs.iter().chain(&node.node.outputs).copied();
+    least_alignment(node.graph, values, ENGINE_ALIGNMENT)
 }
 
 /// A constant operand with its channels innermost.

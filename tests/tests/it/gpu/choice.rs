@@ -10,7 +10,7 @@ use ir::ops::{Concat, Conv, Epilogue, MatMul, Slice};
 use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, library_layer};
 use plan::Plan;
 use types::pointwise::Unary;
-use types::{Bytes, DType, Scope, Shape, Tensor};
+use types::{Bytes, DType, Layout, Scope, Shape, Tensor};
 
 use super::*;
 use crate::half_precision::{HALVES, assert_near};
@@ -187,12 +187,12 @@ fn measured_times_replace_modelled_ones() {
     let layers: Vec<String> = modelled.steps.iter().filter_map(|step| library_layer(&step.code)).collect();
     assert!(10 < layers.len() && layers.iter().any(|layer| layer.starts_with("Convolution {")), "{layers:?}");
     // The library is said to be slower in each: none of its kernels is left.
-    let slow = layers.iter().map(|layer| (layer.clone(), [1_000_000, 2_000_000])).collect();
+    let slow = layers.iter().map(|layer| (layer.clone(), [2_000_000, 1_000_000])).collect();
     let slow = planned(&graph, &target.clone().with_measured(slow));
     assert_eq!(by_libraries(&slow), 0, "{:?}", kernels(&slow));
     assert!(slow.choices.iter().all(|choice| choice.measured && choice.times == [1_000_000, 2_000_000]));
     // And in one: only that layer changes.
-    let one = [(layers[3].clone(), [1_000_000, 2_000_000])].into_iter().collect();
+    let one = [(layers[3].clone(), [2_000_000, 1_000_000])].into_iter().collect();
     let one = planned(&graph, &target.with_measured(one));
     let same = layers.iter().filter(|layer| **layer == layers[3]).count();
     assert_eq!(by_libraries(&one), by_libraries(&modelled) - same, "{:?}", kernels(&one));
@@ -253,4 +253,24 @@ fn operands_of_cudnn_are_aligned_as_declared() {
         let bound = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-4 };
         assert_near(&name, &mocked.outputs(), &want, bound);
     }
+}
+
+/// Engines on channels-last values copy 16 bytes at once: cuDNN gets no operands that may begin elsewhere.
+#[test]
+fn misaligned_operands_of_channels_last_engines_are_refused() {
+    let test = "gpu::choice::misaligned_operands_of_channels_last_engines_are_refused";
+    let Some(target) = with_libraries(test, "gpu-choice-misaligned", DType::F32) else { return };
+    let refusals = |channels: usize| -> Vec<(String, Option<String>)> {
+        let mut graph = shifted(channels);
+        let computed: Vec<ir::ValueId> =
+            graph.values().iter().filter(|(_, value)| value.tensor().is_none()).map(|(id, _)| id).collect();
+        computed.into_iter().for_each(|value| graph.value_mut(value).layout = Layout::ChannelsLast);
+        let convs = graph.nodes().iter().filter(|(_, node)| matches!(node.op, ir::Op::Conv(_)));
+        convs.map(|(id, node)| (node.scope.to_string(), target.refused_by_cudnn(&graph, id))).collect()
+    };
+    // An image has 400 bytes, and then 300.
+    assert!(refusals(4).iter().all(|(_, refusal)| refusal.is_none()), "{:?}", refusals(4));
+    let reason = "its operands must begin at multiples of 16 bytes, and may at 4";
+    let want = [("first", None), ("second", Some(reason)), ("third", None)];
+    assert_eq!(refusals(3), want.map(|(scope, refusal)| (scope.to_string(), refusal.map(str::to_string))));
 }
