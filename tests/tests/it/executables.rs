@@ -453,6 +453,17 @@ fn arena_command_places_and_checks_problems() {
 }
 
 #[test]
+fn documents_state_the_plan_format() {
+    let version = plan::image::FORMAT_VERSION;
+    for (file, says) in
+        [("README.md", format!("plan format {version}\n")), ("docs/reference/plan-format.md", format!("**{version}**"))]
+    {
+        let text = std::fs::read_to_string(root().join(file)).expect("it is there");
+        assert!(text.contains(&says), "{file} does not state plan format {version}");
+    }
+}
+
+#[test]
 fn command_reference_is_up_to_date() {
     let printed = text(&output_of(Command::new(program("prestow")).arg("reference")).stdout);
     let path = root().join("docs/reference/cli.md");
