@@ -134,15 +134,15 @@ pub struct Candidate {
     pub calls: Vec<Call>,
     /// The kernel of another origin that was not taken, if there is one: an emitted kernel instead of a library's, or the
     /// reverse.
-    pub instead: Option<Instead>,
+    pub rejected: Option<RejectedKernel>,
 }
 
 /// A kernel that does the same work as the one that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instead {
+pub struct RejectedKernel {
     /// Its name.
     pub kernel: &'static str,
-    /// Its time in picoseconds, with all that is computed behind it.
+    /// Its time in picoseconds, with the kernels that follow it.
     pub time: u64,
     /// The time of the kernel that was taken.
     pub taken_time: u64,
@@ -162,7 +162,7 @@ impl Candidate {
             cost: 0,
             wants_slack: false,
             calls: Vec::new(),
-            instead: None,
+            rejected: None,
         }
     }
 

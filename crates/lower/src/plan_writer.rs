@@ -125,13 +125,13 @@ impl<'a> PlanWriter<'a> {
 
     /// Records a choice between kernels of two origins.
     fn choice(&mut self, id: NodeId, candidate: &Candidate) {
-        let (Some(instead), Some(call)) = (candidate.instead, candidate.calls.first()) else { return };
+        let (Some(rejected), Some(call)) = (candidate.rejected, candidate.calls.first()) else { return };
         self.plan.choices.push(KernelChoice {
             scope: self.graph.node(id).scope.clone(),
             taken: call.kernel.to_string(),
-            other: instead.kernel.to_string(),
-            times: [instead.taken_time, instead.time],
-            measured: instead.measured,
+            other: rejected.kernel.to_string(),
+            times: [rejected.taken_time, rejected.time],
+            measured: rejected.measured,
         });
     }
 

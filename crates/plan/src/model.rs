@@ -215,7 +215,7 @@ pub struct KernelChoice {
     pub taken: String,
     /// The name of the other one.
     pub other: String,
-    /// The times in picoseconds of the one taken and of the other, with all that is computed behind them.
+    /// The times in picoseconds of the one taken and of the other, with the kernels that follow it.
     pub times: [u64; 2],
     /// Whether the choice follows a measurement on the GPU; otherwise it follows the times, which are modelled.
     pub measured: bool,

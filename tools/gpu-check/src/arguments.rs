@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
     #[arg(long = "baseline-seconds", visible_alias = "peer-seconds", value_name = "SECONDS", default_value_t = 900)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     baseline_seconds: u64,
-    /// Stop before the next row after so many minutes: networks that are compared with baselines first, then operators, other
+    /// Stop before the next row once N minutes have passed. Order of rows: networks compared with baselines, operators, other
     /// networks, training steps
     #[arg(long, value_name = "N", value_parser = parse_minutes)]
     minutes: Option<f64>,

@@ -1,5 +1,5 @@
 //! `--tune` for GPUs: measures the algorithms that cuDNN and cuBLASLt offer for each layer, and selects the fastest; then the
-//! library's work for a layer and the emitted kernel that can take its place, with everything that is computed behind them.
+//! library's work for a layer and the emitted kernel that can take its place, with the kernels that follow them.
 //!
 //! Results are stored in a file, by GPU, library and layer. Layers in the file are not measured again, so the same file
 //! gives the same executable. A row of an emitted kernel names its source by a digest: another kernel is measured again.
@@ -165,23 +165,28 @@ pub fn tune(
         }
     }
     compiler.target = compiler.target.clone().preferring(algorithms);
-    let mut contest = Contest::new(compiler, &mut measurement, plans_for, math)?;
-    let known = contest.layers.iter().filter(|layer| rows.contains_key(&layer.key)).count();
-    let unmeasured = contest.layers.len() - known;
+    let mut comparison = Comparison::new(compiler, &mut measurement, plans_for, math)?;
+    let known = comparison.layers.iter().filter(|layer| rows.contains_key(&layer.key)).count();
+    let unmeasured = comparison.layers.len() - known;
     let mut times = BTreeMap::new();
-    for (ix, layer) in contest.layers.iter().enumerate() {
+    for (ix, layer) in comparison.layers.iter().enumerate() {
         if !rows.contains_key(&layer.key) {
-            let calls = contest.drafts.calls(compiler, &measurement, layer)?;
+            let calls = comparison.drafts.calls(compiler, &measurement, layer)?;
             let measured = measurement.measure(calls, options.seconds / 2.0 / unmeasured as f64)?;
             let name = &layer.key[2];
-            (options.progress)(&format!("tuning layer {} of {}: {name}: {}", ix + 1, contest.layers.len(), measured.1));
+            (options.progress)(&format!(
+                "tuning layer {} of {}: {name}: {}",
+                ix + 1,
+                comparison.layers.len(),
+                measured.1
+            ));
             rows.insert(layer.key.clone(), measured);
             write(&cache, &rows)?;
         }
         let (fastest, text) = &rows[&layer.key];
-        if let Some([library, emitted]) = picoseconds(text) {
+        if let Some(of_both) = picoseconds(text) {
             changed += usize::from((*fastest == 0) != layer.is_modelled_by_library);
-            times.insert(layer.key[2].clone(), [emitted, library]);
+            times.insert(layer.key[2].clone(), of_both);
         }
     }
     compiler.target = compiler.target.clone().with_measured(times);
@@ -198,7 +203,7 @@ fn picoseconds(text: &str) -> Option<[u64; 2]> {
 }
 
 /// A layer that a library and an emitted kernel can compute.
-struct ContestLayer {
+struct ComparedLayer {
     key: Key,
     /// The plan and the steps of the library, and of the emitted kernel.
     steps: [(usize, Range<usize>); 2],
@@ -207,8 +212,8 @@ struct ContestLayer {
 }
 
 /// The layers that are measured both ways, and the plans that have their steps.
-struct Contest {
-    layers: Vec<ContestLayer>,
+struct Comparison {
+    layers: Vec<ComparedLayer>,
     drafts: Drafts,
 }
 
@@ -225,13 +230,13 @@ struct Loaded {
     memory: Arc<DeviceMemory>,
 }
 
-impl Contest {
+impl Comparison {
     fn new(
         compiler: &GpuCompiler,
         measurement: &mut Measurement,
         plans_for: &mut PlansFor,
         math: &str,
-    ) -> Result<Contest, String> {
+    ) -> Result<Comparison, String> {
         let mut plans_of = |origin| plans_for(&compiler.target.clone().taking(origin));
         let plans = [plans_of(KernelOrigin::Library)?, plans_of(KernelOrigin::Emitted)?];
         let [by_library, emitted] = plans.each_ref().map(|plans| layer_steps(plans));
@@ -246,13 +251,13 @@ impl Contest {
                 Some(StepCode::Cudnn(_)) => format!("cuDNN {} {math}", measurement.cudnn().version()),
                 _ => format!("cuBLASLt {}", measurement.cublas().version()),
             };
-            layers.push(ContestLayer {
+            layers.push(ComparedLayer {
                 key: [measurement.gpu_name(), format!("{name}, then emitted {digest:016x}"), layer],
                 is_modelled_by_library: choice.is_none_or(|choice| is_library_taken(choice.times)),
                 steps: [library, emitted.clone()],
             });
         }
-        Ok(Contest { layers, drafts: Drafts { plans, loaded: None } })
+        Ok(Comparison { layers, drafts: Drafts { plans, loaded: None } })
     }
 }
 
@@ -278,7 +283,7 @@ impl Drafts {
         &mut self,
         compiler: &GpuCompiler,
         measurement: &Measurement,
-        layer: &ContestLayer,
+        layer: &ComparedLayer,
     ) -> Result<Vec<Option<Vec<DeviceCall>>>, String> {
         if self.loaded.is_none() {
             self.loaded = Some(Loaded::new(self.plans.clone(), compiler, measurement.gpu)?);

@@ -61,11 +61,11 @@ pub fn kernel_digest(code: &[u8]) -> u64 {
         Ok(Draft { chosen: Chosen::Emitted(emitted), .. }) => emitted.needs,
         _ => Vec::new(),
     };
-    let texts =
-        Template::ALL.into_iter().filter(|(template, _)| *template == Template::Base || needs.contains(template));
-    // FNV-1a.
-    let bytes = texts.flat_map(|(_, text)| text.bytes()).chain(code.iter().copied());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let texts = Template::ALL.into_iter();
+    let texts = texts.filter(|(template, _)| *template == Template::Base || needs.contains(template));
+    let mut bytes: Vec<u8> = texts.flat_map(|(_, text)| text.bytes()).collect();
+    bytes.extend_from_slice(code);
+    plan::image::checksum(&bytes)
 }
 
 /// The addresses of a step's operands and results, up to a multiple of the driver's alignment.

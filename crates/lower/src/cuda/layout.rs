@@ -72,23 +72,26 @@ pub(super) enum ConvKernel {
 /// The part of a node's cost that depends on the layout. `conv` is for convolutions. `None` without a kernel for the layout.
 pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, conv: Option<ConvKernel>) -> Option<u64> {
     let batch = graph.ty(node.outputs[0]).shape.first().map_or(1, |&extent| extent as u64);
-    // A packed operand is written and read once; converted operands and results twice. A workspace in which no value has room
-    // converts none.
+    // The cost of an engine's workspace: each byte is written and read. If the smallest operand has room in it, the engine converts
+    // operands there, with this number of kernels.
     let operand = |&input: &ValueId| Layout::RowMajor.size(&graph.ty(input).shape, graph.ty(input).dtype).0;
-    let least = node.inputs.iter().take(2).chain(&node.outputs).map(operand).min().unwrap_or(0);
-    let beside = |bytes: u64, steps: u64| 2 * bytes + if least <= bytes { steps * STEP * batch } else { 0 };
+    let smallest = node.inputs.iter().take(2).chain(&node.outputs).map(operand).min().unwrap_or(0);
+    let conversions = |workspace: u64, kernels: u64| {
+        let launches = if smallest <= workspace { kernels * STEP * batch } else { 0 };
+        2 * workspace + launches
+    };
     let [is_conv, is_pool, is_concat] =
         [matches!(node.op, Op::Conv(_)), matches!(node.op, Op::Pool(_)), matches!(node.op, Op::Concat(_))];
     match layout {
         Layout::ChannelsBlocked(_) => None,
         Layout::RowMajor | Layout::ChannelsLast if is_concat => copied(graph, node, layout),
         Layout::RowMajor if is_conv => Some(match conv? {
-            ConvKernel::Cudnn(bytes) => beside(bytes, 2),
+            ConvKernel::Cudnn(bytes) => conversions(bytes, 2),
             ConvKernel::Emitted => graph.node_flops(node) / FLOPS_OF_A_BYTE,
         }),
         Layout::RowMajor => Some(0),
         Layout::ChannelsLast if is_conv => Some(match conv? {
-            ConvKernel::Cudnn(bytes) => beside(bytes, 1),
+            ConvKernel::Cudnn(bytes) => conversions(bytes, 1),
             ConvKernel::Emitted => graph.node_flops(node) / CHANNELS_LAST_FLOPS_OF_A_BYTE,
         }),
         Layout::ChannelsLast if is_pool => (graph.ty(node.inputs[0]).shape.rank() < 5).then_some(0),

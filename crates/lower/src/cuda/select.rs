@@ -1,10 +1,10 @@
 //! One arm for each operator: the calls that do a node's work, by emitted kernels; and the choice between these and a library's.
 //!
 //! Where a library and an emitted kernel can do a node's work, the faster one by [`times`] is taken, or by a measurement of
-//! `--tune`. Both have the same meaning: activations without an epilogue of the library are computed behind its call.
+//! `--tune`. Both have the same meaning: an emitted kernel computes the activations that the library has no epilogue for.
 
 use cuda_driver::MathMode;
-use ir::{Call, CallInput, Instead, Op, Pack};
+use ir::{Call, CallInput, Op, Pack, RejectedKernel};
 use types::{DType, Layout};
 
 use super::c_source::ctype;
@@ -69,7 +69,7 @@ impl NodeView<'_> {
 /// The calls of a node, and the kernel of another origin that was not taken.
 pub(super) struct Selected {
     pub(super) calls: Vec<Call>,
-    pub(super) instead: Option<Instead>,
+    pub(super) rejected: Option<RejectedKernel>,
 }
 
 /// The calls of a library for a node.
@@ -109,22 +109,25 @@ impl CudaTarget {
             emitted.is_err() || fits
         });
         let library = by_cudnn.or_else(|| self.by_cublas(node));
-        let Some(library) = library else { return Ok(Selected { calls: emitted?, instead: None }) };
-        let Ok(emitted) = emitted else { return Ok(Selected { calls: library.calls, instead: None }) };
+        let Some(library) = library else { return Ok(Selected { calls: emitted?, rejected: None }) };
+        let Ok(emitted) = emitted else { return Ok(Selected { calls: library.calls, rejected: None }) };
         let known = self.measured.get(&library.layer).copied();
         let modelled =
-            || [times::emitted(node, self.tensor_cores()), times::library(node, &library.calls, library.math)];
-        let [ours, theirs] = known.unwrap_or_else(modelled);
+            || [times::library(node, &library.calls, library.math), times::emitted(node, self.tensor_cores())];
+        let times = known.unwrap_or_else(modelled);
         let by_library = match self.origin {
-            KernelOrigin::Faster => is_library_taken([theirs, ours]),
+            KernelOrigin::Faster => is_library_taken(times),
             KernelOrigin::Library => true,
             KernelOrigin::Emitted => false,
         };
-        let (mut taken, other) = if by_library { (library.calls, emitted) } else { (emitted, library.calls) };
-        let [taken_time, time] = if by_library { [theirs, ours] } else { [ours, theirs] };
-        let instead = Instead { kernel: other[0].kernel, time, taken_time, measured: known.is_some() };
+        let [library_time, emitted_time] = times;
+        let (mut taken, taken_time, other, time) = match by_library {
+            true => (library.calls, library_time, emitted, emitted_time),
+            false => (emitted, emitted_time, library.calls, library_time),
+        };
+        let rejected = RejectedKernel { kernel: other[0].kernel, time, taken_time, measured: known.is_some() };
         with_layer(&mut taken, &library.layer);
-        Ok(Selected { calls: taken, instead: Some(instead) })
+        Ok(Selected { calls: taken, rejected: Some(rejected) })
     }
 
     /// The calls of emitted kernels.

@@ -42,7 +42,7 @@ pub struct CudaTarget {
     groups_from: usize,
     /// Which kernel a node has if a library and an emitted one can do its work.
     pub(super) origin: KernelOrigin,
-    /// By layer of a library the measured times of an emitted kernel and of the library, in picoseconds.
+    /// By layer of a library the measured times of the library and of an emitted kernel, in picoseconds.
     pub(super) measured: Rc<BTreeMap<String, [u64; 2]>>,
 }
 
@@ -140,7 +140,7 @@ impl CudaTarget {
         CudaTarget { origin, ..self }
     }
 
-    /// With the measured times of emitted kernels and of libraries, in picoseconds, by layer ([`library_layer`](super::library_layer)).
+    /// With the measured times of libraries and of emitted kernels, in picoseconds, by layer ([`library_layer`](super::library_layer)).
     #[must_use]
     pub fn with_measured(self, times: BTreeMap<String, [u64; 2]>) -> CudaTarget {
         CudaTarget { measured: Rc::new(times), ..self }
@@ -218,8 +218,8 @@ impl CudaTarget {
             return Err(format!("a value in layout {layout}"));
         }
         let view = NodeView::new(graph, id, query);
-        let Selected { calls, instead } = self.select(&view)?;
-        let candidate = Candidate { instead, ..Candidate::given(graph, id).with_calls(calls) };
+        let Selected { calls, rejected } = self.select(&view)?;
+        let candidate = Candidate { rejected, ..Candidate::given(graph, id).with_calls(calls) };
         let is_product = matches!(node.op, Op::Conv(_) | Op::ConvWeightGradient(_) | Op::MatMul(_));
         if !is_product || query.slack != Bytes::ZERO {
             return Ok(candidate);

@@ -74,7 +74,7 @@ fn a_session_stops_resumes_and_ends() {
     let all = stopped.remaining();
     assert!(["operators", "networks", "training"].iter().all(|part| stopped.rows(part).is_empty()), "{}", stopped.text);
 
-    // Short limits, until the rest is done. Rows are kept, and each run makes at least none and at most all of them.
+    // Longer and longer limits until no row remains. Each run keeps the rows of the runs before it.
     let mut before: Vec<usize> = vec![0; 3];
     let mut ended = None;
     for seconds in [4.0, 8.0, 16.0, 32.0, 600.0] {
@@ -123,7 +123,7 @@ fn a_failed_row_is_made_again() {
     assert_eq!((again.code, again.verdicts("networks")), (Some(0), vec!["equal"]), "{}", again.text);
 }
 
-/// Audits and baselines can be left out; the rows tell it.
+/// Audits and baselines can be left out, which the rows state.
 #[test]
 fn audits_and_baselines_can_be_left_out() {
     let test = "gpu::session::audits_and_baselines_can_be_left_out";
