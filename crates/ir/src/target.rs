@@ -95,6 +95,8 @@ pub enum Formats {
     Int8Operands,
     /// An 8-bit integer result; operands as given.
     Int8Result,
+    /// An 8-bit integer residual that is added to an 8-bit integer result of 8-bit integer operands. The given node has none.
+    Int8Residual,
     /// Operands and result in this half-precision dtype, as far as the kernel supports it. The given ones are `f32`.
     Half(DType),
 }

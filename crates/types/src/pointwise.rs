@@ -405,6 +405,40 @@ impl Binary {
     }
 }
 
+/// The sum of two quantized values, quantized again: `own * x + residual * y + shift` within limits. The residual sum of a
+/// quantized network.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QuantizedSum {
+    /// The scale of the first value, divided by the result's.
+    pub own: f32,
+    /// The scale of the second value, divided by the result's.
+    pub residual: f32,
+    /// The result for two zeros.
+    pub shift: f32,
+    /// The least and the greatest result.
+    pub limits: [f32; 2],
+}
+
+impl QuantizedSum {
+    /// `result(own(x) + residual(y))`, each an affine function given by its scale and shift.
+    pub fn of_affine(own: [f32; 2], residual: [f32; 2], result: [f32; 2], limits: [f32; 2]) -> QuantizedSum {
+        let [own, residual, [scale, shift]] = [own, residual, result].map(|affine| affine.map(f64::from));
+        QuantizedSum {
+            own: (scale * own[0]) as f32,
+            residual: (scale * residual[0]) as f32,
+            shift: (scale * (own[1] + residual[1]) + shift) as f32,
+            limits,
+        }
+    }
+
+    /// The sum before it is rounded to the nearest integer, ties to even.
+    pub fn eval(&self, own: f64, residual: f64) -> f64 {
+        let sum = f64::from(self.own) * own + f64::from(self.residual) * residual + f64::from(self.shift);
+        let [least, most] = self.limits.map(f64::from);
+        sum.max(least).min(most)
+    }
+}
+
 /// A comparison of two numbers of one dtype; the result is `bool`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -24,6 +24,12 @@ fn compiled(graph: Graph) -> (Graph, Compiled) {
     (found, compiled.expect("it compiles"))
 }
 
+/// Number of residual sums of int8 values in the epilogues of a graph.
+fn quantized_sums(graph: &Graph) -> usize {
+    let has_sum = |op: &Op| op.epilogue().is_some_and(|epilogue| epilogue.quantized_sum.is_some());
+    graph.nodes().values().filter(|node| has_sum(&node.op)).count()
+}
+
 /// Number of int8 products in a graph.
 fn int8_products(graph: &Graph) -> usize {
     let is_byte = |value: ValueId| matches!(graph.ty(value).dtype, DType::U8 | DType::I8);
@@ -160,7 +166,7 @@ fn random_networks_match_their_definition() {
         let x = [Tensor::from_fn(Shape::from([2, 3, 12, 14]), |_| random.uniform(-1.5, 1.5))];
         let (found, compiled) = compiled(graph.clone());
         // Including the stem, whose channels are planes.
-        assert_eq!(int8_products(&found), 6, "{dtype}");
+        assert_eq!((int8_products(&found), quantized_sums(&found)), (6, 1), "{dtype}");
         let results = [1, 2, 3].map(|threads| open(&compiled, threads).run_tensors(&x).expect("the input fits"));
         let bytes = results.each_ref().map(|results| results.iter().map(Tensor::to_le_bytes).collect::<Vec<_>>());
         assert!(bytes[0] == bytes[1] && bytes[0] == bytes[2], "other bits on other numbers of threads");
@@ -367,5 +373,40 @@ fn activations_between_int8_products_read_and_write_bytes() {
         let got = open(&compiled, 2).run_tensors(&x).expect("the input fits");
         let want = evaluate(&graph, &x).expect("it is computed");
         assert_eq!(difference(&got[0], &want[0], 0.0, 0.0401), None, "{dtype}");
+    }
+}
+
+/// Sums of int8 values of two convolutions, of one with itself, of one that is read again, and of one with an input.
+fn sums(seed: u64, dtype: DType) -> Graph {
+    let mut net = Net { graph: Graph::new("sums"), random: Random::new(seed), dtype };
+    let x = net.graph.add_input("x", DType::F32, Shape::from([1, 16, 9, 11]));
+    let x = net.rounded(x, 0.02);
+    let convolved = |net: &mut Net, x: ValueId| {
+        let y = net.conv(x, 16, 3, 1);
+        net.rounded(y, 0.02)
+    };
+    let [left, right, twice, again, last] = [0; 5].map(|_| convolved(&mut net, x));
+    let pairs = [(left, right), (twice, twice), (again, x), (x, last)];
+    let sums = pairs.map(|(a, b)| {
+        let sum = net.add(Binary(Function2::Add), &[a, b]);
+        let sum = net.add(Unary(Function::Clip { min: -0.5, max: 6.0 }), &[sum]);
+        net.rounded(sum, 0.03)
+    });
+    let all = net.add(Concat { axis: 1 }, &[sums[0], sums[1], sums[2], sums[3], again]);
+    net.graph.set_outputs(vec![("y".into(), all)]);
+    net.graph
+}
+
+#[test]
+fn residual_sums_match_in_any_context() {
+    for (seed, dtype) in [(1, DType::U8), (2, DType::I8)] {
+        let graph = sums(seed, dtype);
+        let (found, compiled) = compiled(graph.clone());
+        let mut random = Random::new(seed + 50);
+        let x = [Tensor::from_fn(Shape::from([1, 16, 9, 11]), |_| random.uniform(-1.5, 1.5))];
+        let got = open(&compiled, 2).run_tensors(&x).expect("the input fits");
+        let want = evaluate(&graph, &x).expect("it is computed");
+        assert_eq!(difference(&got[0], &want[0], 0.0, 0.0601), None, "{dtype}");
+        assert_eq!(quantized_sums(&found), 2, "{dtype}: the first and the last");
     }
 }

@@ -106,9 +106,10 @@ impl KernelFn for DepthwiseBlocked {
         let mut inputs: SmallVec<[Option<usize>; 8]> =
             SmallVec::from_slice(&[bytes(x, self.stored), bytes(weights, StorageType::F32)]);
         let of_bytes = self.stored.is_byte();
-        if self.stored == StorageType::I8 || (of_bytes && self.epilogue.residual) {
-            return Err(InvalidKernel("int8 input must be u8 and have no residual"));
+        if self.stored == StorageType::I8 {
+            return Err(InvalidKernel("int8 input must be u8"));
         }
+        self.epilogue.check_no_int8_residual(self.stored)?;
         if of_bytes && BYTE_TAPS_MAX < self.window.taps() {
             return Err(InvalidKernel("kernels of u8 input must have so few taps that sums are exact"));
         }

@@ -93,7 +93,7 @@ pub enum ConvAlgorithm {
 /// Weights of `f32` operands may be stored in fewer bits; they are widened when they are loaded.
 ///
 /// Refuses: joined groups whose channels do not fill their blocks; half precision and int8 whose channels do not fill words of
-/// four bytes, or that are row-major and not packed; int8 without a scale or with a residual.
+/// four bytes, or that are row-major and not packed; int8 without a scale, or with a residual and no quantized sum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvBlocked {
     /// Images.
@@ -317,8 +317,17 @@ impl KernelFn for ConvBlocked {
             return Err(InvalidKernel("`weights` must be of operands and results of f32"));
         }
         let bytes = self.operands.is_byte();
-        if self.operands == StorageType::I8 || (bytes && self.epilogue.residual) {
-            return Err(InvalidKernel("int8 operands must be u8 and have no residual"));
+        if self.operands == StorageType::I8 {
+            return Err(InvalidKernel("int8 operands must be u8"));
+        }
+        let added = self.epilogue.quantized_sum.is_some();
+        if added != (bytes && self.epilogue.residual) || (added && !self.result.is_byte()) {
+            return Err(InvalidKernel(
+                "a residual of u8 operands must be in a quantized sum of bytes; others have none",
+            ));
+        }
+        if added && self.epilogue.limits().is_none() {
+            return Err(InvalidKernel("functions in front of a quantized sum must be a clamp"));
         }
         if self.epilogue.scale != bytes || (!bytes && self.zero_point != 0) {
             return Err(InvalidKernel("u8 operands require a scale; only they may have a scale and a zero point"));
@@ -555,7 +564,12 @@ impl Job<'_> {
     fn start(&self, panel: Panel, shift: &[i32; PANEL]) -> Init {
         let of_panel = |vector: &[f32]| vector[panel.block * LANES..].as_ptr();
         match (self.scale.map(of_panel), self.bias.map(of_panel)) {
-            (Some(scale), bias) => Init::Dequant(Dequant { start: shift.as_ptr(), scale: Some(scale), bias }),
+            (Some(scale), bias) => Init::Dequant(Dequant {
+                start: shift.as_ptr(),
+                scale: Some(scale),
+                bias,
+                quantized_sum: self.conv.epilogue.quantized_sum,
+            }),
             (None, Some(bias)) => Init::Bias(bias),
             (None, None) => Init::Zero,
         }

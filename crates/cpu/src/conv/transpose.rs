@@ -78,6 +78,7 @@ impl KernelFn for ConvTranspose {
         let ConvTranspose { batch, in_channels, out_channels, groups, window, epilogue, .. } = self;
         window.check()?;
         check_groups(*groups, *in_channels, *out_channels)?;
+        epilogue.check_unscaled()?;
         if epilogue.residual {
             return Err(InvalidKernel("a transposed convolution takes no residual"));
         }
@@ -93,7 +94,6 @@ impl KernelFn for ConvTranspose {
         let (weights, workspace) = self.weights.elements([elements; 2], patches);
         let empty = x == Some(0) || output == Some(0);
         let mut inputs = vec![x, weights];
-        epilogue.check_unscaled()?;
         inputs.extend(epilogue.operands(*out_channels, output));
         Sizes::with_workspace(&inputs, output, if empty { Some(0) } else { workspace }, 4)
     }

@@ -85,7 +85,7 @@ impl<T: Item> Results for Dequantized<T> {
 
     #[inline(always)]
     unsafe fn store<const R: usize>(tile: &Tile, rows: &[Row; R], vector: usize, sums: &Sums<R>, out: *mut T) {
-        let Init::Dequant(Dequant { start, scale: Some(scale), bias }) = tile.init else {
+        let Init::Dequant(Dequant { start, scale: Some(scale), bias, .. }) = tile.init else {
             unreachable!("the caller selects these results for a scale");
         };
         // SAFETY: the caller's promise; each vector has an element for each channel of the tile.

@@ -212,7 +212,7 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
 /// # Safety
 /// As [`multiply`]; the results are of the tile's type.
 pub(crate) unsafe fn multiply_dequantized(isa: Isa, tile: &Tile) -> bool {
-    let is_scaled = matches!(tile.init, Init::Dequant(Dequant { scale: Some(_), .. }));
+    let is_scaled = matches!(tile.init, Init::Dequant(Dequant { scale: Some(_), quantized_sum: None, .. }));
     if !is_scaled || tile.operands != StorageType::U8 {
         return false;
     }

@@ -2,12 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::pointwise::Unary;
+use types::pointwise::{QuantizedSum, Unary};
 
 use crate::kernel::InvalidKernel;
-use crate::simd::{Isa, math};
+use crate::simd::vector::Vector;
+use crate::simd::{Isa, StorageType, math};
 
-/// Multiply by a scale, add a bias, add a residual, apply functions, in this order.
+/// Multiply by a scale, add a bias, add a residual, apply functions, in this order. With a quantized sum, the residual is
+/// added last, to the rounded result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epilogue {
     /// One more operand, for int8 sums only: a vector along the output channels.
@@ -16,14 +18,27 @@ pub struct Epilogue {
     pub bias: bool,
     /// One more operand, the last: a tensor of the output's shape. It may be in place.
     pub residual: bool,
+    /// How a residual of bytes is added to the bytes of the result, for int8 sums only.
+    pub quantized_sum: Option<QuantizedSum>,
     /// Functions applied in sequence.
     pub activation: SmallVec<[Unary; 2]>,
 }
 
 impl Epilogue {
-    /// Refuses a scale, which is for int8 sums only.
+    /// Refuses a scale and a quantized sum, which are for int8 sums only.
     pub(crate) fn check_unscaled(&self) -> Result<(), InvalidKernel> {
-        if self.scale { Err(InvalidKernel("a scale requires u8 operands")) } else { Ok(()) }
+        if self.scale || self.quantized_sum.is_some() {
+            return Err(InvalidKernel("a scale and a quantized sum require u8 operands"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a residual of int8 sums.
+    pub(crate) fn check_no_int8_residual(&self, operands: StorageType) -> Result<(), InvalidKernel> {
+        if self.quantized_sum.is_some() || (operands.is_byte() && self.residual) {
+            return Err(InvalidKernel("int8 operands must have no residual"));
+        }
+        Ok(())
     }
 
     /// Index of the bias among the operands, if present.
@@ -84,4 +99,16 @@ impl Epilogue {
 fn limits(low: f32, high: f32) -> [f32; 2] {
     let [least, most] = Epilogue::UNLIMITED;
     [if low.is_nan() { least } else { low }, if high.is_nan() { most } else { high }]
+}
+
+/// Bounds that also are those of a storage type of bytes.
+pub(crate) fn limits_of_bytes([low, high]: [f32; 2], stored: StorageType) -> [f32; 2] {
+    let [least, most] = if stored == StorageType::I8 { [-128.0, 127.0] } else { [0.0, 255.0] };
+    [low.clamp(least, most), high.clamp(least, most)]
+}
+
+/// The sum of two vectors of quantized values before it is limited and rounded.
+#[inline(always)]
+pub(crate) fn quantized_sum<V: Vector>(sum: &QuantizedSum, own: V, residual: V) -> V {
+    own.mul_add(V::splat(sum.own), residual.mul_add(V::splat(sum.residual), V::splat(sum.shift)))
 }

@@ -1,15 +1,15 @@
 //! [`multiply`]: a tile with its epilogue. Sums come from `dispatch` or the matrix unit; this file converts and stores
 //! them.
 
-use types::pointwise::Unary;
+use types::pointwise::{QuantizedSum, Unary};
 
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::amx;
 use crate::gemm::dispatch;
-use crate::gemm::epilogue::Epilogue;
-use crate::gemm::tile::{Accumulators, Init, Row, STRIDED_ROWS_MAX, Tile};
+use crate::gemm::epilogue::{self, Epilogue, limits_of_bytes};
+use crate::gemm::tile::{Accumulators, Dequant, Init, ROWS, Row, STRIDED_ROWS_MAX, Tile};
 use crate::simd::dot_method::DotMethod;
-use crate::simd::storage::{Item, with_item, with_rounding};
+use crate::simd::storage::{Item, elements, with_item, with_rounding};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, math};
 
@@ -38,6 +38,12 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
         // SAFETY: the caller's promise, for each iteration.
         return unsafe { tile.iterations().for_each(|tile| multiply(isa, &tile, functions)) };
     }
+    if let Init::Dequant(Dequant { quantized_sum: Some(sum), .. }) = tile.init
+        && DotMethod::of(isa, tile.operands) != DotMethod::Matrix
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { multiply_and_add(isa, tile, &sum) };
+    }
     let mut accumulators = Accumulators::new();
     if !is_plain {
         // SAFETY: the caller's promise.
@@ -61,6 +67,50 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     unsafe { multiply_plain(isa, &sums) };
     // SAFETY: the caller's promise.
     unsafe { finish_sums(isa, tile, functions, &mut accumulators, 0) };
+}
+
+/// Computes a tile of bytes by the microkernels that round to bytes, then adds the residual.
+///
+/// # Safety
+/// As [`dispatch::multiply`], for a tile of one iteration with a residual.
+unsafe fn multiply_and_add(isa: Isa, tile: &Tile, sum: &QuantizedSum) {
+    let Init::Dequant(dequant) = tile.init else { unreachable!("only int8 sums have a quantized sum") };
+    let mut bytes = [0; 2 * ROWS * LANES];
+    let rows: [Row; ROWS] =
+        std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
+    let product = Tile {
+        out: bytes.as_mut_ptr(),
+        rows: &rows[..tile.rows.len()],
+        vector_stride: ROWS * LANES,
+        residual: None,
+        init: Init::Dequant(Dequant { quantized_sum: None, ..dequant }),
+        ..*tile
+    };
+    // SAFETY: the caller's promise; `bytes` has room for the results.
+    unsafe { multiply(isa, &product, &[]) };
+    let own: &[u8] = &bytes;
+    with_item!(tile.result, T => with_vector!(isa, add_residual<T>(
+        tile: &Tile<'_>, sum: &QuantizedSum, own: &[u8]
+    )));
+}
+
+/// Adds the residual to the results in `own`, called by [`multiply_and_add`] only.
+#[inline(always)]
+fn add_residual<V: Vector, T: Item>(tile: &Tile<'_>, sum: &QuantizedSum, own: &[u8]) {
+    let residual = tile.residual.expect("a quantized sum has a residual").cast::<T>();
+    let [least, most] = limits_of_bytes(sum.limits, T::STORED).map(V::splat);
+    let own: &[T] = elements(own);
+    for vector in 0..tile.vectors {
+        for (ix, row) in tile.rows.iter().enumerate() {
+            let place = row.out + vector * tile.vector_stride;
+            let lanes: V = T::read(&own[(vector * ROWS + ix) * LANES..][..LANES]);
+            // SAFETY: the residual has an element for each result; the results belong to the tile.
+            unsafe {
+                let lanes = epilogue::quantized_sum(sum, lanes, T::load(residual.add(place)));
+                T::store(lanes.at_least(least).at_most(most), tile.out.cast::<T>().add(place));
+            }
+        }
+    }
 }
 
 /// Computes a tile without functions, whose results are `f32` or like the operands.
@@ -180,9 +230,11 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators
         let place = |row: &Row| row.out + vector * tile.vector_stride;
         // SAFETY: each vector has an element for each channel of the tile.
         let of_vector = |numbers: *const f32| unsafe { V::load(numbers.add(vector * LANES)) };
-        let whole = match tile.init {
-            Init::Dequant(whole) => Some((of_vector(whole.start.cast()), whole.scale.map(of_vector), whole.bias)),
-            _ => None,
+        let (whole, quantized_sum) = match tile.init {
+            Init::Dequant(whole) => {
+                (Some((of_vector(whole.start.cast()), whole.scale.map(of_vector), whole.bias)), whole.quantized_sum)
+            }
+            _ => (None, None),
         };
         if let Some((start, None, _)) = whole {
             for (sum, row) in sums.iter().zip(tile.rows) {
@@ -199,6 +251,29 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators
                 let lanes = V::read(sum).add_i32(start).i32_to_f32().mul_add(scale, bias);
                 // SAFETY: the results belong to the tile.
                 unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) };
+            }
+            continue;
+        }
+        if let (Some((start, scale, bias)), Some(added), Some(residual), []) =
+            (whole, quantized_sum, tile.residual, functions)
+        {
+            // Bounds of bytes before rounding, as they are integers.
+            let [low, high] = limits_of_bytes(limits, T::STORED).map(V::splat);
+            let of_sum = limits_of_bytes(added.limits, T::STORED);
+            // Storing saturates in any case.
+            let is_limited = of_sum != limits_of_bytes(Epilogue::UNLIMITED, T::STORED);
+            let [least, most] = of_sum.map(V::splat);
+            for (sum, row) in sums.iter().zip(tile.rows) {
+                let own = V::read(sum).add_i32(start).i32_to_f32().mul_add(scale, bias).max(low).min(high).round();
+                // SAFETY: the residual has an element for each result; the results belong to the tile.
+                unsafe {
+                    let residual = T::load(residual.cast::<T>().add(place(row)));
+                    let mut lanes = epilogue::quantized_sum(&added, own, residual);
+                    if is_limited {
+                        lanes = lanes.at_least(least).at_most(most);
+                    }
+                    T::store(lanes, tile.out.cast::<T>().add(place(row)));
+                }
             }
             continue;
         }

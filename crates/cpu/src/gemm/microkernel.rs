@@ -51,7 +51,7 @@ pub(crate) unsafe fn compute<
     };
     // Sums that are scaled in the end get their bias behind the scale.
     let (start, scale, bias) = match tile.init {
-        Init::Dequant(Dequant { start, scale: Some(scale), bias: own }) if F::IS_SCALED => {
+        Init::Dequant(Dequant { start, scale: Some(scale), bias: own, .. }) if F::IS_SCALED => {
             (start.cast(), scale, own.unwrap_or(bias))
         }
         _ if F::IS_SCALED => (ZEROS.as_ptr(), scale, bias),

@@ -306,6 +306,7 @@ fn check_dequantized(
         vector_stride: LANES,
         k_loops: &[k_loop],
         init: Init::Dequant(Dequant {
+            quantized_sum: None,
             start: start.as_ptr(),
             scale: Some(scale.as_ptr()),
             bias: has_bias.then_some(bias.as_ptr()),

@@ -26,6 +26,7 @@
 use std::mem::MaybeUninit;
 
 use types::WeightFormat;
+use types::pointwise::QuantizedSum;
 
 pub(crate) use crate::gemm::operands::Word;
 use crate::gemm::prefetch::Prefetch;
@@ -151,6 +152,8 @@ pub(crate) struct Dequant {
     pub(crate) start: *const i32,
     pub(crate) scale: Option<*const f32>,
     pub(crate) bias: Option<*const f32>,
+    /// How the residual, of bytes, is added to results that are bytes.
+    pub(crate) quantized_sum: Option<QuantizedSum>,
 }
 
 /// Weights that are stored in fewer bits than the `f32` they are multiplied as: elements take the place of words.

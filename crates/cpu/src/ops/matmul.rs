@@ -270,9 +270,10 @@ impl KernelFn for MatMul {
             return Err(InvalidKernel("`weights` must be of a packed `b`, with operands and results of f32"));
         }
         let of_bytes = self.operands.is_byte();
-        if self.operands == StorageType::I8 || (of_bytes && self.epilogue.residual) {
-            return Err(InvalidKernel("int8 operands must be u8, without a residual"));
+        if self.operands == StorageType::I8 {
+            return Err(InvalidKernel("int8 operands must be u8"));
         }
+        self.epilogue.check_no_int8_residual(self.operands)?;
         let is_bare = self.epilogue == Epilogue::default() && self.result == StorageType::F32;
         if (of_bytes && !self.epilogue.scale && !is_bare)
             || (!of_bytes && (self.epilogue.scale || self.zero_point != 0))
@@ -747,7 +748,7 @@ impl WholeStrip {
 
     fn start(&self, scaled: bool, biased: bool) -> Dequant {
         let (start, scale, bias) = (self.shift.as_ptr(), self.scale.as_ptr(), self.bias.as_ptr());
-        Dequant { start, scale: scaled.then_some(scale), bias: biased.then_some(bias) }
+        Dequant { start, scale: scaled.then_some(scale), bias: biased.then_some(bias), quantized_sum: None }
     }
 }
 

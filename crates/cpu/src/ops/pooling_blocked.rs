@@ -1,9 +1,11 @@
 //! [`PoolBlocked`]: max and average pooling over the blocked layout, 16 channels per vector.
 
+mod of_bytes;
+
 use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
-use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, elements_mut, input, product};
 use crate::movement::blocked_layout::{padded, rows_of_a_task};
 use crate::ops::pooling::check_kind;
 use crate::ops::{Pool2d, Pool2dKind};
@@ -65,15 +67,34 @@ impl KernelFn for PoolBlocked {
 /// Output rows from row `first`, counted over all planes.
 #[inline(always)]
 fn run_rows<V: Vector, T: Item>(kernel: &PoolBlocked, x: &[[T; LANES]], first: usize, cells: &mut [[T; LANES]]) {
+    if T::STORED.is_byte() && of_bytes::fits(&kernel.window) {
+        let (x, cells): (&[u8], &mut [u8]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(cells));
+        return match T::STORED {
+            StorageType::I8 => {
+                for_each_row(kernel, elements(x), first, elements_mut(cells), of_bytes::run::<V, i8>);
+            }
+            _ => for_each_row(kernel, elements(x), first, elements_mut(cells), of_bytes::run::<V, u8>),
+        };
+    }
+    for_each_row(kernel, x, first, cells, |row, cells| match kernel.kind {
+        Pool2dKind::Max => row.run_max::<V>(cells),
+        _ => row.run_mean::<V>(cells),
+    });
+}
+
+#[inline(always)]
+fn for_each_row<T>(
+    kernel: &PoolBlocked,
+    x: &[[T; LANES]],
+    first: usize,
+    cells: &mut [[T; LANES]],
+    run: impl Fn(&Row<T>, &mut [[T; LANES]]),
+) {
     let [rows, columns] = kernel.window.output;
     let input_plane = kernel.window.input_plane();
     for (ix, cells) in cells.chunks_exact_mut(columns).enumerate() {
         let (plane, oy) = ((first + ix) / rows, (first + ix) % rows);
-        let row = Row { kernel, x: &x[plane * input_plane..][..input_plane], oy };
-        match kernel.kind {
-            Pool2dKind::Max => row.run_max::<V>(cells),
-            _ => row.run_mean::<V>(cells),
-        }
+        run(&Row { kernel, x: &x[plane * input_plane..][..input_plane], oy }, cells);
     }
 }
 
@@ -92,8 +113,7 @@ impl<T: Item> Row<'_, T> {
 
     #[inline(always)]
     fn run_mean<V: Vector>(&self, cells: &mut [[T; LANES]]) {
-        let PoolBlocked { kind, window, .. } = *self.kernel;
-        let counts = Pool2d { kind, planes: 1, window };
+        let counts = self.counts();
         let rows = counts.counted(0, self.oy);
         self.fold::<V>(0.0, cells, V::add, |fold, ox| fold.div(V::splat((rows * counts.counted(1, ox)) as f32)));
     }
@@ -172,6 +192,13 @@ impl<T: Item> Row<'_, T> {
             }
         }
         take(take(folds[0], folds[1]), take(folds[2], folds[3]))
+    }
+
+    /// Counts the cells of windows.
+    #[inline(always)]
+    fn counts(&self) -> Pool2d {
+        let PoolBlocked { kind, window, .. } = *self.kernel;
+        Pool2d { kind, planes: 1, window }
     }
 
     /// The input rows that the window's rows map to.

@@ -159,6 +159,7 @@ fn epilogue(random: &mut Random, residual: bool) -> Epilogue {
         scale: false,
         bias: random.below(2) == 0,
         residual: residual && random.below(2) == 0,
+        quantized_sum: None,
         activation: pick(random, &activations).iter().copied().collect(),
     }
 }

@@ -5,7 +5,7 @@ use prestow_cpu::{
     PoolBlocked, StorageType, Window, groups_of_blocks,
 };
 use types::Random;
-use types::pointwise::Unary;
+use types::pointwise::{QuantizedSum, Unary};
 
 use crate::common::{blocked, blocked_bytes, cases, numbers_of, pools, run_bytes, unblocked};
 
@@ -32,7 +32,7 @@ fn epilogue(random: &mut Random) -> Epilogue {
         &[Unary::Clip { min: -20.0, max: 30.0 }, Unary::Silu],
     ];
     let activation = pick(random, &functions).iter().copied().collect();
-    Epilogue { scale: true, bias: random.below(2) == 0, residual: false, activation }
+    Epilogue { scale: true, bias: random.below(2) == 0, activation, ..Epilogue::default() }
 }
 
 /// Scales that map sums of `terms` terms to about a hundred, and biases.
@@ -48,22 +48,28 @@ fn finished(sum: i64, scale: f32, bias: Option<f32>, epilogue: &Epilogue) -> f64
     epilogue.activation.iter().fold(number, |number, function| function.eval(number))
 }
 
-/// Asserts that results are the nearest ones that their type can represent.
-fn assert_stored(got: &[f32], want: &[f64], result: StorageType, case: &str) {
-    assert_eq!(got.len(), want.len(), "{case}");
-    let limits = match result {
+/// The least and the greatest number that a type represents.
+fn limits(stored: StorageType) -> [f64; 2] {
+    match stored {
         StorageType::U8 => [0.0, 255.0],
         StorageType::I8 => [-128.0, 127.0],
         _ => [f64::NEG_INFINITY, f64::INFINITY],
-    };
+    }
+}
+
+/// Asserts that results are the nearest ones that their type can represent.
+fn assert_stored(got: &[f32], want: &[f64], result: StorageType, case: &str) {
+    assert_eq!(got.len(), want.len(), "{case}");
+    let limits = limits(result);
     for (ix, (&got, &want)) in got.iter().zip(want).enumerate() {
         let want = want.clamp(limits[0], limits[1]);
         let near = match result {
             // Half a step, and the rounding of `f32` before it.
             StorageType::U8 | StorageType::I8 => 0.5 + 1e-3,
             StorageType::F32 => 1e-5 * want.abs().max(100.0),
-            StorageType::F16 => want.abs().max(1.0) / 2000.0,
-            StorageType::Bf16 => want.abs().max(1.0) / 250.0,
+            // Half a step, and 1e-4 of functions before it.
+            StorageType::F16 => want.abs().max(1.0) * (1.0 / 2048.0 + 1.2e-4),
+            StorageType::Bf16 => want.abs().max(1.0) * (1.0 / 256.0 + 1.2e-4),
         };
         assert!((f64::from(got) - want).abs() <= near, "{case}, {ix}: {got} for {want}");
     }
@@ -159,6 +165,7 @@ fn int8_convolution_is_exact() {
             result: pick(&mut random, &StorageType::ALL),
             epilogue: epilogue(&mut random),
         };
+        let conv = if random.below(3) == 0 { with_quantized_sum(&mut random, conv) } else { conv };
         let (in_plane, out_plane) = (input[0] * input[1], output[0] * output[1]);
         let x = bytes(&mut random, conv.batch * conv.in_channels * in_plane);
         let weights = signed(bytes(&mut random, conv.out_channels * ins * kernel[0] * kernel[1]));
@@ -173,16 +180,45 @@ fn int8_convolution_is_exact() {
         let mut inputs = vec![as_read, conv.pack(&weights), lanes(&scale)];
         inputs.extend(conv.epilogue.bias.then(|| lanes(&bias)));
         let want = define(&conv, &x, &weights, &scale, &bias);
+        let residual = bytes(&mut random, conv.batch * conv.out_channels * out_plane);
+        let residual_at = conv.epilogue.residual.then_some(inputs.len());
+        inputs.extend(residual_at.map(|_| blocked_bytes(&residual, conv.out_channels, out_plane, 0x5a)));
         let case = format!("{conv:?}");
         for [one, three] in pools([1, 3]) {
-            let run = |pool| run_bytes(&Kernel::from(conv.clone()), &inputs, None, f32::NAN, pool).swap_remove(0);
-            let got = run(&one);
-            assert_eq!(got, run(&three), "{case}");
-            let got = numbers_of(conv.result, &got);
+            let run = |in_place, pool| {
+                run_bytes(&Kernel::from(conv.clone()), &inputs, in_place, f32::NAN, pool).swap_remove(0)
+            };
+            let stored = run(None, &one);
+            assert_eq!(stored, run(residual_at, &three), "{case}");
+            let got = numbers_of(conv.result, &stored);
             let got = unblocked(&got, conv.batch, conv.out_channels, out_plane);
-            assert_stored(&got, &want, conv.result, &case);
+            let Some(sum) = conv.epilogue.quantized_sum else {
+                assert_stored(&got, &want, conv.result, &case);
+                continue;
+            };
+            let residual = numbers_of(conv.result, &residual);
+            for ((&got, &own), &residual) in got.iter().zip(&want).zip(&residual) {
+                // A first result near the middle between two integers may be rounded to either.
+                let [low, high] = limits(conv.result);
+                let [least, most] = [own - 1e-3, own + 1e-3]
+                    .map(|own| sum.eval(own.clamp(low, high).round_ties_even(), residual.into()).clamp(low, high));
+                assert!(
+                    least - 0.501 <= got.into() && f64::from(got) <= most + 0.501,
+                    "{case}: {got} for {least}..{most}"
+                );
+            }
         }
     }
+}
+
+/// The same convolution with bytes as results, and a residual that is added to them.
+fn with_quantized_sum(random: &mut Random, conv: ConvBlocked) -> ConvBlocked {
+    let [own, residual] = [0, 1].map(|_| random.uniform(0.1, 1.5));
+    let limits = pick(random, &[[-500.0, 500.0], [0.0, 255.0], [-128.0, 127.0], [3.25, 99.0]]);
+    let sum = QuantizedSum { own, residual, shift: random.uniform(-90.0, 90.0), limits };
+    let mut epilogue = Epilogue { residual: true, quantized_sum: Some(sum), ..conv.epilogue };
+    epilogue.activation.retain(|function| matches!(function, Unary::Relu | Unary::Clip { .. }));
+    ConvBlocked { result: pick(random, &[StorageType::U8, StorageType::I8]), epilogue, ..conv }
 }
 
 #[test]
@@ -242,19 +278,35 @@ fn int8_depthwise_is_exact() {
 }
 
 #[test]
-fn int8_max_pooling_equals_float_max_pooling() {
+fn int8_pooling_equals_float_pooling() {
     let mut random = Random::new(34);
-    let window =
-        Window { input: [13, 18], output: [7, 9], kernel: [3, 3], stride: [2; 2], dilation: [1; 2], pad: [1; 2] };
-    for (stored, channels) in [(StorageType::U8, 16), (StorageType::U8, 40), (StorageType::I8, 7)] {
-        let pool = |stored| Kernel::from(PoolBlocked { kind: Pool2dKind::Max, batch: 2, channels, window, stored });
-        let x = bytes(&mut random, 2 * channels.next_multiple_of(16) * 13 * 18);
+    for _ in 0..cases(if cfg!(debug_assertions) { 40 } else { 250 }) {
+        let mut two = |of: &[usize]| [0, 1].map(|_| pick(&mut random, of));
+        let (kernel, stride, dilation) = (two(&[1, 2, 3, 3, 5, 17, 70]), two(&[1, 1, 2, 3, 90]), two(&[1, 1, 2, 7]));
+        let (input, pad) = (two(&[1, 13, 18, 71, 130]), two(&[0, 1, 1, 2, 60, 99]));
+        let reach = [0, 1].map(|axis| (kernel[axis] - 1) * dilation[axis] + 1);
+        // The last windows may begin behind the image.
+        let output = [0, 1].map(|axis| (input[axis] + 2 * pad[axis]).saturating_sub(reach[axis]) / stride[axis] + 1);
+        let window = Window { input, output, kernel, stride, dilation, pad };
+        let with_padding = Pool2dKind::MeanWithPadding { pad_end: two(&[0, 1, 2]) };
+        let (batch, channels) = (pick(&mut random, &[1, 2]), pick(&mut random, &[7, 16, 40]));
+        let kind = pick(&mut random, &[Pool2dKind::Max, Pool2dKind::Mean, with_padding]);
+        let stored = pick(&mut random, &[StorageType::U8, StorageType::I8]);
+        let pool = |stored| Kernel::from(PoolBlocked { kind, batch, channels, window, stored });
+        if pool(stored).sizes().is_err() {
+            continue;
+        }
+        let x = bytes(&mut random, batch * channels.next_multiple_of(16) * input[0] * input[1]);
         let wide = StorageType::F32.bytes(&numbers_of(stored, &x));
-        for [one] in pools([1]) {
+        let case = format!("{:?}", pool(stored));
+        for [one, three] in pools([1, 3]) {
             let got = run_bytes(&pool(stored), std::slice::from_ref(&x), None, f32::NAN, &one).swap_remove(0);
+            let again = run_bytes(&pool(stored), std::slice::from_ref(&x), None, f32::NAN, &three).swap_remove(0);
+            assert_eq!(got, again, "{case}");
             let want =
                 run_bytes(&pool(StorageType::F32), std::slice::from_ref(&wide), None, f32::NAN, &one).swap_remove(0);
-            assert_eq!(numbers_of(stored, &got), numbers_of(StorageType::F32, &want));
+            // Rounded and saturated as bytes are stored.
+            assert_eq!(got, stored.bytes(&numbers_of(StorageType::F32, &want)), "{case}");
         }
     }
 }
@@ -311,5 +363,35 @@ fn invalid_int8_parameters_are_refused() {
     assert!(refused(MatMul { epilogue: Epilogue { residual: true, ..epilogue.clone() }, ..matmul.clone() }));
     assert!(refused(MatMul { epilogue: Epilogue { scale: false, ..epilogue.clone() }, ..matmul.clone() }));
     assert!(refused(MatMul { epilogue: Epilogue::default(), ..matmul.clone() }));
-    assert!(!refused(MatMul { epilogue: Epilogue::default(), result: StorageType::F32, ..matmul }));
+    assert!(!refused(MatMul { epilogue: Epilogue::default(), result: StorageType::F32, ..matmul.clone() }));
+
+    let sum = QuantizedSum { own: 1.0, residual: 1.0, shift: 0.0, limits: [0.0, 255.0] };
+    let added = Epilogue { residual: true, quantized_sum: Some(sum), ..epilogue.clone() };
+    assert!(refused(MatMul { epilogue: added.clone(), ..matmul }));
+    let plane = [3, 5];
+    let window = Window { input: plane, output: plane, kernel: [1; 2], stride: [1; 2], dilation: [1; 2], pad: [0; 2] };
+    let conv = ConvBlocked {
+        batch: 1,
+        in_channels: 16,
+        out_channels: 16,
+        groups: 1,
+        joined: 1,
+        window,
+        layout: ImageLayout::Blocked,
+        algorithm: ConvAlgorithm::InPlace,
+        operands: StorageType::U8,
+        weights: None,
+        zero_point: 3,
+        result: StorageType::I8,
+        epilogue: added.clone(),
+    };
+    let refused = |kernel: ConvBlocked| Kernel::from(kernel).sizes().is_err();
+    let with = |epilogue: Epilogue| ConvBlocked { epilogue, ..conv.clone() };
+    assert!(!refused(conv.clone()));
+    assert!(refused(ConvBlocked { result: StorageType::F32, ..conv.clone() }));
+    assert!(refused(with(Epilogue { residual: false, ..added.clone() })));
+    assert!(refused(with(Epilogue { quantized_sum: None, ..added.clone() })));
+    assert!(refused(with(Epilogue { activation: [Unary::Silu].as_slice().into(), ..added.clone() })));
+    let of_numbers = Epilogue { scale: false, ..added };
+    assert!(refused(ConvBlocked { operands: StorageType::F32, zero_point: 0, ..with(of_numbers) }));
 }

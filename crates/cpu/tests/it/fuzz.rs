@@ -11,7 +11,7 @@ use prestow_cpu::{
     Sizes, Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, SwapAxes, TopK, Update,
     WeightGradientRows, WeightOrder, Weights, Window, Winograd,
 };
-use types::pointwise::{Binary, Compare, Unary};
+use types::pointwise::{Binary, Compare, QuantizedSum, Unary};
 use types::recurrent::{Cell, Direction, Reset};
 use types::update::{Adam, Lamb, RmsProp, Sgd, UpdateRule};
 use types::{DType, HeadOrder, Random, WeightFormat};
@@ -90,6 +90,12 @@ fn epilogue(random: &mut Random) -> Epilogue {
         scale: random.below(9) == 0,
         bias: random.below(2) == 0,
         residual: random.below(2) == 0,
+        quantized_sum: (random.below(9) == 0).then_some(QuantizedSum {
+            own: 0.5,
+            residual: f32::NAN,
+            shift: f32::INFINITY,
+            limits: [9.0, f32::NAN],
+        }),
         activation: pick(random, &[&[][..], &[Unary::Relu]]).iter().copied().collect(),
     }
 }

@@ -74,7 +74,7 @@ fn case(random: &mut Random) -> Case {
     ];
     let activation: SmallVec<[Unary; 2]> = pick(random, &functions).iter().copied().collect();
     let [bias, residual] = [0, 1].map(|_| below(random, 2) == 0);
-    let epilogue = Epilogue { scale: false, bias, residual, activation };
+    let epilogue = Epilogue { bias, residual, activation, ..Epilogue::default() };
     let operands = match form {
         MatMulB::Packed if k.is_multiple_of(2) => pick(random, &StorageType::FRACTIONS),
         _ => StorageType::F32,

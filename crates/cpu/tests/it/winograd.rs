@@ -111,10 +111,10 @@ fn random_kernel(random: &mut Random) -> Winograd {
         window,
         tile: [2, 4, 6][below(3)],
         epilogue: Epilogue {
-            scale: false,
             bias: below(2) == 0,
             residual: below(2) == 0,
             activation: activations[below(4)].iter().copied().collect(),
+            ..Epilogue::default()
         },
         workspace_max: [0, 5_000, 50_000, Winograd::WORKSPACE_MAX][below(4)],
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
-use types::pointwise::Unary;
+use types::pointwise::{QuantizedSum, Unary};
 use types::{DType, Element, Shape, Tensor, each_data, strides};
 
 use crate::axes::{OperandAxes, same_axes, vector_axes};
@@ -147,7 +147,8 @@ pub(super) fn from_f64(shape: Shape, dtype: DType, mut items: Vec<f64>) -> Tenso
 }
 
 /// Arithmetic of a convolution or matrix product on each result before it is stored: multiply by a scale, add a bias, add a
-/// residual of the same shape, apply functions, in this order.
+/// residual of the same shape, apply functions, in this order. With a quantized sum, the residual is added last, to the rounded
+/// result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epilogue {
     /// Int8 sums are multiplied by a vector along the output channels, the operand behind the two factors.
@@ -159,6 +160,9 @@ pub struct Epilogue {
     /// A tensor of the output's shape is added. It is the last operand.
     #[serde(default)]
     pub residual: bool,
+    /// How the int8 residual is added to the int8 result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantized_sum: Option<QuantizedSum>,
     /// Functions applied in sequence.
     #[serde(default)]
     pub activation: SmallVec<[Unary; 2]>,
@@ -238,6 +242,9 @@ impl Epilogue {
                 refuse!("{name} must have shape [{channels}], got {}", inputs[at].shape);
             }
         }
+        if self.quantized_sum.is_some() != (self.residual && is_byte(output.dtype)) {
+            refuse!("an epilogue must have a quantized sum if and only if it adds a residual to u8 or i8");
+        }
         if self.residual && *inputs[inputs.len() - 1] != output {
             refuse!("residual must be {output}, got {}", inputs[inputs.len() - 1]);
         }
@@ -259,15 +266,22 @@ impl Epilogue {
         let scale = self.scale.then(|| inputs[2].to_f64());
         let bias = self.bias.then(|| inputs[self.bias_at()].to_f64());
         let residual = self.residual.then(|| inputs[inputs.len() - 1].to_f64());
+        let added = if self.quantized_sum.is_none() { residual.as_ref() } else { None };
         for (at, item) in out.iter_mut().enumerate() {
             *item *= scale.as_ref().map_or(1.0, |scale| scale[channel(at)]);
             *item += bias.as_ref().map_or(0.0, |bias| bias[channel(at)]);
-            *item += residual.as_ref().map_or(0.0, |residual| residual[at]);
+            *item += added.map_or(0.0, |residual| residual[at]);
             *item = self.activation.iter().fold(*item, |x, function| function.eval(x));
         }
         // Wider operands are those of a reference: they are not rounded.
         let wide = if inputs[0].dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-        one(from_f64(shape, self.result.unwrap_or(wide), out))
+        let dtype = self.result.unwrap_or(wide);
+        let (Some(sum), Some(residual)) = (self.quantized_sum, residual) else {
+            return one(from_f64(shape, dtype, out));
+        };
+        let own = from_f64(shape.clone(), dtype, out).to_f64();
+        let sums = own.iter().zip(&residual).map(|(&own, &residual)| sum.eval(own, residual)).collect();
+        one(from_f64(shape, dtype, sums))
     }
 
     /// Refuses an epilogue that passes made: only a bias has a gradient.

@@ -6,6 +6,7 @@ use cpu::{
 };
 use ir::ops::{Conv, ConvTranspose, Epilogue, Pool, PoolKind, Reduce, ReduceKind};
 use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMITED, ValueId, Work};
+use types::pointwise::QuantizedSum;
 use types::{Bytes, DType, Layout, Shape};
 
 use super::CpuTarget;
@@ -422,6 +423,15 @@ pub(super) fn writes_int8(graph: &Graph, node: &Node, conv: &Conv) -> bool {
         _ => return false,
     };
     kernel.sizes().is_ok()
+}
+
+/// Whether the kernel of an int8 convolution can add an int8 residual.
+pub(super) fn adds_int8(graph: &Graph, node: &Node, conv: &Conv) -> bool {
+    let Ok(ConvKernel::Direct(direct)) = exact_kernel(graph, node, conv) else { return false };
+    let sum = QuantizedSum { own: 1.0, residual: 1.0, shift: 0.0, limits: [0.0, 255.0] };
+    let epilogue = cpu::Epilogue { residual: true, quantized_sum: Some(sum), ..direct.epilogue.clone() };
+    let algorithm = required_algorithm(direct.layout);
+    cpu::Kernel::from(cpu::ConvBlocked { algorithm, epilogue, ..direct }).sizes().is_ok()
 }
 
 /// The candidates of a convolution with `f32` values whose operands or result are in half precision.

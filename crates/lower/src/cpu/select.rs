@@ -309,6 +309,7 @@ pub(super) fn epilogue(epilogue: &ir::ops::Epilogue) -> cpu::Epilogue {
         scale: epilogue.scale,
         bias: epilogue.bias,
         residual: epilogue.residual,
+        quantized_sum: epilogue.quantized_sum,
         activation: epilogue.activation.clone(),
     }
 }
@@ -323,7 +324,7 @@ pub(super) fn suffix(epilogue: &ir::ops::Epilogue) -> String {
         text.push_str(" +bias");
     }
     if epilogue.residual {
-        text.push_str(" +residual");
+        text.push_str(if epilogue.quantized_sum.is_some() { " +quantized residual" } else { " +residual" });
     }
     for function in &epilogue.activation {
         text.push(' ');

@@ -93,6 +93,7 @@ impl Target for CpuTarget {
                     candidate
                 })
                 .collect()),
+            Formats::Int8Residual => Ok(given_if(adds_int8(graph, node)).collect()),
             Formats::Half(half) => Ok(half_precision::candidates(graph, id, half)),
         }
     }
@@ -183,6 +184,11 @@ fn multiplies_int8(graph: &Graph, node: &Node) -> bool {
     let is_constant = b.ty.dtype == DType::F32 || (b.ty.dtype == DType::I8 && b.tensor().is_some());
     let fits = b.ty.shape.rank() == 2 && b.ty.shape[0] <= blocked::INT8_TERMS_MAX;
     fits && b.ty.shape[0].is_multiple_of(4) && is_constant && a.dtype != DType::I8
+}
+
+/// Whether the kernel of an int8 product can add an int8 residual to its results.
+fn adds_int8(graph: &Graph, node: &Node) -> bool {
+    if let Op::Conv(conv) = &node.op { blocked::adds_int8(graph, node, conv) } else { false }
 }
 
 /// Whether the kernel of a product of floats can write its results as int8.

@@ -197,7 +197,7 @@ impl Target for CudaTarget {
         match query.formats {
             Formats::Given => Ok(vec![self.given_candidate(graph, id, query).map_err(NoKernel)?]),
             Formats::Layout(layout) => Ok(self.candidate_in(graph, id, layout).into_iter().collect()),
-            Formats::Int8Operands | Formats::Int8Result => Ok(Vec::new()),
+            Formats::Int8Operands | Formats::Int8Result | Formats::Int8Residual => Ok(Vec::new()),
             Formats::Half(half) => Ok(half_candidates(graph, id, half)),
         }
     }

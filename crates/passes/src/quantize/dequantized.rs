@@ -1,7 +1,7 @@
 //! [`Dequantized`]: a chain that dequantizes int8 values; and the conversion of `i8` activations to `u8`.
 
 use ir::ops::{Chain, ChainStep, Expand, Pool, PoolKind};
-use ir::{Graph, NodeId, Op, ValueId, rewrite};
+use ir::{Graph, Node, NodeId, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function2;
 use types::{DType, Map, Shape, Tensor};
@@ -84,25 +84,51 @@ impl Constant {
     }
 }
 
-/// Chains that write `i8` for dequantizing readers only write `u8` instead, with zero points increased by 128. NaN becomes 0
-/// as before, which now stands for another number.
+/// Chains that write `i8` for chains only write `u8` instead, numbers increased by 128. NaN becomes 0 as before, which now stands
+/// for another number.
 pub(super) fn unsigned(graph: &Graph) -> Graph {
     let moves = movable(graph);
     rewrite(graph, |context, id| {
         let node = graph.node(id);
         let Op::Chain(chain) = &node.op else { return None };
         let inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&old| context.value(old)).collect();
-        if moves[node.inputs[0]] {
-            let (zero, scale) = Dequantized::of(graph, id)?.scalars()?;
-            return Some(smallvec![context.add(dequantize(zero + 128.0, scale), &inputs, &node.scope).ok()?]);
+        if let Some((zero, scale)) = Dequantized::of(graph, id).and_then(|numbers| numbers.scalars()) {
+            let of_unsigned = moves[node.inputs[0]].then(|| dequantize(zero + 128.0, scale))?;
+            return Some(smallvec![context.add(of_unsigned, &inputs, &node.scope).ok()?]);
         }
-        if !moves[node.outputs[0]] {
-            return None;
+        let (mut new, moved) = (chain.clone(), |&ix: &usize| moves[node.inputs[ix]]);
+        (0..inputs.len()).filter(moved).for_each(|ix| new = decreased(&new, inputs.len(), ix));
+        if moves[node.outputs[0]] {
+            let last = inputs.len() + new.steps.len() - 1;
+            new.steps.extend([ChainStep::Constant(128.0), ChainStep::Binary(Function2::Add, last, last + 1)]);
+            new.result = Some(DType::U8);
         }
-        let (mut steps, last) = (chain.steps.clone(), inputs.len() + chain.steps.len() - 1);
-        steps.extend([ChainStep::Constant(128.0), ChainStep::Binary(Function2::Add, last, last + 1)]);
-        Some(smallvec![context.add(Chain { steps, result: Some(DType::U8) }, &inputs, &node.scope).ok()?])
+        (new != *chain).then_some(())?;
+        Some(smallvec![context.add(new, &inputs, &node.scope).expect("`movable` checked its length")])
     })
+}
+
+/// A chain that subtracts 128 from an input in front of the first step that reads it.
+fn decreased(chain: &Chain, inputs: usize, input: usize) -> Chain {
+    let reads = |step: &ChainStep| match *step {
+        ChainStep::Constant(_) => false,
+        ChainStep::Unary(_, a) => a == input,
+        ChainStep::Binary(_, a, b) => a == input || b == input,
+    };
+    let (before, after) = chain.steps.split_at(chain.steps.iter().position(reads).unwrap_or(0));
+    let known = inputs + before.len();
+    let new = [ChainStep::Constant(128.0), ChainStep::Binary(Function2::Sub, input, known)];
+    let operand = |of: usize| match of {
+        of if of == input => known + 1,
+        of if of < known => of,
+        of => of + new.len(),
+    };
+    let after = after.iter().map(|step| match *step {
+        ChainStep::Constant(number) => ChainStep::Constant(number),
+        ChainStep::Unary(function, a) => ChainStep::Unary(function, operand(a)),
+        ChainStep::Binary(function, a, b) => ChainStep::Binary(function, operand(a), operand(b)),
+    });
+    Chain { steps: before.iter().copied().chain(new).chain(after).collect(), result: chain.result }
 }
 
 /// `(q - zero) * scale`
@@ -113,8 +139,8 @@ fn dequantize(zero: f32, scale: f32) -> Chain {
     Chain { steps, result: None }
 }
 
-/// The `i8` values that can be `u8`: written by a chain or moved from such values, and read by chains with a scalar scale or
-/// moved to such values. The largest such set.
+/// The `i8` values that can be `u8`: written by a chain or moved from such values, and read by chains or moved to such values. A
+/// chain that dequantizes has a scalar scale. The largest such set.
 fn movable(graph: &Graph) -> Map<ValueId, bool> {
     let uses = Uses::new(graph);
     let mut may: Map<ValueId, bool> = Map::filled(graph.values().len(), false);
@@ -122,13 +148,14 @@ fn movable(graph: &Graph) -> Map<ValueId, bool> {
     let stays = |may: &Map<ValueId, bool>, id: NodeId| {
         let (node, out) = (graph.node(id), graph.node(id).outputs[0]);
         let is_moved = || graph.ty(out).dtype == DType::I8 && node.inputs.iter().all(|&input| may[input]);
-        let is_made = matches!(node.op, Op::Chain(Chain { result: Some(DType::I8), .. }))
+        let is_made = matches!(node.op, Op::Chain(Chain { result: Some(DType::I8), .. }) if may_be_longer(node))
             || (moves_bytes(&node.op) && is_moved());
         let is_read = |&reader: &NodeId| {
             if moves_bytes(&graph.node(reader).op) {
                 return may[graph.node(reader).outputs[0]];
             }
-            Dequantized::of(graph, reader).is_some_and(|numbers| numbers.q == out && numbers.scalars().is_some())
+            let is_chain = may_be_longer(graph.node(reader));
+            Dequantized::of(graph, reader).map_or(is_chain, |numbers| numbers.q == out && numbers.scalars().is_some())
         };
         is_made && !graph.is_output(out) && uses.readers(out).iter().all(is_read)
     };
@@ -147,9 +174,52 @@ fn movable(graph: &Graph) -> Map<ValueId, bool> {
     }
 }
 
+/// Whether a node is a chain with room for a constant and a step for each input and for the result.
+fn may_be_longer(node: &Node) -> bool {
+    let Op::Chain(chain) = &node.op else { return false };
+    let (inputs, steps) = (node.inputs.len(), chain.steps.len());
+    inputs + steps + 2 * (inputs + 1) <= Chain::MAX_OPERANDS
+}
+
 /// Whether an op's results are elements of its operands, without constants.
 fn moves_bytes(op: &Op) -> bool {
     // Padding is not among them: its constant is a number, not a byte.
     matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat(_))
         || matches!(op, Op::Pool(Pool { kind: PoolKind::Max, .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::evaluate;
+    use ir::ops::Unary;
+    use types::pointwise::Unary as Function;
+    use types::{Random, Scope};
+
+    use super::*;
+
+    #[test]
+    fn chains_of_unsigned_values_compute_the_same() {
+        let add = |a, b| ChainStep::Binary(Function2::Add, a, b);
+        let chain = |steps: &[ChainStep], result| Chain { steps: steps.to_vec(), result };
+        let affine = |scale, of| ChainStep::Unary(Function::Affine { scale, shift: -3.0 }, of);
+        let mut graph = Graph::new("signed");
+        let [x, y] = ["x", "y"].map(|name| graph.add_input(name, DType::F32, Shape::from([40])));
+        let mut node =
+            |op: Op, inputs: &[ValueId], name| graph.add1(op, inputs, Scope::new(name)).expect("it is accepted");
+        let [a, b] = [x, y].map(|of| node(chain(&[affine(9.0, 0)], Some(DType::I8)).into(), &[of], "made"));
+        let read_twice = chain(&[add(0, 1), add(0, 2), affine(0.5, 3)], Some(DType::I8));
+        let both = node(read_twice.into(), &[a, b], "sum");
+        let numbers = node(dequantize(7.0, 0.25).into(), &[both], "numbers");
+        let output = node(chain(&[affine(2.0, 1), add(2, 0)], None).into(), &[a, both], "output");
+        let negative = node(Unary(Function::Neg).into(), &[numbers], "negative");
+        graph.set_outputs(vec![("negative".into(), negative), ("output".into(), output)]);
+
+        let moved = unsigned(&graph);
+        let signed = moved.values().values().filter(|value| value.ty.dtype == DType::I8).count();
+        assert_eq!(signed, 0, "all three values are unsigned");
+        let mut random = Random::new(3);
+        let inputs = [0, 1].map(|_| Tensor::from_fn(Shape::from([40]), |_| random.uniform(-20.0, 20.0)));
+        let results = [&graph, &moved].map(|graph| evaluate(graph, &inputs).expect("it is computed"));
+        assert_eq!(results[0], results[1]);
+    }
 }

@@ -16,6 +16,7 @@ mod dequantized;
 mod int8_products;
 mod match_qdq;
 mod requantize;
+mod residual_sums;
 mod simplify_chains;
 
 use ir::ops::{Chain, Pool, PoolKind};
@@ -61,7 +62,8 @@ pub fn lower_quantized(graph: &Graph, target: &dyn Target) -> Graph {
     });
     // Dequantized values without a product left may be fused with their readers.
     let requantized = requantize::fused(&fold_all(&dce(&multiplied)), target);
-    dce(&fold_all(&shortened(&fuse_pointwise(&dequantized_by_readers(&requantized)))))
+    let shortened = shortened(&fuse_pointwise(&dequantized_by_readers(&requantized)));
+    dce(&fold_all(&residual_sums::fused(&shortened, target)))
 }
 
 /// Copies a dequantization with several readers for each of them, if all are elementwise: it is then fused into each, which

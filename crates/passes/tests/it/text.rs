@@ -138,7 +138,9 @@ impl Target for AnyKernel {
                 };
                 vec![Candidate::given(graph, id).with_calls(vec![call])]
             }
-            Formats::Given | Formats::Int8Operands | Formats::Int8Result => vec![Candidate::given(graph, id)],
+            Formats::Given | Formats::Int8Operands | Formats::Int8Result | Formats::Int8Residual => {
+                vec![Candidate::given(graph, id)]
+            }
         })
     }
 

@@ -169,10 +169,10 @@ fn random_shapes_agree_with_the_definition() {
             layout: if is_blocked { ImageLayout::Blocked } else { ImageLayout::RowMajor },
             algorithm: if is_packed { ConvAlgorithm::Packed } else { ConvAlgorithm::InPlace },
             epilogue: Epilogue {
-                scale: false,
                 bias: random.below(2) == 0,
                 residual: random.below(2) == 0,
                 activation: pick(random, &activations).iter().copied().collect(),
+                ..Epilogue::default()
             },
         };
         // Joined groups have products by zero in common.
@@ -225,10 +225,10 @@ fn shapes_of_networks_agree_with_the_definition() {
         ConvBlocked {
             batch: 3,
             epilogue: Epilogue {
-                scale: false,
                 bias: true,
                 residual: true,
                 activation: [Unary::Clip { min: -0.5, max: 6.0 }, Unary::Silu].into_iter().collect(),
+                ..Epilogue::default()
             },
             ..plain([144, 48], [5, 8], [5, 3], 1)
         },

@@ -1,8 +1,9 @@
 //! [`ByteSum`]: the sum or product of two scaled operands of bytes, the residual sum of quantized networks, in one loop.
 
-use types::pointwise::{Binary, Unary};
+use types::pointwise::{Binary, QuantizedSum, Unary};
 
 use super::{Chain, Instruction};
+use crate::gemm::epilogue::{Epilogue, quantized_sum};
 use crate::kernel;
 use crate::simd::StorageType;
 use crate::simd::storage::Item;
@@ -10,17 +11,20 @@ use crate::simd::vector::{LANES, Vector};
 
 /// `affine(join(affine(a), affine(b)))` of bytes of one type, rounded to it.
 #[derive(Clone, Copy)]
-pub(super) struct ByteSum {
-    /// Scale and shift of each input.
+pub(super) enum ByteSum {
+    Sum(QuantizedSum),
+    Product(ScaledProduct),
+}
+
+/// Scales and shifts of a product.
+#[derive(Clone, Copy)]
+pub(super) struct ScaledProduct {
     inputs: [[f32; 2]; 2],
-    /// Scale and shift of the result.
     result: [f32; 2],
-    /// Whether the scaled inputs are multiplied; otherwise they are added.
-    is_product: bool,
 }
 
 impl ByteSum {
-    /// The sum that a chain is, if it is one.
+    /// The sum or product that a chain is, if it is one.
     pub(super) fn of(chain: &Chain) -> Option<ByteSum> {
         let is_bytes = matches!(chain.result, StorageType::U8 | StorageType::I8);
         if chain.strides.len() != 2 || !is_bytes || chain.inputs.iter().any(|&stored| stored != chain.result) {
@@ -31,49 +35,51 @@ impl ByteSum {
             _ => None,
         };
         let &[a, b, join, last] = &chain.program[..] else { return None };
-        let is_product = match join {
-            Instruction::Binary(Binary::Add, 2, 3) | Instruction::Binary(Binary::Add, 3, 2) => false,
-            Instruction::Binary(Binary::Mul, 2, 3) | Instruction::Binary(Binary::Mul, 3, 2) => true,
-            _ => return None,
-        };
-        Some(ByteSum { inputs: [affine(a, 0)?, affine(b, 1)?], result: affine(last, 4)?, is_product })
+        let (inputs, result) = ([affine(a, 0)?, affine(b, 1)?], affine(last, 4)?);
+        match join {
+            Instruction::Binary(Binary::Add, 2, 3) | Instruction::Binary(Binary::Add, 3, 2) => {
+                Some(ByteSum::Sum(QuantizedSum::of_affine(inputs[0], inputs[1], result, Epilogue::UNLIMITED)))
+            }
+            Instruction::Binary(Binary::Mul, 2, 3) | Instruction::Binary(Binary::Mul, 3, 2) => {
+                Some(ByteSum::Product(ScaledProduct { inputs, result }))
+            }
+            _ => None,
+        }
     }
 
     /// Computes as many elements as `out` has bytes; the bytes of an operand in place are those of `out`.
     #[inline(always)]
     pub(super) fn run<V: Vector>(&self, stored: StorageType, operands: [Option<&[u8]>; 2], out: &mut [u8]) {
-        match (stored, self.is_product) {
-            (StorageType::U8, false) => self.each::<V, u8, false>(operands, out),
-            (StorageType::U8, true) => self.each::<V, u8, true>(operands, out),
-            (_, false) => self.each::<V, i8, false>(operands, out),
-            (_, true) => self.each::<V, i8, true>(operands, out),
+        match (stored, self) {
+            (StorageType::U8, ByteSum::Sum(sum)) => each::<V, u8>(|x, y| quantized_sum(sum, x, y), operands, out),
+            (StorageType::U8, ByteSum::Product(product)) => each::<V, u8>(|x, y| product.of(x, y), operands, out),
+            (_, ByteSum::Sum(sum)) => each::<V, i8>(|x, y| quantized_sum(sum, x, y), operands, out),
+            (_, ByteSum::Product(product)) => each::<V, i8>(|x, y| product.of(x, y), operands, out),
         }
     }
+}
 
+impl ScaledProduct {
     #[inline(always)]
-    fn each<V: Vector, T: Item, const PRODUCT: bool>(&self, operands: [Option<&[u8]>; 2], out: &mut [u8]) {
-        let out: &mut [T] = kernel::elements_mut(out);
-        let operands = operands.map(|bytes| bytes.map(|bytes| &kernel::elements::<T>(bytes)[..out.len()]));
-        let whole = out.len() / LANES * LANES;
-        for at in (0..whole).step_by(LANES) {
-            let x: V = T::read(&operands[0].unwrap_or(out)[at..at + LANES]);
-            let y: V = T::read(&operands[1].unwrap_or(out)[at..at + LANES]);
-            T::write(self.joined::<V, PRODUCT>(x, y), &mut out[at..at + LANES]);
-        }
-        if whole < out.len() {
-            let x: V = T::read_part(&operands[0].unwrap_or(out)[whole..], 0.0);
-            let y: V = T::read_part(&operands[1].unwrap_or(out)[whole..], 0.0);
-            T::write_part(self.joined::<V, PRODUCT>(x, y), &mut out[whole..]);
-        }
+    fn of<V: Vector>(&self, x: V, y: V) -> V {
+        let affine = |[scale, shift]: [f32; 2], x: V| x.mul(V::splat(scale)).add(V::splat(shift));
+        affine(self.result, affine(self.inputs[0], x).mul(affine(self.inputs[1], y)))
     }
+}
 
-    /// The result for a vector of each operand.
-    #[inline(always)]
-    fn joined<V: Vector, const PRODUCT: bool>(&self, x: V, y: V) -> V {
-        let [[a, b], [c, d], [scale, shift]] = [self.inputs[0], self.inputs[1], self.result];
-        let x = x.mul(V::splat(a)).add(V::splat(b));
-        let y = y.mul(V::splat(c)).add(V::splat(d));
-        let joined = if PRODUCT { x.mul(y) } else { x.add(y) };
-        joined.mul(V::splat(scale)).add(V::splat(shift))
+#[inline(always)]
+fn each<V: Vector, T: Item>(join: impl Fn(V, V) -> V, operands: [Option<&[u8]>; 2], out: &mut [u8]) {
+    let out: &mut [T] = kernel::elements_mut(out);
+    let operands = operands.map(|bytes| bytes.map(|bytes| &kernel::elements::<T>(bytes)[..out.len()]));
+    let whole = out.len() / LANES * LANES;
+    for at in (0..whole).step_by(LANES) {
+        let x: V = T::read(&operands[0].unwrap_or(out)[at..at + LANES]);
+        let y: V = T::read(&operands[1].unwrap_or(out)[at..at + LANES]);
+        T::write(join(x, y), &mut out[at..at + LANES]);
+    }
+    if whole < out.len() {
+        let x: V = T::read_part(&operands[0].unwrap_or(out)[whole..], 0.0);
+        let y: V = T::read_part(&operands[1].unwrap_or(out)[whole..], 0.0);
+        T::write_part(join(x, y), &mut out[whole..]);
     }
 }
