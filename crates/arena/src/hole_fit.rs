@@ -24,38 +24,57 @@ pub(crate) fn fit_units(n_items: usize) -> u64 {
 /// Offsets by item, or `None` if some top exceeds `limit` or the budget is spent.
 pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
     let mut offsets = vec![0; instance.items.len()];
-    // By rising start.
-    let mut placed = instance.fixed.clone();
+    let mut placed = Placed::new(instance.fixed.clone());
     for item_ix in order {
         let item = &instance.items[*item_ix as usize];
         let offset = match instance.pieces(item) {
             [piece] => find_hole(item, *piece, rule, &placed, work)?,
-            pieces => lowest(item, pieces, &placed, work)?,
+            pieces => lowest(item, pieces, &placed.slots, work)?,
         };
         if limit < offset + item.size {
             return None;
         }
         offsets[*item_ix as usize] = offset;
         for piece in instance.pieces(item) {
-            let slot = piece.at(offset);
-            placed.insert(placed.partition_point(|other| other.start < slot.start), slot);
+            placed.add(piece.at(offset));
         }
     }
     Some(offsets)
 }
 
+/// The slots placed so far, by rising start.
+struct Placed {
+    slots: Vec<Slot>,
+    /// By slot its first section and the end of its sections: most slots of a walk are only compared with these.
+    sections: Vec<(u32, u32)>,
+}
+
+impl Placed {
+    fn new(slots: Vec<Slot>) -> Placed {
+        let sections = slots.iter().map(|slot| (slot.first, slot.end)).collect();
+        Placed { slots, sections }
+    }
+
+    fn add(&mut self, slot: Slot) {
+        let at = self.slots.partition_point(|other| other.start < slot.start);
+        self.slots.insert(at, slot);
+        self.sections.insert(at, (slot.first, slot.end));
+    }
+}
+
 /// Walks up through the slots that share a section with an item of one piece; a hole is the space between two of them.
-fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &[Slot], work: &mut Work) -> Option<u64> {
+fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &Placed, work: &mut Work) -> Option<u64> {
     let mut best: Option<(u64, u64)> = None;
     let mut cursor = 0;
     let mut n_seen = 0;
     // The least offset with the piece above `cursor`.
     let above = |cursor: u64| item.lift(cursor.saturating_sub(piece.low));
-    for slot in placed {
+    for (slot_ix, &(first, end)) in placed.sections.iter().enumerate() {
         n_seen += 1;
-        if slot.end <= piece.first || piece.end <= slot.first {
+        if end <= piece.first || piece.end <= first {
             continue;
         }
+        let slot = &placed.slots[slot_ix];
         if cursor < slot.start
             && let Some(offset) = above(cursor)
             && offset + piece.high <= slot.start

@@ -208,9 +208,12 @@ pub(crate) fn best(
     let found = match is_done {
         true => fastest.finally_placed(target)?,
         false => {
-            let found = traded(graph, target, Goal { budget, ..goal }, fastest.clone())?.finally_placed(target)?;
+            let found = traded(graph, target, Goal { budget, ..goal }, fastest.clone())?;
+            // Changes of the fastest plan are only kept if they make it smaller.
+            let is_fastest = Rc::ptr_eq(&found.source, &fastest.source) && found.arena() == fastest.arena();
+            let found = found.finally_placed(target)?;
             // Drafts were compared: with all the work, the fastest plan may still need less.
-            let may_be_less = fastest.placement.certificate.least < found.arena();
+            let may_be_less = !is_fastest && fastest.placement.certificate.least < found.arena();
             let fastest = if may_be_less { fastest.finally_placed(target)? } else { fastest };
             if fastest.arena() < found.arena() { fastest } else { found }
         }

@@ -7,24 +7,25 @@ pub(crate) const SINK: usize = 1;
 /// The capacity of edges that are never cut.
 pub(crate) const ENDLESS: u64 = u64::MAX / 4;
 
-const NONE: usize = usize::MAX;
+const NONE: u32 = u32::MAX;
 
 /// A flow network, reused so that its memory is.
 #[derive(Default)]
 pub(crate) struct Flow {
     channels: Vec<Channel>,
     /// By vertex: its first edge; edges of one vertex are linked.
-    first: Vec<usize>,
+    first: Vec<u32>,
     level: Vec<u32>,
-    current: Vec<usize>,
-    queue: Vec<usize>,
-    path: Vec<usize>,
+    current: Vec<u32>,
+    queue: Vec<u32>,
+    path: Vec<u32>,
 }
 
 struct Channel {
-    to: usize,
     room: u64,
-    next: usize,
+    to: u32,
+    /// The next edge of the same vertex, or [`NONE`].
+    next: u32,
 }
 
 impl Flow {
@@ -44,8 +45,9 @@ impl Flow {
     /// Adds an edge of capacity `room`.
     pub(crate) fn channel(&mut self, from: usize, to: usize, room: u64) {
         for (from, to, room) in [(from, to, room), (to, from, 0)] {
-            self.channels.push(Channel { to, room, next: self.first[from] });
-            self.first[from] = self.channels.len() - 1;
+            let id = u32::try_from(self.channels.len()).expect("networks have fewer than 2^32 edges");
+            self.channels.push(Channel { room, to: to as u32, next: self.first[from] });
+            self.first[from] = id;
         }
     }
 
@@ -67,28 +69,33 @@ impl Flow {
         self.level[point] != u32::MAX
     }
 
-    /// Sets distances from the source along edges with remaining capacity. Returns whether the sink is reached.
+    /// Sets distances from the source along edges with remaining capacity, up to that of the sink. Returns whether the sink
+    /// is reached.
     fn set_levels(&mut self) -> bool {
         self.level.clear();
         self.level.resize(self.first.len(), u32::MAX);
         self.level[SOURCE] = 0;
         self.queue.clear();
-        self.queue.push(SOURCE);
+        self.queue.push(SOURCE as u32);
         let mut head = 0;
-        while head < self.queue.len() {
-            let at = self.queue[head];
+        while let Some(&at) = self.queue.get(head) {
             head += 1;
-            let mut next = self.first[at];
+            let beyond = self.level[at as usize] + 1;
+            let mut next = self.first[at as usize];
             while next != NONE {
-                let channel = &self.channels[next];
-                if 0 < channel.room && self.level[channel.to] == u32::MAX {
-                    self.level[channel.to] = self.level[at] + 1;
+                let channel = &self.channels[next as usize];
+                if 0 < channel.room && self.level[channel.to as usize] == u32::MAX {
+                    self.level[channel.to as usize] = beyond;
+                    // No shortest path leads through vertices that are as far as the sink.
+                    if channel.to as usize == SINK {
+                        return true;
+                    }
                     self.queue.push(channel.to);
                 }
                 next = channel.next;
             }
         }
-        self.level[SINK] != u32::MAX
+        false
     }
 
     /// Saturates shortest paths from source to sink.
@@ -96,28 +103,29 @@ impl Flow {
         let mut flow = 0;
         self.path.clear();
         loop {
-            let at = self.path.last().map_or(SOURCE, |&last| self.channels[last].to);
+            let at = self.path.last().map_or(SOURCE, |&last| self.channels[last as usize].to as usize);
             if at == SINK {
-                let room = self.path.iter().map(|&channel| self.channels[channel].room).min().unwrap_or(0);
+                let room = self.path.iter().map(|&channel| self.channels[channel as usize].room).min().unwrap_or(0);
                 flow += room;
                 for &channel in &self.path {
-                    self.channels[channel].room -= room;
-                    self.channels[channel ^ 1].room += room;
+                    self.channels[channel as usize].room -= room;
+                    self.channels[(channel ^ 1) as usize].room += room;
                 }
                 *budget = budget.checked_sub(self.path.len() as u64)?;
-                let full = self.path.iter().position(|&channel| self.channels[channel].room == 0).unwrap_or(0);
+                let is_full = |&channel: &u32| self.channels[channel as usize].room == 0;
+                let full = self.path.iter().position(is_full).unwrap_or(0);
                 self.path.truncate(full);
                 continue;
             }
             let next = self.current[at];
             if next == NONE {
                 let Some(last) = self.path.pop() else { return Some(flow) };
-                let from = self.channels[last ^ 1].to;
-                self.current[from] = self.channels[last].next;
+                let from = self.channels[(last ^ 1) as usize].to as usize;
+                self.current[from] = self.channels[last as usize].next;
                 continue;
             }
-            let channel = &self.channels[next];
-            if 0 < channel.room && self.level[channel.to] == self.level[at] + 1 {
+            let channel = &self.channels[next as usize];
+            if 0 < channel.room && self.level[channel.to as usize] == self.level[at] + 1 {
                 self.path.push(next);
             } else {
                 self.current[at] = channel.next;

@@ -9,7 +9,8 @@
 //! | `cut`, `bound` | the lower bound over all orders |
 //! | `walk`, `search` | the exact search, and why it is exact |
 //! | `beam` | good orders without a proof |
-//! | `window` | improvement of an order, part by part |
+//! | `window` | improvement of an order around its peak, part by part |
+//! | `uncross` | improvement of an order along its whole length, by minimum cuts |
 
 mod beam;
 mod bound;
@@ -17,6 +18,7 @@ mod cut;
 mod instance;
 mod problem;
 mod search;
+mod uncross;
 mod walk;
 mod window;
 
@@ -60,6 +62,8 @@ pub struct OrderLimits {
     pub search_work: u64,
     /// Task effects that each beam may evaluate.
     pub beam_work: u64,
+    /// Blocks and channels that minimum cuts, in the improvement of orders, may look at.
+    pub uncross_work: u64,
     /// Tasks that the improvement by windows may look at.
     pub window_work: u64,
     /// Blocks and channels that minimum cuts, in the bound by single tasks and in the search, may look at.
@@ -69,16 +73,19 @@ pub struct OrderLimits {
 }
 
 impl OrderLimits {
-    /// Limits for which the time of large problems grows less than in proportion to the number of tasks. The exact search
-    /// ends for few problems of more than some hundred tasks: its work falls.
+    /// Limits for which the time of large problems grows less than in proportion to the number of tasks. A state of the beam
+    /// or of the exact search costs more the more tasks there are, and the exact search ends for few problems of more than
+    /// some hundred tasks: their work falls with the square of the number.
     pub fn for_tasks(count: usize) -> OrderLimits {
-        let shared = |work: u64, least: u64, most: u64| (work / count.max(1) as u64).clamp(least, most);
-        let each = |work: u64, least: u64, most: u64| (work * count as u64).clamp(least, most);
+        let n_tasks = count.max(1) as u64;
+        let shared = |work: u64, least: u64, most: u64| (work / n_tasks).clamp(least, most);
+        let each = |work: u64, least: u64, most: u64| (work * n_tasks).clamp(least, most);
         OrderLimits {
             states: 1 << 15,
             words: 1 << 23,
-            search_work: shared(1_000_000_000, 100_000, 10_000_000),
-            beam_work: shared(2_000_000_000, 200_000, 10_000_000),
+            search_work: shared(200_000_000_000 / n_tasks, 100_000, 10_000_000),
+            beam_work: shared(1_000_000_000_000 / n_tasks, 200_000, 10_000_000),
+            uncross_work: each(2_500, 1_000_000, 50_000_000),
             window_work: each(1_000, 1_000_000, 10_000_000),
             bound_work: each(2_000, 4_000_000, 16_000_000),
             set_work: shared(2_500_000_000, 500_000, 10_000_000),
@@ -92,6 +99,7 @@ impl Default for OrderLimits {
         OrderLimits {
             search_work: 10_000_000,
             beam_work: 10_000_000,
+            uncross_work: 10_000_000,
             window_work: 5_000_000,
             bound_work: 8_000_000,
             set_work: 8_000_000,
@@ -170,7 +178,7 @@ impl Best {
         }
     }
 
-    /// Lowers the peak by beams and by windows, as far as the work allows. Nothing is left to do at `bound`.
+    /// Lowers the peak by beams, windows and minimum cuts, as far as the work allows. Nothing is left to do at `bound`.
     fn improve(&mut self, instance: &Instance, bound: u64, limits: OrderLimits) {
         for width in [1, 16] {
             if bound < self.peak
@@ -179,10 +187,14 @@ impl Best {
                 self.offer(instance, &order);
             }
         }
-        if bound < self.peak {
-            let mut order = self.order.clone();
-            window::improve(instance, &mut order, bound, limits.window_work);
-            self.offer(instance, &order);
+        // Minimum cuts move tasks along the whole order: only where windows around the peak do not suffice.
+        for uncross_work in [0, limits.uncross_work] {
+            if bound < self.peak {
+                let mut order = self.order.clone();
+                uncross::improve(instance, &mut order, bound, uncross_work);
+                window::improve(instance, &mut order, bound, limits.window_work);
+                self.offer(instance, &order);
+            }
         }
     }
 }

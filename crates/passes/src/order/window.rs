@@ -30,13 +30,13 @@ pub(crate) fn improve(instance: &Instance, order: &mut [Position], bound: u64, m
 }
 
 /// An order with the bytes that are alive along it.
-struct Row<'a> {
+pub(crate) struct Row<'a> {
     instance: &'a Instance,
-    order: Vec<Position>,
+    pub(crate) order: Vec<Position>,
     /// By task its index in the order.
     index: Vec<usize>,
     /// By index the bytes alive before the task there runs.
-    before: Vec<u64>,
+    pub(crate) before: Vec<u64>,
     /// By index the most bytes alive while it runs.
     during: Vec<u64>,
     /// By block its index in the window that is being cut out; `NONE` otherwise.
@@ -46,7 +46,7 @@ struct Row<'a> {
 const NONE: usize = usize::MAX;
 
 impl<'a> Row<'a> {
-    fn new(instance: &'a Instance, order: &[Position]) -> Row<'a> {
+    pub(crate) fn new(instance: &'a Instance, order: &[Position]) -> Row<'a> {
         let count = order.len();
         let mut row = Row {
             instance,
@@ -72,7 +72,7 @@ impl<'a> Row<'a> {
     }
 
     /// The peak, and the first index at which a task reaches it.
-    fn peak(&self) -> (u64, usize) {
+    pub(crate) fn peak(&self) -> (u64, usize) {
         let most = self.during.iter().copied().max().unwrap_or(0);
         match most <= self.instance.given {
             true => (self.instance.given, 0),
@@ -102,9 +102,7 @@ impl<'a> Row<'a> {
                 });
                 if let Some(found) = found {
                     let moved: Vec<Position> = found.iter().map(|&at| self.order[start + at]).collect();
-                    self.order[start..start + length].copy_from_slice(&moved);
-                    moved.iter().enumerate().for_each(|(at, &task)| self.index[task] = start + at);
-                    self.count_again(start, start + length);
+                    self.replace(start, &moved);
                     return true;
                 }
                 if length == count {
@@ -115,8 +113,16 @@ impl<'a> Row<'a> {
         false
     }
 
+    /// Runs the tasks behind `start` in another order.
+    pub(crate) fn replace(&mut self, start: usize, tasks: &[Position]) {
+        let end = start + tasks.len();
+        self.order[start..end].copy_from_slice(tasks);
+        tasks.iter().enumerate().for_each(|(at, &task)| self.index[task] = start + at);
+        self.count_again(start, end);
+    }
+
     /// The tasks `start..end` of the order as a problem of their own, in which they are in that order.
-    fn part(&mut self, start: usize, end: usize) -> Instance {
+    pub(crate) fn part(&mut self, start: usize, end: usize) -> Instance {
         let Row { instance, order, index, before, ids, .. } = self;
         let window = start..end;
         let inside = |task: &Position| Some(index[*task]).filter(|at| window.contains(at)).map(|at| at - start);

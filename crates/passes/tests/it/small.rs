@@ -94,8 +94,16 @@ fn no_order_of_a_small_problem_is_better() {
 
 #[test]
 fn an_order_without_search_says_that_a_gap_may_remain() {
-    let none =
-        OrderLimits { states: 0, words: 0, search_work: 0, beam_work: 0, window_work: 0, bound_work: 0, set_work: 0 };
+    let none = OrderLimits {
+        states: 0,
+        words: 0,
+        search_work: 0,
+        beam_work: 0,
+        uncross_work: 0,
+        window_work: 0,
+        bound_work: 0,
+        set_work: 0,
+    };
     for seed in 0..300 {
         let tasks = random_tasks(seed);
         let found = least_peak(&tasks, none);
