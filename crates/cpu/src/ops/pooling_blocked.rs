@@ -113,9 +113,8 @@ impl<T: Item> Row<'_, T> {
 
     #[inline(always)]
     fn run_mean<V: Vector>(&self, cells: &mut [[T; LANES]]) {
-        let counts = self.counts();
-        let rows = counts.counted(0, self.oy);
-        self.fold::<V>(0.0, cells, V::add, |fold, ox| fold.div(V::splat((rows * counts.counted(1, ox)) as f32)));
+        let count = self.counts();
+        self.fold::<V>(0.0, cells, V::add, |fold, ox| fold.div(V::splat(count(ox) as f32)));
     }
 
     /// Folds windows and turns each fold, with its column, into a result.
@@ -194,11 +193,16 @@ impl<T: Item> Row<'_, T> {
         take(take(folds[0], folds[1]), take(folds[2], folds[3]))
     }
 
-    /// Counts the cells of windows.
+    /// The cells that count for the mean of the window at each output column.
     #[inline(always)]
-    fn counts(&self) -> Pool2d {
+    fn counts(&self) -> impl Fn(usize) -> usize {
         let PoolBlocked { kind, window, .. } = *self.kernel;
-        Pool2d { kind, planes: 1, window }
+        let counts = Pool2d { kind, planes: 1, window };
+        let (rows, columns) = (counts.counted(0, self.oy), window.kernel[1]);
+        // Most windows are inside the image; `counted` divides.
+        let [first, last] = [0, columns - 1].map(|tap| window.inside(1, tap));
+        let inside = first.start.max(last.start)..first.end.min(last.end);
+        move |ox| rows * if inside.contains(&ox) { columns } else { counts.counted(1, ox) }
     }
 
     /// The input rows that the window's rows map to.

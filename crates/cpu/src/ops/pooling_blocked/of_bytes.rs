@@ -69,11 +69,10 @@ pub(super) fn run<V: Vector, T: Byte>(row: &Row<'_, T>, cells: &mut [[T; LANES]]
     if row.kernel.kind == Pool2dKind::Max {
         return fold(row, cells, T::LEAST, |item| item, T::max, |_, most, cell| *cell = *most);
     }
-    let counts = row.counts();
-    let rows = counts.counted(0, row.oy);
+    let count = row.counts();
     fold(row, cells, T::Sum::default(), T::wide, T::Sum::add, |ox, sum, cell| {
         let sum: V = V::read(&sum.map(T::number));
-        T::write(sum.div(V::splat((rows * counts.counted(1, ox)) as f32)), cell);
+        T::write(sum.div(V::splat(count(ox) as f32)), cell);
     });
 }
 
