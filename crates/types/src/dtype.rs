@@ -89,6 +89,15 @@ impl DType {
     pub fn is_integer(self) -> bool {
         !self.is_float() && self != DType::Bool
     }
+
+    /// The least and the greatest integer of `u8` and `i8`, to which stored results saturate.
+    pub fn byte_limits(self) -> Option<[f32; 2]> {
+        match self {
+            DType::U8 => Some([0.0, 255.0]),
+            DType::I8 => Some([-128.0, 127.0]),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for DType {

@@ -24,6 +24,26 @@ pub enum ChainStep {
     Constant(f32),
 }
 
+impl ChainStep {
+    /// The same step of other operands.
+    pub fn with_operands(self, mut operand: impl FnMut(usize) -> usize) -> ChainStep {
+        match self {
+            ChainStep::Unary(function, a) => ChainStep::Unary(function, operand(a)),
+            ChainStep::Binary(function, a, b) => ChainStep::Binary(function, operand(a), operand(b)),
+            ChainStep::Constant(number) => ChainStep::Constant(number),
+        }
+    }
+
+    /// Whether it has an operand.
+    pub fn reads(self, operand: usize) -> bool {
+        match self {
+            ChainStep::Unary(_, a) => a == operand,
+            ChainStep::Binary(_, a, b) => a == operand || b == operand,
+            ChainStep::Constant(_) => false,
+        }
+    }
+}
+
 /// Applies a short program to each element, with NumPy broadcasting of the inputs. The last step is the result.
 ///
 /// `x_i: [..]` of `f32`, `f16`, `bf16`, `u8` or `i8` each -> the broadcast shape. Made by fusion, and from ONNX'

@@ -135,12 +135,7 @@ pub(super) fn pick(x: &Tensor, shape: &Shape, fill: f64, mut pick: impl FnMut(&[
 
 /// A tensor of `dtype` from `f64` elements, rounded to nearest. Int8 rounds ties to even and saturates.
 pub(super) fn from_f64(shape: Shape, dtype: DType, mut items: Vec<f64>) -> Tensor {
-    let limits = match dtype {
-        DType::U8 => Some((0.0, 255.0)),
-        DType::I8 => Some((-128.0, 127.0)),
-        _ => None,
-    };
-    if let Some((low, high)) = limits {
+    if let Some([low, high]) = dtype.byte_limits().map(|limits| limits.map(f64::from)) {
         items.iter_mut().for_each(|item| *item = item.round_ties_even().clamp(low, high));
     }
     Tensor::new(shape, items).expect("the caller fills the shape").cast(dtype)

@@ -131,11 +131,7 @@ fn assemble_any(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> 
             vec![ChainStep::Binary(function, 0, 1)]
         };
         for step in member_steps {
-            steps.push(match step {
-                ChainStep::Unary(function, a) => ChainStep::Unary(function, own[a]),
-                ChainStep::Binary(function, a, b) => ChainStep::Binary(function, own[a], own[b]),
-                ChainStep::Constant(number) => ChainStep::Constant(number),
-            });
+            steps.push(step.with_operands(|operand| own[operand]));
             own.push(inputs.len() + steps.len() - 1);
         }
         operand.push((node.outputs[0], inputs.len() + steps.len() - 1));

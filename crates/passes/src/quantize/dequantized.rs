@@ -110,12 +110,8 @@ pub(super) fn unsigned(graph: &Graph) -> Graph {
 
 /// A chain that subtracts 128 from an input in front of the first step that reads it.
 fn decreased(chain: &Chain, inputs: usize, input: usize) -> Chain {
-    let reads = |step: &ChainStep| match *step {
-        ChainStep::Constant(_) => false,
-        ChainStep::Unary(_, a) => a == input,
-        ChainStep::Binary(_, a, b) => a == input || b == input,
-    };
-    let (before, after) = chain.steps.split_at(chain.steps.iter().position(reads).unwrap_or(0));
+    let first = chain.steps.iter().position(|step| step.reads(input)).unwrap_or(0);
+    let (before, after) = chain.steps.split_at(first);
     let known = inputs + before.len();
     let new = [ChainStep::Constant(128.0), ChainStep::Binary(Function2::Sub, input, known)];
     let operand = |of: usize| match of {
@@ -123,11 +119,7 @@ fn decreased(chain: &Chain, inputs: usize, input: usize) -> Chain {
         of if of < known => of,
         of => of + new.len(),
     };
-    let after = after.iter().map(|step| match *step {
-        ChainStep::Constant(number) => ChainStep::Constant(number),
-        ChainStep::Unary(function, a) => ChainStep::Unary(function, operand(a)),
-        ChainStep::Binary(function, a, b) => ChainStep::Binary(function, operand(a), operand(b)),
-    });
+    let after = after.iter().map(|step| step.with_operands(operand));
     Chain { steps: before.iter().copied().chain(new).chain(after).collect(), result: chain.result }
 }
 

@@ -3,8 +3,8 @@
 use ir::ops::{Chain, ChainStep};
 use ir::{Formats, Graph, NodeId, Op, Target, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
+use types::Map;
 use types::pointwise::{Binary as Function2, QuantizedSum, Unary as Function};
-use types::{DType, Map};
 
 use super::has_kernel;
 use crate::uses::Uses;
@@ -69,11 +69,7 @@ fn fusion(graph: &Graph, uses: &Uses, id: NodeId, target: &dyn Target) -> Option
 /// The sum of two quantized values that a chain computes, if it computes nothing but that and a clamp.
 fn quantized_sum(chain: &Chain) -> Option<QuantizedSum> {
     const INPUTS: usize = 2;
-    let limits = match chain.result? {
-        DType::U8 => [0.0, 255.0],
-        DType::I8 => [-128.0, 127.0],
-        _ => return None,
-    };
+    let limits = chain.result?.byte_limits()?;
     let step = |at: usize| at.checked_sub(INPUTS).map(|ix| chain.steps[ix]);
     // A step as an affine function of an operand.
     let affine = |at: usize| match step(at) {
@@ -107,6 +103,8 @@ fn quantized_sum(chain: &Chain) -> Option<QuantizedSum> {
 
 #[cfg(test)]
 mod tests {
+    use types::DType;
+
     use super::*;
 
     #[test]

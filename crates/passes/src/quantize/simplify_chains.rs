@@ -61,18 +61,13 @@ fn shorter(chain: &Chain, inputs: usize) -> Chain {
                 place.push(usize::MAX);
                 continue;
             }
-            let mut operand = |old: usize| {
+            let step = step.with_operands(|old| {
                 if let Some(number) = numbers[old] {
                     steps.push(ChainStep::Constant(number));
                     return inputs + steps.len() - 1;
                 }
                 place[old]
-            };
-            let step = match *step {
-                ChainStep::Unary(function, a) => ChainStep::Unary(function, operand(a)),
-                ChainStep::Binary(function, a, b) => ChainStep::Binary(function, operand(a), operand(b)),
-                ChainStep::Constant(number) => ChainStep::Constant(number),
-            };
+            });
             steps.push(step);
             place.push(inputs + steps.len() - 1);
             continue;

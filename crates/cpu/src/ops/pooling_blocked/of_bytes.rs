@@ -23,35 +23,27 @@ pub(super) trait Byte: Item + Ord {
     fn number(sum: Self::Sum) -> f32;
 }
 
-impl Byte for u8 {
-    const LEAST: u8 = u8::MIN;
-    type Sum = u16;
+macro_rules! byte {
+    ($byte:ty, $sum:ty) => {
+        impl Byte for $byte {
+            const LEAST: $byte = <$byte>::MIN;
+            type Sum = $sum;
 
-    #[inline(always)]
-    fn wide(self) -> u16 {
-        self.into()
-    }
+            #[inline(always)]
+            fn wide(self) -> $sum {
+                self.into()
+            }
 
-    #[inline(always)]
-    fn number(sum: u16) -> f32 {
-        sum.into()
-    }
+            #[inline(always)]
+            fn number(sum: $sum) -> f32 {
+                sum.into()
+            }
+        }
+    };
 }
 
-impl Byte for i8 {
-    const LEAST: i8 = i8::MIN;
-    type Sum = i16;
-
-    #[inline(always)]
-    fn wide(self) -> i16 {
-        self.into()
-    }
-
-    #[inline(always)]
-    fn number(sum: i16) -> f32 {
-        sum.into()
-    }
-}
+byte!(u8, u16);
+byte!(i8, i16);
 
 /// Whether windows are so small that these functions compute them.
 pub(super) fn fits(window: &Window) -> bool {
