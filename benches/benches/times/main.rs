@@ -1,9 +1,10 @@
-//! Times of kernels, recorded and fitted: `cargo xtask bench times [--seconds=N] [--layers=N] [--worst=N] [--record=FILE] [--write] [NETWORK|FILE]...`.
+//! Times of kernels, recorded and fitted: `cargo xtask bench times [--seconds=N] [--layers=N] [--worst=N] [--record=FILE]
+//! [--level=NAME] [--families=NAME,..] [--write] [NETWORK|FILE]...`.
 //!
 //! The kernels that can do the same work are measured in turns, those of random shapes ([`sweep`]) and those of the given
 //! networks. Times of units of work are fitted to the random ones alone, so that the networks test the model: for each the
 //! table has how much longer its layers take with the kernels that the model chooses than with the fastest ones. `--write`
-//! puts the fitted times where the compiler reads them.
+//! puts the fitted times where the compiler reads them; with `--families` those of some families alone, and the others stay.
 
 mod fit;
 mod sweep;
@@ -39,6 +40,10 @@ struct Options {
     is_written: bool,
     /// A file of measured times, which are read instead of measured if it is there.
     record: Option<PathBuf>,
+    /// The processors whose kernels are measured.
+    level: Level,
+    /// Families whose times are fitted and written, if not all.
+    families: Vec<String>,
     /// Layers to list with all times, those first that lose most by the model's choice.
     worst: usize,
     networks: Vec<String>,
@@ -46,8 +51,16 @@ struct Options {
 
 impl Options {
     fn parse(words: impl Iterator<Item = String>) -> Result<Options, String> {
-        let mut options =
-            Options { seconds: 240, layers: LAYERS, is_written: false, record: None, worst: 0, networks: Vec::new() };
+        let mut options = Options {
+            seconds: 240,
+            layers: LAYERS,
+            is_written: false,
+            record: None,
+            level: Level::native().ok_or("there are no kernels for this processor")?,
+            families: Vec::new(),
+            worst: 0,
+            networks: Vec::new(),
+        };
         for word in words {
             let (flag, value) = word.split_once('=').unwrap_or((&word, ""));
             let number = || match value.parse::<u32>() {
@@ -60,6 +73,10 @@ impl Options {
                 "--worst" => options.worst = number()? as usize,
                 "--record" => options.record = Some(value.into()),
                 "--write" => options.is_written = true,
+                "--families" => options.families.extend(value.split(',').map(str::to_string)),
+                "--level" => {
+                    options.level = Level::named(value).ok_or_else(|| format!("there is no level `{value}`"))?;
+                }
                 // An argument of Cargo.
                 "--bench" => {}
                 flag if flag.starts_with("--") => return Err(format!("`{flag}` is not a flag of this bench")),
@@ -76,10 +93,11 @@ type Measured = Vec<(Kernel, f64)>;
 type Record = Vec<(String, Vec<Measured>)>;
 
 fn run(options: &Options) -> Result<(), String> {
-    // Tables are those of the processor's own ISA.
-    let target =
-        CpuTarget { level: Level::native().ok_or("there are no kernels for this processor")?, ..CpuTarget::new() };
-    let pool = Pool::new(1);
+    let target = CpuTarget { level: options.level, ..CpuTarget::new() };
+    let pool = Pool::with_isa(1, options.level.isa);
+    if pool.isa() != options.level.isa {
+        return Err(format!("this processor has no instructions of `{}`", options.level.name));
+    }
     let record = match &options.record {
         Some(path) if path.exists() => read(path)?,
         _ => measured(options, &target, &pool)?,
@@ -94,6 +112,11 @@ fn run(options: &Options) -> Result<(), String> {
         let work = Workload::of(kernel).ok_or_else(|| format!("{kernel:?} is not modelled"))?;
         families.entry(work.family).or_default().push(Sample { amounts: work.amounts, picoseconds: *picoseconds });
     }
+    if let Some(missing) = options.families.iter().find(|name| !families.contains_key(name.as_str())) {
+        return Err(format!("no random layer has a kernel of the family `{missing}`"));
+    }
+    families.retain(|family, _| options.families.is_empty() || options.families.iter().any(|name| name == family));
+    let before = Times::of(pool.isa());
     let mut table = String::new();
     println!("| family | kernels | error: median | 90 % | most |");
     println!("| --- | --- | --- | --- | --- |");
@@ -109,10 +132,9 @@ fn run(options: &Options) -> Result<(), String> {
             let _ = writeln!(table, "{family}\t{amount}\t{unit:.6}");
         }
     }
-    let times = Times::parse(&table)?;
+    let times = before.with(&Times::parse(&table)?);
     println!("\n| layers of | layers | time of chosen kernels, of the fastest | most of a layer | before |");
     println!("| --- | --- | --- | --- | --- |");
-    let before = Times::of(pool.isa());
     let mut networks = Vec::new();
     for (ix, (name, layers)) in record.iter().enumerate() {
         regret(name, layers, &times, before, options.worst);
@@ -122,14 +144,18 @@ fn run(options: &Options) -> Result<(), String> {
         regret("all networks", &networks, &times, before, 0);
     }
     if options.is_written {
-        write(&table, pool.isa())?;
+        write(&table, pool.isa(), &options.families)?;
     }
     Ok(())
 }
 
 /// The sweep, and the networks behind it.
 fn measured(options: &Options, target: &CpuTarget, pool: &Pool) -> Result<Record, String> {
-    let sweep = sweep::random_layers(SEED, options.layers, target);
+    let mut sweep = sweep::random_layers(SEED, options.layers, target);
+    let is_fitted = |kernel: &Kernel| {
+        Workload::of(kernel).is_some_and(|work| options.families.iter().any(|family| family == work.family))
+    };
+    sweep.retain(|layer| options.families.is_empty() || layer.candidates.iter().any(is_fitted));
     let mut record = vec![("sweep".to_string(), measure("sweep", &sweep, options.seconds, pool)?)];
     for network in &options.networks {
         let request = Request { model: network.clone(), ..Request::default() };
@@ -210,20 +236,37 @@ fn rounds_more(kernel: &Kernel) -> bool {
         || matches!(kernel, Kernel::DynamicConv(kernel) if matches!(&kernel.conv, cpu::PackedConv::Winograd(kernel) if 4 < kernel.tile))
 }
 
-fn write(table: &str, isa: Isa) -> Result<(), String> {
+/// Writes a table; if `families` has names, lines of other families and the heads stay as they are.
+fn write(table: &str, isa: Isa, families: &[String]) -> Result<(), String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../crates/lower/src/cpu/times/{isa}.tsv"));
+    let in_file = |error| format!("{}: {error}", path.display());
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim()).to_string()
     };
-    let head = format!(
-        "# Picoseconds of a unit of work, one thread, {isa}: {} family {} model {}.\n# Made by `cargo xtask bench times --write`.\n# family\tamount\tpicoseconds\n",
-        field("model name"),
-        field("cpu family"),
-        field("model\t"),
-    );
-    std::fs::write(&path, head + table).map_err(|error| format!("{}: {error}", path.display()))
+    let processor = format!("{} family {} model {}", field("model name"), field("cpu family"), field("model\t"));
+    let text = match families {
+        [] => format!(
+            "# Picoseconds of a unit of work, one thread, {isa}: {processor}.\n# Made by `cargo xtask bench times \
+             --write`.\n# family\tamount\tpicoseconds\n{table}"
+        ),
+        families => {
+            let old = std::fs::read_to_string(&path).map_err(in_file)?;
+            let stays = |line: &&str| {
+                let family = line.split('\t').next();
+                family.is_none_or(|family| families.iter().all(|other| other != family))
+            };
+            let note = format!("# Later: {}, {processor}.", families.join(", "));
+            let (mut heads, mut lines): (Vec<&str>, Vec<&str>) =
+                old.lines().filter(stays).filter(|&line| line != note).partition(|line| line.starts_with('#'));
+            heads.insert(heads.len().saturating_sub(1), &note);
+            lines.extend(table.lines());
+            lines.sort_unstable();
+            [heads, lines].concat().join("\n") + "\n"
+        }
+    };
+    std::fs::write(&path, text).map_err(in_file)
 }
 
 #[expect(clippy::disallowed_methods, reason = "measurements run for a given time")]

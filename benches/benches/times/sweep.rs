@@ -1,11 +1,14 @@
 //! Kernels of random shapes, as layers: the kernels that can do the same work.
 
 use cpu::{Kernel, StorageType};
-use ir::ops::{Conv, ConvTranspose, ConvWeightGradient, Epilogue, Pool, PoolGradient, PoolKind};
+use ir::ops::{Conv, ConvTranspose, ConvWeightGradient, Epilogue, Pool, PoolGradient, PoolKind, PoolWithPositions};
 use ir::{Graph, Op};
 use lower::cpu::{CpuTarget, Layer, layers};
 use types::pointwise::Binary;
 use types::{DType, Random, Scope, Shape, Tensor};
+
+/// The most cells of windows with positions.
+const POSITIONS: usize = PoolWithPositions::CELLS_MAX;
 
 /// A geometry of windows over images.
 #[derive(Clone, Copy)]
@@ -69,19 +72,26 @@ impl Images {
     }
 }
 
-/// Adds a node of random weights or run-time operands and returns its layers.
+/// The layers of a node of random weights or run-time operands.
 fn node(op: impl Into<Op>, inputs: &[Shape], weight: Option<&Shape>, target: &CpuTarget) -> Vec<Layer> {
+    let inputs: Vec<(DType, Shape)> = inputs.iter().map(|shape| (DType::F32, shape.clone())).collect();
+    node_of(op.into(), &inputs, weight, target)
+}
+
+/// The same with inputs of other types.
+fn node_of(op: Op, inputs: &[(DType, Shape)], weight: Option<&Shape>, target: &CpuTarget) -> Vec<Layer> {
     let mut graph = Graph::new("sweep");
     let mut ids: Vec<_> = Vec::new();
-    for (ix, shape) in inputs.iter().enumerate() {
-        ids.push(graph.add_input(&format!("x{ix}"), DType::F32, shape.clone()));
+    for (ix, (dtype, shape)) in inputs.iter().enumerate() {
+        ids.push(graph.add_input(&format!("x{ix}"), *dtype, shape.clone()));
     }
     if let Some(shape) = weight {
         ids.push(graph.add_weight("w", Tensor::from_fn(shape.clone(), |_| 0.5f32)));
     }
-    match graph.add1(op.into(), &ids, Scope::new("node")) {
-        Ok(y) => {
-            graph.set_outputs(vec![("y".into(), y)]);
+    match graph.add(op, &ids, Scope::new("node")) {
+        Ok(results) => {
+            let name = |(ix, value)| (format!("y{ix}"), value);
+            graph.set_outputs(results.into_iter().enumerate().map(name).collect());
             layers(&graph, target)
         }
         Err(refusal) => panic!("a case of the sweep: {refusal}"),
@@ -156,13 +166,22 @@ pub(crate) fn random_layers(seed: u64, count: usize, target: &CpuTarget) -> Vec<
                     pad: conv.pad,
                     ceil: false,
                 };
+                let has_positions = kind == PoolKind::Max && images.kernel.iter().product::<usize>() <= POSITIONS;
                 match one_of(&[0, 0, 1]) {
                     0 => node(pool, &[images.shape(ins)], None, target),
                     _ => {
                         let operand = (kind == PoolKind::Max).then(|| images.shape(ins));
                         let extents = images.extents.into_iter().collect();
                         let inputs: Vec<Shape> = [images.result(ins)].into_iter().chain(operand).collect();
-                        node(PoolGradient { pool, extents, positions: false }, &inputs, None, target)
+                        let search = PoolGradient { pool: pool.clone(), extents, positions: false };
+                        let mut layers = node(search.clone(), &inputs, None, target);
+                        if has_positions {
+                            layers.extend(node(PoolWithPositions { pool }, &[images.shape(ins)], None, target));
+                            let inputs = [DType::F32, DType::U8].map(|dtype| (dtype, images.result(ins)));
+                            let placed = PoolGradient { positions: true, ..search };
+                            layers.extend(node_of(placed.into(), &inputs, None, target));
+                        }
+                        layers
                     }
                 }
             }

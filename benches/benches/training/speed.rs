@@ -14,18 +14,23 @@ const NETWORKS: [&str; 4] = ["mnist_cnn:100:adam", "resnet18:8:sgd", "mobilenet_
 /// The length of a visit.
 const VISIT_MS: f64 = 1500.0;
 const MIB: f64 = (1 << 20) as f64;
+/// Folders in names of networks that `benches/peers/training.py` exports.
+const EXPORTED: [&str; 2] = ["torch/", "timm/"];
 
 pub(crate) struct Options {
     /// Names and Pythons of peers.
     peers: Vec<(String, PathBuf)>,
     rounds: usize,
     threads: usize,
+    /// The goal of the compiler.
+    goal: String,
     networks: Vec<String>,
 }
 
 impl Options {
     pub(crate) fn parse(words: &[String]) -> Result<Options, String> {
-        let mut options = Options { peers: Vec::new(), rounds: 7, threads: 2, networks: Vec::new() };
+        let mut options =
+            Options { peers: Vec::new(), rounds: 7, threads: 2, goal: "balanced".into(), networks: Vec::new() };
         for word in words {
             let (flag, value) = word.split_once('=').unwrap_or((word, ""));
             let number = || match value.parse() {
@@ -40,6 +45,7 @@ impl Options {
                 }
                 "--rounds" => options.rounds = number()?,
                 "--threads" => options.threads = number()?,
+                "--optimize" => options.goal = value.into(),
                 flag if flag.starts_with("--") => return Err(format!("`{flag}` is not a flag of this bench")),
                 _ => options.networks.push(word.clone()),
             }
@@ -69,7 +75,7 @@ fn row(options: &Options, network: &str) -> Result<String, String> {
         [name, batch, optimizer] => (name, batch, optimizer),
         _ => return Err(format!("expected NETWORK:BATCH[:OPTIMIZER], got `{network}`")),
     };
-    let step = Step::compile(name, batch, optimizer, options.threads)?;
+    let step = Step::compile(options, name, batch, optimizer)?;
     let mut peers: Vec<Option<Peer>> = Vec::new();
     for (mode, python) in &options.peers {
         let threads = options.threads.to_string();
@@ -121,15 +127,25 @@ struct Step {
 }
 
 impl Step {
-    fn compile(name: &str, batch: &str, optimizer: &str, threads: usize) -> Result<Step, String> {
+    /// A network of the zoo, or one that the first peer exports.
+    fn compile(options: &Options, name: &str, batch: &str, optimizer: &str) -> Result<Step, String> {
         let folder = target().join("bench-training");
         std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make `{}`: {error}", folder.display()))?;
         let exe = folder.join(name.replace('/', "_"));
         let spec = if optimizer == "sgd" { "sgd:momentum=0.9" } else { optimizer };
         let mut command = Command::new(target().join("release/prestow"));
-        command.args(["compile", name, "--train", "--batch", batch, "--optimizer", spec, "-o"]).arg(&exe);
+        command.args(["compile", "--train", "--optimizer", spec, "--optimize", &options.goal, "-o"]).arg(&exe);
+        if EXPORTED.iter().any(|folder| name.starts_with(folder)) {
+            let (_, python) =
+                options.peers.first().ok_or_else(|| format!("`{name}` needs --peers, which exports it"))?;
+            let file = exe.with_extension("onnx");
+            output_of(Command::new(python).arg(script()).args(["export", name, batch]).arg(&file))?;
+            command.arg(&file).args(["--loss", "softmax_cross_entropy"]);
+        } else {
+            command.args([name, "--batch", batch]);
+        }
         output_of(&mut command)?;
-        Ok(Step { exe, threads: threads.to_string() })
+        Ok(Step { exe, threads: options.threads.to_string() })
     }
 
     /// The median milliseconds of some steps in a new process.
@@ -148,6 +164,10 @@ impl Step {
     }
 }
 
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/training.py")
+}
+
 /// A process of `benches/peers/training.py`.
 struct Peer {
     child: Child,
@@ -157,9 +177,8 @@ struct Peer {
 
 impl Peer {
     fn start(python: &Path, words: &[&str]) -> Result<Peer, String> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/training.py");
         let mut command = Command::new(python);
-        command.arg(script).args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg(script()).args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("cannot run {command:?}: {error}"))?;
         let input = child.stdin.take().expect("it is piped");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));

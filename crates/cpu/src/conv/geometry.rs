@@ -1,5 +1,7 @@
 //! [`Window`]: the geometry of a convolution or pooling.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::InvalidKernel;
@@ -66,7 +68,7 @@ impl Window {
     }
 
     /// The outputs along an axis for which the kernel's tap is in the input.
-    pub(crate) fn inside(&self, axis: usize, tap: usize) -> std::ops::Range<usize> {
+    pub(crate) fn inside(&self, axis: usize, tap: usize) -> Range<usize> {
         let (stride, shift) = (self.stride[axis], tap * self.dilation[axis]);
         let first = self.pad[axis].saturating_sub(shift).div_ceil(stride);
         let end = (self.input[axis] + self.pad[axis]).saturating_sub(shift).div_ceil(stride);
@@ -74,9 +76,16 @@ impl Window {
         first.min(end)..end
     }
 
+    /// The outputs along an axis for which all taps of the kernel are in the input.
+    pub(crate) fn interior(&self, axis: usize) -> Range<usize> {
+        let (first, last) = (self.inside(axis, 0), self.inside(axis, self.kernel[axis] - 1));
+        let start = first.start.max(last.start);
+        start.min(first.end.min(last.end))..first.end.min(last.end)
+    }
+
     /// The kernel's taps along an axis that are in the input at output `at`.
     #[inline(always)]
-    pub(crate) fn taps_inside(&self, axis: usize, at: usize) -> std::ops::Range<usize> {
+    pub(crate) fn taps_inside(&self, axis: usize, at: usize) -> Range<usize> {
         let (dilation, shift) = (self.dilation[axis], at * self.stride[axis]);
         let first = self.pad[axis].saturating_sub(shift).div_ceil(dilation);
         let end = (self.input[axis] + self.pad[axis]).saturating_sub(shift).div_ceil(dilation);

@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 use crate::conv::{ImageLayout, Window, check_groups, joined_groups};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::simd::Isa;
-use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::simd::vector::{LANES, Vector, read_every, with_vector};
 use crate::threads::Pool;
-use crate::threads::shared_slice::{SharedMut, StackBuffer, for_each_chunk};
+use crate::threads::shared_slice::{SharedMut, StackBuffer};
 
 /// Elements of a task's sums: 128 KB on its stack.
 const SUMS: usize = 1 << 15;
@@ -507,7 +507,7 @@ fn store_part(job: &Job<'_>, part: &Part, sums: &[f32]) {
 }
 
 /// The same as [`ConvWeightGradient`] over row-major `x` and `dy`, for channels that do not fill blocks, and for three
-/// spatial axes. Not fast.
+/// spatial axes.
 ///
 /// Refuses: groups that do not divide the channels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -544,52 +544,147 @@ impl KernelFn for WeightGradientRows {
     fn run(&self, args: Args, pool: &Pool) {
         let x: &[f32] = input(&args, 0);
         let dy: &[f32] = input(&args, 1);
-        let (taps, isa) = (self.depth.kernel[0] * self.window.taps(), pool.isa());
-        for_each_chunk(pool, elements_mut(args.outputs[0]), taps, &|number, cells: &mut [f32]| {
-            let kernel = self;
-            with_vector!(isa, pair_of_rows(
-                kernel: &WeightGradientRows, x: &[f32], dy: &[f32], number: usize, cells: &mut [f32]
-            ));
+        let isa = pool.isa();
+        let outs = self.out_channels / self.groups;
+        let (blocks, ins) = (outs.div_ceil(ROWS_OUTS), self.in_channels / self.groups);
+        let cells = &SharedMut::new(elements_mut::<f32>(args.outputs[0]));
+        pool.run(self.groups * blocks * ins, &|number| {
+            let (group, block, channel) = (number / ins / blocks, number / ins % blocks, number % ins);
+            let first = group * outs + block * ROWS_OUTS;
+            let task = &RowsTask { kernel: self, x, dy, outs: first..(group + 1) * outs, channel };
+            with_vector!(isa, rows_of_taps(task: &RowsTask<'_>, cells: &SharedMut<'_, f32>));
         });
     }
 }
 
-/// Gradients of the taps of a pair of channels.
+/// Output channels that a task of [`WeightGradientRows`] computes at most.
+const ROWS_OUTS: usize = 4;
+/// Pixels of a copied row, with padding.
+const PADDED: usize = 1 << 11;
+
+/// The gradients of an input channel's taps for some output channels of its group.
+struct RowsTask<'a> {
+    kernel: &'a WeightGradientRows,
+    x: &'a [f32],
+    dy: &'a [f32],
+    /// From the first one of the task to the end of the group.
+    outs: Range<usize>,
+    /// The input channel in its group.
+    channel: usize,
+}
+
 #[inline(always)]
-fn pair_of_rows<V: Vector>(kernel: &WeightGradientRows, x: &[f32], dy: &[f32], number: usize, cells: &mut [f32]) {
-    let (window, ins) = (&kernel.window, kernel.in_channels / kernel.groups);
-    let (out, channel) = (number / ins, number % ins);
-    let channel = out / (kernel.out_channels / kernel.groups) * ins + channel;
-    let depth = &kernel.depth;
-    for (tap, cell) in cells.iter_mut().enumerate() {
-        let (deep, tap) = (tap / window.taps(), tap % window.taps());
-        let tap = [tap / window.kernel[1], tap % window.kernel[1]];
-        let (lines, columns) = (window.inside(0, tap[0]), window.inside(1, tap[1]));
-        let Some(start) = window.source(1, columns.start, tap[1]).filter(|_| !columns.is_empty()) else {
-            *cell = 0.0;
-            continue;
+fn rows_of_taps<V: Vector>(task: &RowsTask<'_>, cells: &SharedMut<'_, f32>) {
+    let outs = task.outs.start..task.outs.end.min(task.outs.start + ROWS_OUTS);
+    let mut out = outs.start;
+    while out < outs.end {
+        // As many sums as there are registers.
+        out += match (V::ISA, outs.end - out) {
+            (Isa::Avx512, ROWS_OUTS..) => taps_of_outs::<V, ROWS_OUTS>(task, out, cells),
+            (Isa::Avx2 | Isa::Neon | Isa::Portable, 2..) => taps_of_outs::<V, 2>(task, out, cells),
+            _ => taps_of_outs::<V, 1>(task, out, cells),
         };
-        let (mut sums, mut rest) = (V::zero(), 0.0);
-        let places = (0..kernel.batch).flat_map(|image| depth.inside(0, deep).map(move |layer| (image, layer)));
-        for (image, layer) in places {
-            let z = depth.source(0, layer, deep).expect("`inside` returned outputs whose tap is in the input");
-            let x_layer = (image * kernel.in_channels + channel) * depth.input[0] + z;
-            let dy_layer = (image * kernel.out_channels + out) * depth.output[0] + layer;
-            for line in lines.clone() {
-                let y = window.source(0, line, tap[0]).expect("as above");
-                let x_row = (x_layer * window.input[0] + y) * window.input[1];
-                let dy_row = (dy_layer * window.output[0] + line) * window.output[1];
-                let dy = &dy[dy_row + columns.start..dy_row + columns.end];
-                let x = &x[x_row + start..x_row + window.input[1]];
-                if window.stride[1] == 1 {
-                    for (x, dy) in x.chunks(LANES).zip(dy.chunks(LANES)) {
-                        sums = V::read_part(&x[..dy.len()], 0.0).mul_add(V::read_part(dy, 0.0), sums);
+    }
+}
+
+/// Writes the gradients of all taps of R output channels and returns R.
+#[inline(always)]
+fn taps_of_outs<V: Vector, const R: usize>(task: &RowsTask<'_>, out: usize, cells: &SharedMut<'_, f32>) -> usize {
+    let RowsTask { kernel, channel, .. } = task;
+    let ins = kernel.in_channels / kernel.groups;
+    let [height, width] = kernel.window.kernel;
+    let rows = kernel.depth.kernel[0] * height;
+    let write = |row: usize, column: usize, sums: &[f32]| {
+        for (ix, sums) in sums.chunks_exact(sums.len() / R).enumerate() {
+            let at = (((out + ix) * ins + channel) * rows + row) * width + column;
+            // SAFETY: tasks differ in output channel or input channel.
+            unsafe { cells.part(at, sums.len()) }.copy_from_slice(sums);
+        }
+    };
+    for row in 0..rows {
+        let mut column = 0;
+        while column < width {
+            let first = RowTaps { out, taps: [row / height, row % height], column };
+            // Taps so far apart that their pixels do not fit the buffer are computed one by one.
+            let taps = if PADDED / 4 < kernel.window.dilation[1] { 1 } else { (width - column).min(3) };
+            match taps {
+                1 => write(row, column, sums_of_taps::<V, R, 1>(task, &first).as_flattened()),
+                2 => write(row, column, sums_of_taps::<V, R, 2>(task, &first).as_flattened()),
+                _ => write(row, column, sums_of_taps::<V, R, 3>(task, &first).as_flattened()),
+            }
+            column += taps;
+        }
+    }
+    R
+}
+
+/// Neighboring taps of neighboring output channels.
+struct RowTaps {
+    /// The first output channel.
+    out: usize,
+    /// The layer and row of the taps in the kernel.
+    taps: [usize; 2],
+    /// The column of the first tap.
+    column: usize,
+}
+
+/// The sums for C neighboring taps of a row of R output channels.
+///
+/// Pixels are read from a copy of their row with its padding, so that all taps have all outputs.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+fn sums_of_taps<V: Vector, const R: usize, const C: usize>(task: &RowsTask<'_>, first: &RowTaps) -> [[f32; C]; R] {
+    let RowsTask { kernel, x, dy, channel, .. } = task;
+    let (window, depth) = (&kernel.window, &kernel.depth);
+    let (ins, outs) = (kernel.in_channels / kernel.groups, kernel.out_channels / kernel.groups);
+    let channel = first.out / outs * ins + channel;
+    let (stride, dilation, width) = (window.stride[1], window.dilation[1], window.output[1]);
+    // The outputs whose pixels fit the buffer.
+    let part = (PADDED - (C - 1) * dilation - 1) / stride + 1;
+    let part = if LANES < part { part / LANES * LANES } else { part };
+    let (mut sums, mut buffer) = ([[V::zero(); C]; R], StackBuffer::<PADDED>::new());
+    let padded = buffer.zeros(PADDED.min((width.max(1) - 1) * stride + (C - 1) * dilation + 1));
+    let layers = depth.inside(0, first.taps[0]);
+    for (image, layer) in (0..kernel.batch).flat_map(|image| layers.clone().map(move |layer| (image, layer))) {
+        let z = depth.source(0, layer, first.taps[0]).expect("`inside` returned outputs whose tap is in the input");
+        let x_layer = (image * kernel.in_channels + channel) * depth.input[0] + z;
+        for line in window.inside(0, first.taps[1]) {
+            let y = window.source(0, line, first.taps[1]).expect("as above");
+            let x = &x[(x_layer * window.input[0] + y) * window.input[1]..][..window.input[1]];
+            let dy: [&[f32]; R] = std::array::from_fn(|ix| {
+                let plane = (image * kernel.out_channels + first.out + ix) * depth.output[0] + layer;
+                &dy[(plane * window.output[0] + line) * width..][..width]
+            });
+            for start in (0..width).step_by(part) {
+                let end = width.min(start + part);
+                let count = (end - start - 1) * stride + (C - 1) * dilation + 1;
+                copy_padded(x, start * stride + first.column * dilation, window.pad[1], &mut padded[..count]);
+                for at in (start..end).step_by(LANES) {
+                    let count = LANES.min(end - at);
+                    let slopes: [V; R] = std::array::from_fn(|ix| V::read_part(&dy[ix][at..at + count], 0.0));
+                    for tap in 0..C {
+                        // Nothing behind the last pixel of a part may get into its sums.
+                        let x = &padded[(at - start) * stride + tap * dilation..];
+                        let x = if count < LANES { &x[..(count - 1) * stride + 1] } else { x };
+                        let pixels: V = read_every(x, stride);
+                        for ix in 0..R {
+                            sums[ix][tap] = pixels.mul_add(slopes[ix], sums[ix][tap]);
+                        }
                     }
-                } else {
-                    rest += x.iter().step_by(window.stride[1]).zip(dy).map(|(x, dy)| x * dy).sum::<f32>();
                 }
             }
         }
-        *cell = sums.sum() + rest;
     }
+    std::array::from_fn(|ix| std::array::from_fn(|tap| sums[ix][tap].sum()))
+}
+
+/// Copies a row from pixel `first` on, counted with the padding of `pad` zeros in front of it and as many as are needed behind.
+#[inline(always)]
+fn copy_padded(row: &[f32], first: usize, pad: usize, to: &mut [f32]) {
+    let front = pad.saturating_sub(first).min(to.len());
+    let start = (first + front).saturating_sub(pad).min(row.len());
+    let end = row.len().min(start + to.len() - front);
+    to[..front].fill(0.0);
+    to[front..front + end - start].copy_from_slice(&row[start..end]);
+    to[front + end - start..].fill(0.0);
 }

@@ -3,12 +3,14 @@
 //! A task has a plane: each element of it is written by one thread, windows in order. The position of a maximum is either
 //! given or searched again in the pool's operand; of equal elements the first in the window's order takes the gradient.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::ops::batch_norm::Planes;
-use crate::ops::pool_with_positions::{check_positions, each_cell};
+use crate::ops::pool_with_positions::{check_positions, each_cell, part_of_row};
 use crate::ops::pooling::check_kind;
 use crate::ops::{Pool2d, Pool2dKind};
 use crate::simd::storage::Item;
@@ -72,7 +74,10 @@ impl KernelFn for PoolGradient {
             let kernel = self;
             match (self.kind, lanes) {
                 (Pool2dKind::Max, 1) if self.positions => {
-                    placed_plane(&self.window, dy, &positions[number * size..][..size], dx);
+                    let positions = &positions[number * size..][..size];
+                    with_vector!(pool.isa(), placed_plane(
+                        kernel: &PoolGradient, dy: &[f32], positions: &[u8], dx: &mut [f32]
+                    ));
                 }
                 (Pool2dKind::Max, _) if self.positions => {
                     let positions = &positions[number * size..][..size];
@@ -80,16 +85,21 @@ impl KernelFn for PoolGradient {
                         kernel: &PoolGradient, dy: &[f32], positions: &[u8], dx: &mut [f32]
                     ));
                 }
-                (Pool2dKind::Max, 1) => max_plane(&self.window, dy, &x[number * input_size..][..input_size], dx),
+                (Pool2dKind::Max, 1) => {
+                    let x = &x[number * input_size..][..input_size];
+                    with_vector!(pool.isa(), max_plane(
+                        kernel: &PoolGradient, dy: &[f32], x: &[f32], dx: &mut [f32]
+                    ));
+                }
                 (Pool2dKind::Max, _) => {
                     let x = &x[number * input_size..][..input_size];
                     with_vector!(pool.isa(), max_blocks(
                         kernel: &PoolGradient, dy: &[f32], x: &[f32], dx: &mut [f32]
                     ));
                 }
-                (Pool2dKind::Mean | Pool2dKind::MeanWithPadding { .. }, 1) => {
-                    mean_plane(kernel, dy, dx);
-                }
+                (Pool2dKind::Mean | Pool2dKind::MeanWithPadding { .. }, 1) => with_vector!(pool.isa(), mean_plane(
+                    kernel: &PoolGradient, dy: &[f32], dx: &mut [f32]
+                )),
                 (Pool2dKind::Mean | Pool2dKind::MeanWithPadding { .. }, _) => with_vector!(pool.isa(), mean_blocks(
                     kernel: &PoolGradient, dy: &[f32], dx: &mut [f32]
                 )),
@@ -116,43 +126,114 @@ impl PoolGradient {
     }
 }
 
-fn max_plane(window: &Window, dy: &[f32], x: &[f32], dx: &mut [f32]) {
+/// Positions up to this number are exact as `f32`.
+const EXACT_MAX: usize = 1 << 24;
+
+#[inline(always)]
+fn max_plane<V: Vector>(kernel: &PoolGradient, dy: &[f32], x: &[f32], dx: &mut [f32]) {
     dx.fill(0.0);
-    let columns = window.output[1];
-    for (at, &slope) in dy.iter().enumerate() {
-        let mut largest: Option<usize> = None;
-        let mut most = f32::NEG_INFINITY;
-        each_cell(window, [at / columns, at % columns], |_, pixel| {
-            if largest.is_none() || most < x[pixel] {
-                largest = Some(pixel);
-                most = most.max(x[pixel]);
+    let window = &kernel.window;
+    let width = window.output[1];
+    let interior = if window.taps() <= EXACT_MAX { window.interior(1) } else { 0..0 };
+    for (oy, dy) in dy.chunks_exact(width.max(1)).enumerate() {
+        for ox in (0..interior.start).chain(interior.end..width) {
+            let (mut largest, mut most) = (None, f32::NEG_INFINITY);
+            each_cell(window, [oy, ox], |_, pixel| {
+                if largest.is_none() || most < x[pixel] {
+                    largest = Some(pixel);
+                    most = most.max(x[pixel]);
+                }
+            });
+            if let Some(pixel) = largest {
+                dx[pixel] += dy[ox];
             }
-        });
-        if let Some(pixel) = largest {
-            dx[pixel] += slope;
+        }
+        let place = Place::of_row(window, oy);
+        for ox in interior.clone().step_by(LANES) {
+            let part = ox..interior.end.min(ox + LANES);
+            let (_, positions) = part_of_row::<V>(window, x, oy, part.clone());
+            for (ox, position) in part.zip(positions.to_array()) {
+                if let Some(pixel) = place.pixel(ox, position as u32) {
+                    dx[pixel] += dy[ox];
+                }
+            }
         }
     }
 }
 
-fn placed_plane(window: &Window, dy: &[f32], positions: &[u8], dx: &mut [f32]) {
+#[inline(always)]
+fn placed_plane<V: Vector>(kernel: &PoolGradient, dy: &[f32], positions: &[u8], dx: &mut [f32]) {
     dx.fill(0.0);
-    let columns = window.output[1];
-    for (at, (&slope, &position)) in dy.iter().zip(positions).enumerate() {
-        each_cell(window, [at / columns, at % columns], |tap, pixel| {
-            if tap == usize::from(position) {
+    let window = &kernel.window;
+    let (width, interior) = (window.output[1], window.interior(1));
+    for (oy, (dy, positions)) in dy.chunks_exact(width.max(1)).zip(positions.chunks_exact(width.max(1))).enumerate() {
+        let place = Place::of_row(window, oy);
+        for (ox, (slope, &position)) in dy.iter().zip(positions).enumerate() {
+            let column = usize::from(position) % window.kernel[1];
+            if let Some(pixel) = place.pixel(ox, position.into())
+                && (interior.contains(&ox) || window.taps_inside(1, ox).contains(&column))
+            {
                 dx[pixel] += slope;
             }
-        });
+        }
     }
 }
 
-fn mean_plane(kernel: &PoolGradient, dy: &[f32], dx: &mut [f32]) {
+/// The pixels that the windows of a row of outputs read.
+struct Place<'a> {
+    window: &'a Window,
+    /// Rows of a window that are in the input.
+    rows: Range<usize>,
+    /// The pixel of the first window's first cell, less than 0 as a wrapped number.
+    start: usize,
+}
+
+impl Place<'_> {
+    fn of_row(window: &Window, oy: usize) -> Place<'_> {
+        let top = (oy * window.stride[0]).wrapping_sub(window.pad[0]);
+        let start = top.wrapping_mul(window.input[1]).wrapping_sub(window.pad[1]);
+        Place { window, rows: window.taps_inside(0, oy), start }
+    }
+
+    /// The pixel of a window's cell, `None` if its row is not in the input. Its column must be.
+    #[inline(always)]
+    fn pixel(&self, ox: usize, position: u32) -> Option<usize> {
+        let columns = self.window.kernel[1] as u32;
+        let (row, column) = ((position / columns) as usize, (position % columns) as usize);
+        let inside = row * self.window.dilation[0] * self.window.input[1] + column * self.window.dilation[1];
+        let pixel = self.start.wrapping_add(ox * self.window.stride[1]).wrapping_add(inside);
+        self.rows.contains(&row).then_some(pixel)
+    }
+}
+
+#[inline(always)]
+fn mean_plane<V: Vector>(kernel: &PoolGradient, dy: &[f32], dx: &mut [f32]) {
     dx.fill(0.0);
-    let (columns, share) = (kernel.window.output[1], kernel.share());
-    for (at, &slope) in dy.iter().enumerate() {
-        let (row, column) = (at / columns, at % columns);
-        let own = slope * share(row, column);
-        each_cell(&kernel.window, [row, column], |_, pixel| dx[pixel] += own);
+    let (window, share) = (&kernel.window, kernel.share());
+    let (width, interior) = (window.output[1], window.interior(1));
+    for (oy, dy) in dy.chunks_exact(width.max(1)).enumerate() {
+        for ox in (0..interior.start).chain(interior.end..width) {
+            let own = dy[ox] * share(oy, ox);
+            each_cell(window, [oy, ox], |_, pixel| dx[pixel] += own);
+        }
+        if interior.is_empty() {
+            continue;
+        }
+        let (share, dy) = (share(oy, interior.start), &dy[interior.clone()]);
+        for ky in window.taps_inside(0, oy) {
+            let row = oy * window.stride[0] + ky * window.dilation[0] - window.pad[0];
+            let start = row * window.input[1] + interior.start * window.stride[1] - window.pad[1];
+            for kx in 0..window.kernel[1] {
+                let cells = &mut dx[start + kx * window.dilation[1]..];
+                match window.stride[1] {
+                    // The compiler vectorizes this loop.
+                    1 => cells.iter_mut().zip(dy).for_each(|(cell, slope)| *cell += slope * share),
+                    stride => {
+                        cells.iter_mut().step_by(stride).zip(dy).for_each(|(cell, slope)| *cell += slope * share);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! A task has a plane of the results. Positions are counted in `f32` lanes, where all of them are exact, and stored as bytes.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input};
 use crate::ops::batch_norm::Planes;
 use crate::simd::storage::Item;
-use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::simd::vector::{LANES, Vector, read_every, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, for_each_chunk};
 
@@ -54,7 +56,9 @@ impl KernelFn for PoolWithPositions {
             let positions = unsafe { positions.part(number * size, size) };
             let window = &self.window;
             match lanes {
-                1 => plane(window, x, y, positions),
+                1 => with_vector!(pool.isa(), plane(
+                    window: &Window, x: &[f32], y: &mut [f32], positions: &mut [u8]
+                )),
                 _ => with_vector!(pool.isa(), blocks(
                     window: &Window, x: &[f32], y: &mut [f32], positions: &mut [u8]
                 )),
@@ -89,20 +93,57 @@ pub(crate) fn each_cell(window: &Window, [oy, ox]: [usize; 2], mut take: impl Fn
     }
 }
 
-fn plane(window: &Window, x: &[f32], y: &mut [f32], positions: &mut [u8]) {
-    let columns = window.output[1];
-    for (at, (y, position)) in y.iter_mut().zip(positions).enumerate() {
-        let (mut result, mut most, mut first) = (f32::NEG_INFINITY, f32::NEG_INFINITY, None);
-        each_cell(window, [at / columns, at % columns], |tap, pixel| {
-            let item = x[pixel];
-            if first.is_none() || most < item {
-                first = Some(tap);
-            }
-            most = if most < item { item } else { most };
-            result = if result < item || item.is_nan() { item } else { result };
-        });
-        (*y, *position) = (result, first.unwrap_or(0) as u8);
+#[inline(always)]
+fn plane<V: Vector>(window: &Window, x: &[f32], y: &mut [f32], positions: &mut [u8]) {
+    let (width, interior) = (window.output[1], window.interior(1));
+    let rows = y.chunks_exact_mut(width).zip(positions.chunks_exact_mut(width));
+    for (oy, (y, positions)) in rows.enumerate() {
+        for ox in (0..interior.start).chain(interior.end..width) {
+            (y[ox], positions[ox]) = one(window, x, [oy, ox]);
+        }
+        for ox in interior.clone().step_by(LANES) {
+            let part = ox..interior.end.min(ox + LANES);
+            let (results, first) = part_of_row::<V>(window, x, oy, part.clone());
+            results.write_part(&mut y[part.clone()]);
+            u8::write_part(first, &mut positions[part]);
+        }
     }
+}
+
+/// The maximum of a window and its position.
+#[inline(always)]
+fn one(window: &Window, x: &[f32], at: [usize; 2]) -> (f32, u8) {
+    let (mut result, mut most, mut first) = (f32::NEG_INFINITY, f32::NEG_INFINITY, None);
+    each_cell(window, at, |tap, pixel| {
+        let item = x[pixel];
+        if first.is_none() || most < item {
+            first = Some(tap);
+        }
+        most = if most < item { item } else { most };
+        result = if result < item || item.is_nan() { item } else { result };
+    });
+    (result, first.unwrap_or(0) as u8)
+}
+
+/// The maxima of at most sixteen neighboring windows of a row that have all their columns in the input, and their positions.
+/// Other lanes have unspecified contents.
+#[inline(always)]
+pub(crate) fn part_of_row<V: Vector>(window: &Window, x: &[f32], oy: usize, part: Range<usize>) -> (V, V) {
+    let lowest = V::splat(f32::NEG_INFINITY);
+    let (mut result, mut most, mut first) = (lowest, lowest, None);
+    for ky in window.taps_inside(0, oy) {
+        let row = oy * window.stride[0] + ky * window.dilation[0] - window.pad[0];
+        let start = row * window.input[1] + part.start * window.stride[1] - window.pad[1];
+        for kx in 0..window.kernel[1] {
+            let tap = V::splat((ky * window.kernel[1] + kx) as f32);
+            let item: V = read_every(&x[start + kx * window.dilation[1]..], window.stride[1]);
+            let before = first.unwrap_or(tap);
+            first = Some(most.if_less(item, tap, before));
+            most = most.if_less(item, item, most);
+            result = result.max_or_nan(item);
+        }
+    }
+    (result, first.unwrap_or(V::zero()))
 }
 
 #[inline(always)]

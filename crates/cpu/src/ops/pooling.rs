@@ -134,7 +134,7 @@ impl Fold for Sum {
 /// Some output rows, from row `first` of all planes on. Compiled for an instruction set.
 #[inline(always)]
 fn run_rows<V: Vector>(kernel: &Pool2d, x: &[f32], first: usize, cells: &mut [f32]) {
-    let interior = kernel.interior();
+    let interior = kernel.window.interior(1);
     if kernel.kind == Pool2dKind::Max {
         return kernel.fold_rows::<V, Largest>(x, first, cells, &interior);
     }
@@ -151,14 +151,6 @@ fn run_rows<V: Vector>(kernel: &Pool2d, x: &[f32], first: usize, cells: &mut [f3
 }
 
 impl Pool2d {
-    /// Output columns whose windows have all their columns in the input.
-    fn interior(&self) -> Range<usize> {
-        let window = &self.window;
-        let inside = (0..window.kernel[1]).map(|tap| window.inside(1, tap));
-        let all = inside.fold(0..window.output[1], |all, tap| all.start.max(tap.start)..all.end.min(tap.end));
-        all.start.min(all.end)..all.end
-    }
-
     /// Folds the cells of each output's window that are in the input.
     #[inline(always)]
     fn fold_rows<V: Vector, F: Fold>(&self, x: &[f32], first: usize, cells: &mut [f32], interior: &Range<usize>) {

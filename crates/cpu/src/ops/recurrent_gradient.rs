@@ -27,6 +27,7 @@ use types::recurrent::{Cell, Direction, Reset};
 use crate::gemm::epilogue::Epilogue;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::ops::matmul::{MatMul, MatMulB};
+use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, for_each_chunk};
@@ -620,20 +621,41 @@ impl Walk<'_> {
         out: &mut [f32],
         pool: &Pool,
     ) {
-        let RecurrentGradient { cell, seq, batch, units, .. } = self.kernel;
+        let &RecurrentGradient { ref cell, seq, batch, units, .. } = self.kernel;
         let resets_product = matches!(cell, Cell::Gru { reset: Reset::AfterProduct, .. });
-        for_each_chunk(pool, out, chunk.len() * batch, &|column, cells| {
-            let (gate, unit) = (group.start + column / units, column % units);
-            for (step, cells) in chunk.clone().zip(cells.chunks_exact_mut(*batch)) {
-                for (row, cell) in cells.iter_mut().enumerate() {
-                    *cell = gates[self.in_gates(step, row) + gate * units + unit];
-                    if resets_product && gate == 2 {
-                        *cell *= planes[((seq + step) * batch + row) * units + unit];
+        let (rows, blocks) = (chunk.len() * batch, units.div_ceil(LANES));
+        let (out, isa) = (&SharedMut::new(out), self.isa);
+        pool.run(group.len() * blocks, &|task| {
+            let (gate, first) = (group.start + task / blocks, task % blocks * LANES);
+            let part = first..units.min(first + LANES);
+            let reset = resets_product && gate == 2;
+            for start in (0..rows).step_by(LANES) {
+                let ends = rows.min(start + LANES);
+                let mut items = [[0.0; LANES]; LANES];
+                for (row, items) in (start..ends).zip(&mut items) {
+                    let (step, row) = (chunk.start + row / batch, row % batch);
+                    let items = &mut items[..part.len()];
+                    items.copy_from_slice(&gates[self.in_gates(step, row) + gate * units..][part.clone()]);
+                    if reset {
+                        let planes = &planes[((seq + step) * batch + row) * units..][part.clone()];
+                        items.iter_mut().zip(planes).for_each(|(item, reset)| *item *= reset);
                     }
+                }
+                let items = &mut items;
+                with_vector!(isa, transpose(items: &mut [[f32; LANES]; LANES]));
+                for (unit, items) in part.clone().zip(&*items) {
+                    let at = ((gate - group.start) * units + unit) * rows + start;
+                    // SAFETY: tasks differ in gate or unit.
+                    unsafe { out.part(at, ends - start) }.copy_from_slice(&items[..ends - start]);
                 }
             }
         });
     }
+}
+
+#[inline(always)]
+fn transpose<V: Vector>(items: &mut [[f32; LANES]; LANES]) {
+    *items = V::transpose(std::array::from_fn(|row| V::read(&items[row]))).map(V::to_array);
 }
 
 /// The slices that tasks of step 1 share. A task has one row of the batch.
@@ -823,22 +845,20 @@ fn has_derivative(function: Unary) -> bool {
 
 /// Values and derivatives of a function at the first `count` items of `x`. At kinks as [`Unary::derivative`].
 fn both(isa: Isa, function: Unary, x: Block, count: usize) -> (Block, Block) {
-    let (mut y, mut d) = (x, [0.0; BLOCK]);
+    let mut y = x;
     math::apply(isa, function, &mut y[..count]);
-    for ((d, &x), &y) in d[..count].iter_mut().zip(&x).zip(&y) {
-        *d = match function {
-            Unary::Affine { scale, .. } => scale,
-            Unary::HardSigmoid { alpha, .. } if 0.0 < y && y < 1.0 => alpha,
-            Unary::LeakyRelu { alpha } if x <= 0.0 => alpha,
-            Unary::LeakyRelu { .. } => 1.0,
-            Unary::Relu if 0.0 < y => 1.0,
-            Unary::Sigmoid => y * (1.0 - y),
-            Unary::Softplus => 1.0 - (-y).exp(),
-            Unary::Softsign => (1.0 - y.abs()) * (1.0 - y.abs()),
-            Unary::Tanh => 1.0 - y * y,
-            _ => 0.0,
-        };
-    }
+    // A loop for each function, over whole blocks: the compiler vectorizes it.
+    let d = match function {
+        Unary::Affine { scale, .. } => [scale; BLOCK],
+        Unary::HardSigmoid { alpha, .. } => y.map(|y| if 0.0 < y && y < 1.0 { alpha } else { 0.0 }),
+        Unary::LeakyRelu { alpha } => x.map(|x| if x <= 0.0 { alpha } else { 1.0 }),
+        Unary::Relu => y.map(|y| if 0.0 < y { 1.0 } else { 0.0 }),
+        Unary::Sigmoid => y.map(|y| y * (1.0 - y)),
+        Unary::Softplus => y.map(|y| 1.0 - (-y).exp()),
+        Unary::Softsign => y.map(|y| (1.0 - y.abs()) * (1.0 - y.abs())),
+        Unary::Tanh => y.map(|y| 1.0 - y * y),
+        _ => [0.0; BLOCK],
+    };
     (y, d)
 }
 

@@ -274,6 +274,20 @@ pub(crate) trait Vector: Copy {
     }
 }
 
+/// Every element at a distance of `stride` from the first, at most sixteen; lanes beyond the slice are 0.
+#[inline(always)]
+pub(crate) fn read_every<V: Vector>(from: &[f32], stride: usize) -> V {
+    match stride {
+        1 => V::read_part(from, 0.0),
+        2 => V::read_part(from, 0.0).evens(V::read_part(from.get(LANES..).unwrap_or_default(), 0.0)),
+        _ => {
+            let mut lanes = [0.0; LANES];
+            lanes.iter_mut().zip(from.iter().step_by(stride)).for_each(|(lane, &item)| *lane = item);
+            V::read(&lanes)
+        }
+    }
+}
+
 /// Out of line, so that loops over whole vectors keep their registers.
 #[cold]
 #[inline(never)]

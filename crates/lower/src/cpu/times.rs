@@ -78,6 +78,14 @@ impl Times {
         Ok(Times { units: units.collect::<Result<_, _>>()? })
     }
 
+    /// These times, and those of another table instead of them where it has some.
+    #[must_use]
+    pub fn with(&self, other: &Times) -> Times {
+        let mut times = self.clone();
+        times.units.extend(other.units.clone());
+        times
+    }
+
     /// With products that take `factor` times as long.
     fn with_products(&self, factor: f64) -> Times {
         let mut times = self.clone();
@@ -172,9 +180,18 @@ impl Workload {
                 (family, vec![("products", channels * covered(&kernel.window)), ("rows", rows)])
             }
             Kernel::ConvTranspose(kernel) => {
-                let sums = (kernel.batch * kernel.out_channels) as f64 * cells(&kernel.window, kernel.window.output);
-                let products = sums * (kernel.in_channels / kernel.groups) as f64;
-                ("transposed", vec![("products", products), ("sums", sums)])
+                let outs = kernel.batch * kernel.out_channels;
+                let sums = outs as f64 * cells(&kernel.window, kernel.window.output);
+                // The product has whole vectors of an image's pixels.
+                let columns = kernel.window.output.iter().product::<usize>().next_multiple_of(BLOCK);
+                let rows = (outs * area(&kernel.window)) as f64;
+                let products = rows * (columns * (kernel.in_channels / kernel.groups)) as f64;
+                // Each image reads the weights again.
+                let weights = 4.0 * rows * (kernel.in_channels / kernel.groups) as f64;
+                let row_sums = (outs * kernel.window.kernel[1]) as f64 * taps(&kernel.window, 0) as f64;
+                let name = if kernel.window.stride[1] == 1 { "sums" } else { "sums strided" };
+                let weights = ("weights again", weights - weights / kernel.batch.max(1) as f64);
+                ("transposed", vec![("products", products), (name, sums), ("row sums", row_sums), weights])
             }
             Kernel::ConvDataGradient(kernel) if kernel.weights == Weights::Packed => {
                 // Each phase is a convolution.
@@ -230,29 +247,33 @@ impl Workload {
                 let products = kernel.planes as f64 * covered(&kernel.window);
                 (family, vec![(of_stride, products), ("rows", rows), ("row taps", row_taps)])
             }
-            Kernel::PoolGradient(kernel) => (
-                by_layout(&kernel.planes, ["pool gradient of rows", "pool gradient of blocks"]),
-                vec![("products", lanes(&kernel.planes) * covered(&kernel.window))],
-            ),
-            Kernel::PoolWithPositions(kernel) => (
-                by_layout(&kernel.planes, ["positions of rows", "positions of blocks"]),
-                vec![("products", lanes(&kernel.planes) * covered(&kernel.window))],
-            ),
-            Kernel::BatchNormTraining(kernel) => {
-                (by_layout(&kernel.planes, ["statistics of rows", "statistics of blocks"]), Vec::new())
+            Kernel::PoolGradient(kernel) if kernel.planes.layout == ImageLayout::RowMajor => {
+                let family = match kernel.kind {
+                    Pool2dKind::Max if kernel.positions => "placed gradient of rows",
+                    Pool2dKind::Max => "max gradient of rows",
+                    Pool2dKind::Mean | Pool2dKind::MeanWithPadding { .. } => "mean gradient of rows",
+                };
+                (family, rows_of_planes(&kernel.planes, &kernel.window))
             }
-            Kernel::BatchNormGradient(kernel) => {
-                (by_layout(&kernel.planes, ["norm gradient of rows", "norm gradient of blocks"]), Vec::new())
+            Kernel::PoolGradient(kernel) => {
+                let family = match kernel.kind {
+                    Pool2dKind::Max if kernel.positions => "placed gradient of blocks",
+                    Pool2dKind::Max => "max gradient of blocks",
+                    Pool2dKind::Mean | Pool2dKind::MeanWithPadding { .. } => "mean gradient of blocks",
+                };
+                (family, depthwise(kernel.planes.batch, kernel.planes.channels, &kernel.window))
             }
-            Kernel::ChannelSum(kernel) => {
-                (by_layout(&kernel.planes, ["channel sum of rows", "channel sum of blocks"]), Vec::new())
+            Kernel::PoolWithPositions(kernel) if kernel.planes.layout == ImageLayout::RowMajor => {
+                ("positions of rows", rows_of_planes(&kernel.planes, &kernel.window))
+            }
+            Kernel::PoolWithPositions(kernel) => {
+                ("positions of blocks", depthwise(kernel.planes.batch, kernel.planes.channels, &kernel.window))
             }
             Kernel::Reorder(kernel) => {
                 let family = if kernel.to_blocked { "to blocks" } else { "from blocks" };
                 (family, vec![("planes", (kernel.batch * kernel.channels) as f64)])
             }
             Kernel::Elementwise(_) | Kernel::Chain(_) => ("elementwise", Vec::new()),
-            Kernel::Reduce(_) => ("reduce", Vec::new()),
             _ => return None,
         })
     }
@@ -378,14 +399,13 @@ fn rows(kernel: &cpu::Conv) -> Vec<(&'static str, f64)> {
     ]
 }
 
-fn by_layout(planes: &Planes, [rows, blocks]: [&'static str; 2]) -> &'static str {
-    if planes.layout == ImageLayout::Blocked { blocks } else { rows }
-}
-
-/// Images times channels, padded ones included.
-fn lanes(planes: &Planes) -> f64 {
-    let channels = if planes.layout == ImageLayout::Blocked { padded(planes.channels) } else { planes.channels };
-    (planes.batch * channels) as f64
+/// The work of a window over row-major planes.
+fn rows_of_planes(planes: &Planes, window: &Window) -> Vec<(&'static str, f64)> {
+    let count = (planes.batch * planes.channels) as f64;
+    let of_stride = if window.stride[1] == 1 { "products" } else { "products strided" };
+    let outputs = (window.output[0] * window.output[1]) as f64;
+    let vectors = window.output[1].div_ceil(BLOCK) as f64 * row_taps(window);
+    vec![(of_stride, count * covered(window)), ("sums", count * outputs), ("vectors", count * vectors)]
 }
 
 fn padded(channels: usize) -> usize {
@@ -437,6 +457,36 @@ mod tests {
             ["elementwise\tbytes", "elementwise\tbytes\tmany", "elementwise\tbytes\t-1", "elementwise\tbytes\tinf"]
         {
             assert!(Times::parse(line).unwrap_err().contains(line));
+        }
+    }
+
+    #[test]
+    fn tables_have_the_same_units() {
+        assert!(AVX2.units.keys().eq(AVX512.units.keys()));
+    }
+
+    #[test]
+    fn every_kernel_that_counts_work_has_a_time() {
+        let window =
+            Window { input: [8, 8], output: [4, 4], kernel: [2, 2], stride: [2, 2], dilation: [1, 1], pad: [0, 0] };
+        let mut kernels: Vec<Kernel> = Vec::new();
+        for layout in [ImageLayout::RowMajor, ImageLayout::Blocked] {
+            let planes = Planes { batch: 2, channels: 20, plane: 16, layout };
+            kernels.push(cpu::PoolWithPositions { planes, window }.into());
+            for (kind, positions) in [(Pool2dKind::Max, true), (Pool2dKind::Max, false), (Pool2dKind::Mean, false)] {
+                kernels.push(cpu::PoolGradient { kind, planes, window, positions }.into());
+            }
+        }
+        let depth = Window::ONE;
+        let rows =
+            |groups| cpu::WeightGradientRows { batch: 2, in_channels: 4, out_channels: 6, groups, depth, window };
+        kernels.extend([rows(1).into(), rows(2).into()]);
+        for kernel in &kernels {
+            let work = Workload::of(kernel).expect("its work is counted");
+            for times in [&*AVX2, &*AVX512] {
+                let has = |amount: &str| times.units.contains_key(&(work.family.to_string(), amount.to_string()));
+                assert!(work.amounts.iter().all(|(amount, _)| has(amount)), "{kernel:?}");
+            }
         }
     }
 
