@@ -8,7 +8,7 @@ use types::{Bytes, DType, Layout, WeightFormat};
 use super::select::select;
 use super::times::Times;
 use super::tuned::{Tuned, images, of_images};
-use super::{blocked, bottleneck, costs, half_precision};
+use super::{blocked, bottleneck, costs, half_precision, training};
 use crate::NodeView;
 
 /// Plans for CPUs. Packed weights are the same for all ISAs; the ISA is chosen at `open`.
@@ -159,7 +159,8 @@ impl CpuTarget {
         if let Some(layout) = blocked::unsupported_layout(graph, graph.node(id)) {
             return Err(format!("a value in layout {layout}"));
         }
-        let layout = graph.value(graph.node(id).outputs[0]).layout;
+        let is_blocked = training::works_on_blocks(graph, graph.node(id));
+        let layout = if is_blocked { blocked::LAYOUT } else { Layout::RowMajor };
         let ways = select(&NodeView::new(graph, id, query), self)?;
         let costs = costs::costs(graph, id, layout, query, self);
         let cost = |way: usize| costs.get(way).or(costs.last()).map_or(0, |&(cost, _)| cost);
@@ -198,4 +199,37 @@ fn writes_int8(graph: &Graph, node: &Node) -> bool {
     }
     let is_matrix = |value: ValueId| graph.value(value).tensor().is_some_and(|tensor| tensor.shape().rank() == 2);
     matches!(node.op, Op::MatMul(_)) && is_matrix(node.inputs[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::ops::ConvWeightGradient;
+    use types::{Scope, Shape};
+
+    use super::*;
+
+    #[test]
+    fn chosen_kernel_of_a_row_major_result_has_its_own_time() {
+        let target = CpuTarget::new();
+        let cost = |layout: Layout, formats: Formats| {
+            let mut graph = Graph::new("gradient");
+            let x = graph.add_input("x", DType::F32, Shape::from([8, 24, 16, 16]));
+            let dy = graph.add_input("dy", DType::F32, Shape::from([8, 40, 16, 16]));
+            let op = ConvWeightGradient {
+                stride: [1; 2].into_iter().collect(),
+                dilation: [1; 2].into_iter().collect(),
+                pad: [[1; 2]; 2].into_iter().collect(),
+                groups: 1,
+                kernel: [3; 2].into_iter().collect(),
+            };
+            [x, dy].into_iter().for_each(|value| graph.value_mut(value).layout = layout);
+            let dw = graph.add1(op.into(), &[x, dy], Scope::new("gradient")).expect("the types fit");
+            let node = graph.value(dw).producer().expect("it was added");
+            target.candidates(&graph, &[node], &Query::of(formats)).expect("there is a kernel")[0].cost
+        };
+        for layout in [Layout::RowMajor, blocked::LAYOUT] {
+            assert_eq!(cost(layout, Formats::Given), cost(layout, Formats::Layout(layout)));
+        }
+        assert_ne!(cost(Layout::RowMajor, Formats::Given), cost(blocked::LAYOUT, Formats::Given));
+    }
 }
