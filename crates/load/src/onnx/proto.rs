@@ -123,9 +123,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The payload as text.
+    /// The payload as a name, which messages and reports quote in lines of their own.
     pub(super) fn text(&self, field: Field<'a>) -> Result<&'a str, LoadError> {
-        std::str::from_utf8(self.slice(field)?).map_err(|_| self.malformed("a name must be UTF-8"))
+        let text = std::str::from_utf8(self.slice(field)?).map_err(|_| self.malformed("a name must be UTF-8"))?;
+        match text.contains('\n') {
+            true => Err(self.malformed(&format!("a name must be one line, got {text:?}"))),
+            false => Ok(text),
+        }
     }
 
     /// Appends one number, or all numbers of a packed field.

@@ -3,11 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_load::onnx::{self, Options};
-use types::{Random, Tensor};
+use types::{DType, Random, Tensor};
 
 use crate::models::small;
 use crate::{data, effort};
-use onnx_suite::model::{fix_inputs, input_names};
+use onnx_suite::model::{Dim, Model, fix_inputs, info, input_names, node};
 
 /// Loads bytes and, if they are a model, verifies it.
 #[track_caller]
@@ -76,6 +76,19 @@ fn truncated_model_is_an_error() {
         assert!(!loaded, "cut at {end} of {}", bytes.len());
     }
     assert!(survives(&bytes, &Options::default(), "whole"));
+}
+
+#[test]
+fn names_of_several_lines_are_refused() {
+    for at in ["input", "output", "operator", "dimension"] {
+        let name = |own: &str| if own == at { format!("{own}\nerror: of another program") } else { own.to_string() };
+        let dimension = if at == "dimension" { "n\nerror: of another program" } else { "n" };
+        let x = info(&name("input"), DType::F32, &[Dim::Named(dimension)]);
+        let nodes = vec![node(&name("operator"), &[&name("input")], &[&name("output")], &[])];
+        let bytes = Model::new(17, vec![x], nodes, &name("output")).write();
+        let error = onnx::load(&bytes, None, &Options::default()).unwrap_err().to_string();
+        assert!(error.contains("a name must be one line, got \"") && !error.contains('\n'), "{at}: {error}");
+    }
 }
 
 #[test]
