@@ -80,12 +80,12 @@ fn truncated_model_is_an_error() {
 
 #[test]
 fn names_of_several_lines_are_refused() {
-    for at in ["input", "output", "operator", "dimension"] {
-        let name = |own: &str| if own == at { format!("{own}\nerror: of another program") } else { own.to_string() };
-        let dimension = if at == "dimension" { "n\nerror: of another program" } else { "n" };
-        let x = info(&name("input"), DType::F32, &[Dim::Named(dimension)]);
-        let nodes = vec![node(&name("operator"), &[&name("input")], &[&name("output")], &[])];
-        let bytes = Model::new(17, vec![x], nodes, &name("output")).write();
+    const LINES: &str = "name\nerror: of another program";
+    let names = ["x", "y", "Relu", "n"];
+    for at in 0..names.len() {
+        let [input, output, operator, dimension] = std::array::from_fn(|ix| if ix == at { LINES } else { names[ix] });
+        let x = info(input, DType::F32, &[Dim::Named(dimension)]);
+        let bytes = Model::new(17, vec![x], vec![node(operator, &[input], &[output], &[])], output).write();
         let error = onnx::load(&bytes, None, &Options::default()).unwrap_err().to_string();
         assert!(error.contains("a name must be one line, got \"") && !error.contains('\n'), "{at}: {error}");
     }

@@ -151,6 +151,7 @@ fn is_worth_it(graph: &Graph, node: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use ir::ops::{Binary, MatMul};
+    use types::pointwise::Binary as Function;
     use types::{Scope, Shape};
 
     use super::*;
