@@ -58,7 +58,7 @@ fn browse(test: &str, page: &Page, words: &str) -> Option<Value> {
 fn bounds_of_a_page_differ_from_its_arena() {
     let mut report = Report::new(&small());
     let arena = report.planned.arena_bytes;
-    for (bound, count) in [(arena, 1), (arena - 64, 2)] {
+    for (bound, count) in [(arena, 1), (arena - 100, 2)] {
         report.planned.any_kernels_bytes = bound;
         let Some(seen) = browse("bounds_page", &Page::new(&report, &ViewOptions::default()), "") else { return };
         let is_bound = |card: &&Value| {
