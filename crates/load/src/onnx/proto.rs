@@ -123,12 +123,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The payload as a name, which messages and reports quote in lines of their own.
+    /// The payload as text.
     pub(super) fn text(&self, field: Field<'a>) -> Result<&'a str, LoadError> {
-        let text = std::str::from_utf8(self.slice(field)?).map_err(|_| self.malformed("a name must be UTF-8"))?;
-        match text.contains('\n') {
-            true => Err(self.malformed(&format!("a name must be one line, got {text:?}"))),
-            false => Ok(text),
+        std::str::from_utf8(self.slice(field)?).map_err(|_| self.malformed("a name must be UTF-8"))
+    }
+
+    /// The payload as a name, which messages and reports quote in lines of their own.
+    pub(super) fn name(&self, field: Field<'a>) -> Result<&'a str, LoadError> {
+        let name = self.text(field)?;
+        match name.contains('\n') {
+            true => Err(self.malformed(&format!("a name must be one line, got {name:?}"))),
+            false => Ok(name),
         }
     }
 
