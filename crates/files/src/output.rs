@@ -108,7 +108,7 @@ fn begin(path: &Path, kind: Kind) -> io::Result<Output> {
         Ok(found) => {
             let temporary = Temporary::create(fs::canonicalize(path)?, kind)?;
             if kind == Kind::Data {
-                temporary.file.set_permissions(found.permissions())?;
+                temporary.file.set_permissions(inherited(&found))?;
             }
             Ok(Output::Replace(temporary))
         }
@@ -117,6 +117,18 @@ fn begin(path: &Path, kind: Kind) -> io::Result<Output> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// The permissions of a replaced file without those to run as its owner or group: they were given to the old contents.
+#[cfg(unix)]
+fn inherited(found: &fs::Metadata) -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    fs::Permissions::from_mode(found.permissions().mode() & 0o777)
+}
+
+#[cfg(not(unix))]
+fn inherited(found: &fs::Metadata) -> fs::Permissions {
+    found.permissions()
 }
 
 /// The path that a chain of symbolic links without a file at its end names.
@@ -155,14 +167,15 @@ impl Output {
     }
 }
 
-/// A temporary file in the folder of its destination. It is removed unless it was renamed; one that a killed process left
-/// behind is removed by the next write to the same folder. The process that writes it holds a lock on it, which tells the
-/// two apart.
+/// A temporary file in the folder of its destination. Where the file system can make a file without a name, it has a name
+/// only between its completion and its rename, so that a process that is killed leaves nothing behind. Elsewhere it has one
+/// from the start, is removed unless it was renamed, and one that a killed process left behind is removed by the next write
+/// to the same folder. The process that writes it holds a lock on it, which tells the two apart.
 struct Temporary {
     file: File,
-    path: PathBuf,
+    /// The name, if it has one.
+    path: Option<PathBuf>,
     destination: PathBuf,
-    renamed: bool,
 }
 
 /// How the names of temporary files begin and end: short, since the destination's name may have the longest length that
@@ -178,10 +191,13 @@ impl Temporary {
         let folder = folder_of(&destination);
         fs::create_dir_all(folder)?;
         remove_abandoned(folder);
+        if let Some(file) = nameless_file(folder, kind) {
+            // As below: the lock is for the moment between its name and its rename.
+            let _ = file.try_lock();
+            return Ok(Temporary { file, path: None, destination });
+        }
         loop {
-            static COUNT: AtomicU64 = AtomicU64::new(0);
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = folder.join(format!("{PREFIX}{}-{count}{SUFFIX}", std::process::id()));
+            let path = new_path(folder);
             let file = match new_file(kind).open(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 opened => opened?,
@@ -191,7 +207,7 @@ impl Temporary {
             // Between creation and lock another process may have taken the file for an abandoned one.
             // An error of the question is no answer: the file counts as there, so that it is removed in the end.
             if path.try_exists().unwrap_or(true) {
-                return Ok(Temporary { file, path, destination, renamed: false });
+                return Ok(Temporary { file, path: Some(path), destination });
             }
         }
     }
@@ -203,8 +219,18 @@ impl Temporary {
     }
 
     fn rename(mut self) -> io::Result<()> {
-        fs::rename(&self.path, &self.destination)?;
-        self.renamed = true;
+        while self.path.is_none() {
+            let path = new_path(folder_of(&self.destination));
+            match give_name(&self.file, &path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(()) => self.path = Some(path),
+            }
+        }
+        if let Some(path) = &self.path {
+            fs::rename(path, &self.destination)?;
+        }
+        self.path = None;
         // The rename is durable when its folder is. Some file systems cannot flush folders; the file is whole either way.
         if let Ok(folder) = File::open(folder_of(&self.destination)) {
             let _ = folder.sync_all();
@@ -215,9 +241,9 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.renamed {
+        if let Some(path) = &self.path {
             // The error that led here is the one to report.
-            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -226,14 +252,61 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// A path for a temporary file, another at every call.
+fn new_path(folder: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    folder.join(format!("{PREFIX}{}-{count}{SUFFIX}", std::process::id()))
+}
+
+/// A file in `folder` that has no name and is gone when it is closed; `None` if the file system has no such files, or if
+/// [`give_name`] could not find it.
+#[cfg(target_os = "linux")]
+fn nameless_file(folder: &Path, kind: Kind) -> Option<File> {
+    use rustix::fs::{Mode, OFlags, open};
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = File::from(open(folder, flags, Mode::from_raw_mode(mode(kind))).ok()?);
+    path_of(&file).exists().then_some(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn nameless_file(_: &Path, _: Kind) -> Option<File> {
+    None
+}
+
+/// Gives a file of [`nameless_file`] its first name.
+#[cfg(target_os = "linux")]
+fn give_name(file: &File, path: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    Ok(linkat(CWD, path_of(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_name(_: &File, _: &Path) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+/// The path by which Linux names an open file of this process.
+#[cfg(target_os = "linux")]
+fn path_of(file: &File) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// The permissions of a new file, before the umask.
+#[cfg(unix)]
+fn mode(kind: Kind) -> u32 {
+    match kind {
+        Kind::Data => 0o666,
+        Kind::Program => 0o777,
+    }
+}
+
 #[cfg(unix)]
 fn new_file(kind: Kind) -> OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(match kind {
-        Kind::Data => 0o666,
-        Kind::Program => 0o777,
-    });
+    options.write(true).create_new(true).mode(mode(kind));
     options
 }
 

@@ -150,6 +150,48 @@ fn abandoned_temporary_file_is_removed_and_a_locked_one_stays() {
     assert_eq!(folder.names(), [".prestow-2-0.part", "f"]);
 }
 
+/// Whether the file system of a folder has files without names.
+fn has_nameless_files(folder: &Path) -> bool {
+    use rustix::fs::{Mode, OFlags, open};
+    cfg!(target_os = "linux") && open(folder, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR).is_ok()
+}
+
+/// The test runs itself as the process that ends.
+#[test]
+fn process_that_ends_while_it_writes_leaves_nothing() {
+    const NAME: &str = "process_that_ends_while_it_writes_leaves_nothing";
+    const PATH: &str = "PRESTOW_TEST_ENDED";
+    if let Some(path) = std::env::var_os(PATH) {
+        // As after a signal, nothing is dropped.
+        let ended = write_with(Path::new(&path), Kind::Program, |file| {
+            file.write_all(b"half")?;
+            std::process::exit(7)
+        });
+        return ended.unwrap();
+    }
+    let folder = Folder::new("ended");
+    if !has_nameless_files(&folder.0) {
+        return skip(NAME, "the file system has no files without names");
+    }
+    write_text(&folder.path("old"), "old").unwrap();
+    for name in ["old", "new"] {
+        let mut ends = Command::new(std::env::current_exe().unwrap());
+        let ended = ends.args(["--exact", NAME]).env(PATH, folder.path(name)).output().unwrap();
+        assert_eq!(ended.status.code(), Some(7));
+        assert_eq!(folder.names(), ["old"]);
+        assert_eq!(fs::read_to_string(folder.path("old")).unwrap(), "old");
+    }
+}
+
+#[test]
+fn replaced_file_does_not_hand_on_its_owners_rights() {
+    let folder = Folder::new("rights");
+    write_text(&folder.path("f"), "old").unwrap();
+    fs::set_permissions(folder.path("f"), fs::Permissions::from_mode(0o6755)).unwrap();
+    write_text(&folder.path("f"), "new").unwrap();
+    assert_eq!(fs::metadata(folder.path("f")).unwrap().permissions().mode() & 0o7777, 0o755);
+}
+
 #[test]
 fn many_files_are_written_together_or_not_at_all() {
     let folder = Folder::new("many");
@@ -263,7 +305,7 @@ fn file_is_flushed_before_its_rename_and_its_folder_after_it() {
     let folder = Folder::new("flushed");
     let log = folder.path("calls");
     let mut traced = Command::new("strace");
-    traced.args(["-f", "-qq", "-y", "-e", "trace=fsync,rename,renameat,renameat2", "-o"]).arg(&log);
+    traced.args(["-f", "-qq", "-y", "-e", "trace=fsync,linkat,rename,renameat,renameat2", "-o"]).arg(&log);
     traced.arg(std::env::current_exe().unwrap()).args(["--exact", NAME]).env(PATH, folder.path("f"));
     let Ok(done) = traced.output() else { return skip(NAME, "strace is missing") };
     if String::from_utf8_lossy(&done.stderr).contains("PTRACE") {
@@ -278,6 +320,10 @@ fn file_is_flushed_before_its_rename_and_its_folder_after_it() {
         Some((line.split('(').next()?.split(' ').next_back()?.trim_end_matches("at2").to_string(), is_part))
     };
     let calls: Vec<(String, bool)> = calls.lines().filter_map(call).collect();
-    let expected = [("fsync", true), ("rename", true), ("fsync", false)].map(|(name, part)| (name.to_string(), part));
-    assert_eq!(calls, expected);
+    // A file without a name gets one when it is complete.
+    let expected = match has_nameless_files(&folder.0) {
+        true => vec![("fsync", false), ("linkat", true), ("rename", true), ("fsync", false)],
+        false => vec![("fsync", true), ("rename", true), ("fsync", false)],
+    };
+    assert_eq!(calls, expected.into_iter().map(|(name, part)| (name.to_string(), part)).collect::<Vec<_>>());
 }

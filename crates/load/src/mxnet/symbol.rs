@@ -89,6 +89,10 @@ fn read_node(ix: usize, node: &Value, places: &[usize]) -> Result<Node, LoadErro
     let text = |key: &str| node.get(key).and_then(Value::as_str);
     let op = text("op").ok_or_else(|| malformed(format!("node {ix} has no operator")))?;
     let name = text("name").ok_or_else(|| malformed(format!("node {ix} has no name")))?;
+    // Messages and reports quote names in lines of their own.
+    if let Some(text) = [op, name].into_iter().find(|text| text.contains('\n')) {
+        return Err(malformed(format!("node {ix}: a name must be one line, got {text:?}")));
+    }
     let texts = |key: &str| {
         let entries = node.get(key).and_then(Value::as_object).into_iter().flatten();
         entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_string())))
@@ -183,6 +187,15 @@ mod tests {
         assert_eq!(symbol.nodes[1].multipliers, [Some("0.5".to_string()), None]);
         assert!(symbol.nodes[6].attributes.is_empty(), "-1 meant all axes");
         assert_eq!(symbol.heads, [Entry { node: 6, output: 0 }]);
+    }
+
+    #[test]
+    fn names_of_several_lines_are_refused() {
+        for (op, name) in [("null", "x\\ny"), ("nu\\nll", "x")] {
+            let file = format!(r#"{{"nodes": [{{"op": "{op}", "name": "{name}", "inputs": []}}], "heads": [[0, 0]]}}"#);
+            let error = Symbol::read(file.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with("node 0: a name must be one line, got ") && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]

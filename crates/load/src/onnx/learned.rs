@@ -106,7 +106,7 @@ fn read_sources<'a>(mut reader: Reader<'a>) -> Result<(&'a str, Option<&'a str>)
     let (mut name, mut sources) = ("", None);
     while let Some((number, field)) = reader.next()? {
         match number {
-            1 => name = reader.text(field)?,
+            1 => name = reader.name(field)?,
             4 => {
                 let (key, value) = read_entry(reader.nested(field, "an entry of metadata")?)?;
                 sources = sources.or((key == FOLDED_FROM).then_some(value));

@@ -173,14 +173,14 @@ impl<'a> Function<'a> {
         let mut function = Function::default();
         while let Some((number, field)) = reader.next()? {
             match number {
-                1 => function.name = reader.text(field)?,
-                4 => function.inputs.push(reader.text(field)?),
-                5 => function.outputs.push(reader.text(field)?),
+                1 => function.name = reader.name(field)?,
+                4 => function.inputs.push(reader.name(field)?),
+                5 => function.outputs.push(reader.name(field)?),
                 7 => function.nodes.push(Node::read(reader.nested(field, "a node")?)?),
                 9 => function.opsets.push(Opset::read(reader.nested(field, "an operator set")?)?),
-                10 => function.domain = reader.text(field)?,
+                10 => function.domain = reader.name(field)?,
                 11 => function.defaults.push(Attribute::read(reader.nested(field, "an attribute")?)?),
-                13 => function.overload = reader.text(field)?,
+                13 => function.overload = reader.name(field)?,
                 _ => {}
             }
         }
@@ -193,7 +193,7 @@ impl<'a> Opset<'a> {
         let mut opset = Opset { domain: "", version: 0 };
         while let Some((number, field)) = reader.next()? {
             match number {
-                1 => opset.domain = reader.text(field)?,
+                1 => opset.domain = reader.name(field)?,
                 2 => opset.version = reader.int(field)?,
                 _ => {}
             }
@@ -208,7 +208,7 @@ impl<'a> Graph<'a> {
         while let Some((number, field)) = reader.next()? {
             match number {
                 1 => graph.nodes.push(Node::read(reader.nested(field, "a node")?)?),
-                2 => graph.name = reader.text(field)?,
+                2 => graph.name = reader.name(field)?,
                 5 => graph.initializers.push(Tensor::read(reader.nested(field, "a tensor")?)?),
                 11 => graph.inputs.push(ValueInfo::read(reader.nested(field, "an input or output")?)?),
                 12 => graph.outputs.push(ValueInfo::read(reader.nested(field, "an input or output")?)?),
@@ -225,13 +225,13 @@ impl<'a> Node<'a> {
         let mut node = Node::default();
         while let Some((number, field)) = reader.next()? {
             match number {
-                1 => node.inputs.push(reader.text(field)?),
-                2 => node.outputs.push(reader.text(field)?),
-                3 => node.name = reader.text(field)?,
-                4 => node.op_type = reader.text(field)?,
+                1 => node.inputs.push(reader.name(field)?),
+                2 => node.outputs.push(reader.name(field)?),
+                3 => node.name = reader.name(field)?,
+                4 => node.op_type = reader.name(field)?,
                 5 => node.attributes.push(Attribute::read(reader.nested(field, "an attribute")?)?),
-                7 => node.domain = reader.text(field)?,
-                8 => node.overload = reader.text(field)?,
+                7 => node.domain = reader.name(field)?,
+                8 => node.overload = reader.name(field)?,
                 _ => {}
             }
         }
@@ -244,7 +244,7 @@ impl<'a> Attribute<'a> {
         let mut attribute = Attribute::default();
         while let Some((number, field)) = reader.next()? {
             match number {
-                1 => attribute.name = reader.text(field)?,
+                1 => attribute.name = reader.name(field)?,
                 2 => attribute.float = Some(reader.float(field)?),
                 3 => attribute.int = Some(reader.int(field)?),
                 4 => attribute.text = Some(reader.slice(field)?),
@@ -254,7 +254,7 @@ impl<'a> Attribute<'a> {
                 8 => reader.ints(field, &mut attribute.ints)?,
                 9 => attribute.texts.push(reader.slice(field)?),
                 20 => attribute.kind = reader.int(field)?,
-                21 => attribute.of_function = Some(reader.text(field)?).filter(|name| !name.is_empty()),
+                21 => attribute.of_function = Some(reader.name(field)?).filter(|name| !name.is_empty()),
                 _ => {}
             }
         }
@@ -267,7 +267,7 @@ impl<'a> ValueInfo<'a> {
         let mut info = ValueInfo::default();
         while let Some((number, field)) = reader.next()? {
             match number {
-                1 => info.name = reader.text(field)?,
+                1 => info.name = reader.name(field)?,
                 2 => info.ty = Type::read(reader.nested(field, "a type")?)?,
                 _ => {}
             }
@@ -322,7 +322,7 @@ impl<'a> Dim<'a> {
             match number {
                 // Exporters write 0 and -1 for dynamic dimensions.
                 1 => dim = Some(reader.int(field)?).filter(|&extent| 0 < extent).map_or(Dim::Unknown, Dim::Extent),
-                2 => dim = Dim::Named(reader.text(field)?),
+                2 => dim = Dim::Named(reader.name(field)?),
                 _ => {}
             }
         }
@@ -341,11 +341,19 @@ impl<'a> Tensor<'a> {
                 4 => reader.floats(field, &mut tensor.floats)?,
                 5 => reader.ints(field, &mut tensor.int32s)?,
                 7 => reader.ints(field, &mut tensor.int64s)?,
-                8 => tensor.name = reader.text(field)?,
+                8 => tensor.name = reader.name(field)?,
                 9 => tensor.raw = Some(reader.slice(field)?),
                 10 => reader.doubles(field, &mut tensor.doubles)?,
                 11 => reader.ints(field, &mut tensor.uint64s)?,
-                13 => tensor.external.push(read_entry(reader.nested(field, "a reference to external data")?)?),
+                13 => {
+                    let (key, text) = read_entry(reader.nested(field, "a reference to external data")?)?;
+                    if text.contains('\n') {
+                        return Err(
+                            reader.malformed(&format!("external data must be in a path of one line, got {text:?}"))
+                        );
+                    }
+                    tensor.external.push((key, text));
+                }
                 14 => tensor.is_external = reader.int(field)? == 1,
                 _ => {}
             }

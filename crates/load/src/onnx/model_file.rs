@@ -41,15 +41,18 @@ impl ModelFile {
     /// Those of the file system; a file that is not regular; an outline of more than `limit` bytes.
     pub fn open(path: &Path, limit: Bytes) -> std::result::Result<ModelFile, FileError> {
         let file = files::open_regular(path)?;
-        let mut source = Source { reader: BufReader::new(&file), at: 0, limit: limit.0 };
+        let mut source = Source { reader: BufReader::new(&file), at: 0, left: limit.0 };
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        let mut outline = Vec::new();
-        let copied = file.metadata().and_then(|found| source.copy(found.len(), &WAY, &mut outline));
-        match copied {
-            Ok(is_whole) => Ok(ModelFile { file, folder, outline, is_whole }),
+        let copied = file.metadata().and_then(|found| {
+            let mut outline = Vec::new();
+            Ok((source.copy(found.len(), &WAY, &mut outline)?, outline))
+        });
+        let (is_whole, outline) = match copied {
+            Ok(found) => found,
             // The reader of models reports the damage.
-            Err(_) => Ok(ModelFile { outline: files::read_regular(path, limit)?, file, folder, is_whole: true }),
-        }
+            Err(_) => (true, files::read_regular(path, limit)?),
+        };
+        Ok(ModelFile { file, folder, outline, is_whole })
     }
 
     /// The model, with large tensors as external data of this file.
@@ -80,8 +83,8 @@ struct Source<'a> {
     reader: BufReader<&'a File>,
     /// Bytes that are read or left out.
     at: u64,
-    /// Bytes of the outline, at most.
-    limit: u64,
+    /// Bytes that the outline may still grow by.
+    left: u64,
 }
 
 impl Source<'_> {
@@ -91,18 +94,26 @@ impl Source<'_> {
         let end = self.at.checked_add(size).ok_or(ErrorKind::InvalidData)?;
         let mut is_whole = true;
         while self.at < end {
+            let head = self.at;
             let key = self.varint()?;
+            // No field has the number 0: the zeros of a sparse file end here.
+            if key >> 3 == 0 {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            let number = if matches!(key & 7, 0 | 2) { self.varint()? } else { 0 };
+            // The copy of a key and its number is at most as long.
+            self.spend(self.at - head)?;
             if key & 7 != 2 {
                 push_varint(out, key);
                 match key & 7 {
-                    0 => push_varint(out, self.varint()?),
+                    0 => push_varint(out, number),
                     1 => self.take(8, out)?,
                     5 => self.take(4, out)?,
                     _ => return Err(ErrorKind::InvalidData.into()),
                 }
                 continue;
             }
-            let length = self.varint()?;
+            let length = number;
             if end < self.at.saturating_add(length) {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
@@ -139,10 +150,14 @@ impl Source<'_> {
         if end < self.at { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(is_whole) }
     }
 
+    /// Takes bytes of the outline before they are copied.
+    fn spend(&mut self, bytes: u64) -> Result<()> {
+        self.left = self.left.checked_sub(bytes).ok_or(ErrorKind::FileTooLarge)?;
+        Ok(())
+    }
+
     fn take(&mut self, length: u64, out: &mut Vec<u8>) -> Result<()> {
-        if self.limit < out.len() as u64 + length {
-            return Err(ErrorKind::FileTooLarge.into());
-        }
+        self.spend(length)?;
         let got = (&mut self.reader).take(length).read_to_end(out)? as u64;
         self.at += got;
         if got == length { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }

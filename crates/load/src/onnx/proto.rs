@@ -128,6 +128,15 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.slice(field)?).map_err(|_| self.malformed("a name must be UTF-8"))
     }
 
+    /// The payload as a name, which messages and reports quote in lines of their own.
+    pub(super) fn name(&self, field: Field<'a>) -> Result<&'a str, LoadError> {
+        let name = self.text(field)?;
+        match name.contains('\n') {
+            true => Err(self.malformed(&format!("a name must be one line, got {name:?}"))),
+            false => Ok(name),
+        }
+    }
+
     /// Appends one number, or all numbers of a packed field.
     pub(super) fn ints(&self, field: Field<'a>, out: &mut Vec<i64>) -> Result<(), LoadError> {
         let mut rest = match field {

@@ -3,11 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_load::onnx::{self, Options};
-use types::{Random, Tensor};
+use types::{DType, Random, Tensor};
 
 use crate::models::small;
 use crate::{data, effort};
-use onnx_suite::model::{fix_inputs, input_names};
+use onnx_suite::model::{Dim, Model, fix_inputs, info, input_names, node};
 
 /// Loads bytes and, if they are a model, verifies it.
 #[track_caller]
@@ -76,6 +76,19 @@ fn truncated_model_is_an_error() {
         assert!(!loaded, "cut at {end} of {}", bytes.len());
     }
     assert!(survives(&bytes, &Options::default(), "whole"));
+}
+
+#[test]
+fn names_of_several_lines_are_refused() {
+    const LINES: &str = "name\nerror: of another program";
+    let names = ["x", "y", "Relu", "n"];
+    for at in 0..names.len() {
+        let [input, output, operator, dimension] = std::array::from_fn(|ix| if ix == at { LINES } else { names[ix] });
+        let x = info(input, DType::F32, &[Dim::Named(dimension)]);
+        let bytes = Model::new(17, vec![x], vec![node(operator, &[input], &[output], &[])], output).write();
+        let error = onnx::load(&bytes, None, &Options::default()).unwrap_err().to_string();
+        assert!(error.contains("a name must be one line, got \"") && !error.contains('\n'), "{at}: {error}");
+    }
 }
 
 #[test]

@@ -63,3 +63,36 @@ fn location_without_a_name_is_refused_in_a_whole_file() {
     assert!(file.open("", 0, 4).err().is_some_and(|error| error.kind() == ErrorKind::PermissionDenied));
     std::fs::remove_file(&path).expect("the file is ours");
 }
+
+#[test]
+fn outline_stays_within_its_limit() {
+    let path = std::env::temp_dir().join(format!("prestow-model-file-{}-limit", std::process::id()));
+    let zeros = std::fs::File::create(&path).and_then(|file| file.set_len(1 << 40));
+    zeros.expect("a folder for temporary files, with sparse files");
+    // No field has the number 0, so that the file is refused for its size before it is read.
+    let error = ModelFile::open(&path, Bytes(1 << 20)).expect_err("the file is larger").to_string();
+    assert!(error.ends_with("it has 1024.00 GiB, the limit is 1.00 MiB"), "{error}");
+    // The version, repeated: fields without a length count as the others do.
+    for (count, is_read) in [(400, true), (600, false)] {
+        std::fs::write(&path, [8, 1].repeat(count)).expect("the file is ours");
+        assert_eq!(ModelFile::open(&path, Bytes(1000)).is_ok(), is_read, "{count}");
+    }
+    // Initializers of 100 KB each, of fields without a length.
+    let tensor = [0x2a, 0xa0, 0x8d, 0x06].into_iter().chain([16, 1].repeat(50_000)).collect::<Vec<u8>>();
+    let graph = tensor.repeat(10);
+    let model = [&[0x3a][..], &varint(graph.len()), &graph].concat();
+    std::fs::write(&path, &model).expect("the file is ours");
+    assert!(ModelFile::open(&path, Bytes(model.len() as u64)).is_ok());
+    assert!(ModelFile::open(&path, Bytes(model.len() as u64 - 1)).is_err());
+    std::fs::remove_file(&path).expect("the file is ours");
+}
+
+fn varint(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while 0x7f < value {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}

@@ -8,11 +8,16 @@ use types::{DType, Map, Tensor};
 
 /// A folded result may be this much larger than everything it was computed from.
 const GROWTH_BYTES_MAX: u64 = 1 << 20;
+/// Operations for each element of operands and results that are not counted: those of elementwise functions.
+const FREE_OPERATIONS: u64 = 64;
+/// Further operations of all folded nodes together, about 20 seconds. Products of constants beyond it are computed at run
+/// time.
+const OPERATIONS_MAX: u64 = 1 << 34;
 
 /// Replaces every node whose operands are all constant by its results.
 ///
 /// A result of a weight is a weight. A result much larger than its operands (an expanded scalar) is computed at run time,
-/// which keeps the image small. Chains of int8 constants stay until `lower_quantized` has chosen their readers' kernels.
+/// which keeps the image small, and so are products of constants that need much arithmetic. Chains of int8 constants stay until `lower_quantized` has chosen their readers' kernels.
 pub fn fold_constants(graph: &Graph) -> Graph {
     fold(graph, &|node| {
         let is_byte = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
@@ -84,11 +89,15 @@ impl Folding {
             is_known[id] = value.tensor().is_some();
             folding.is_weight[id] = matches!(value.source, ValueDef::Weight(_));
         }
+        let mut left = OPERATIONS_MAX;
         for (id, node) in graph.nodes().iter() {
-            let folds = !node.inputs.is_empty()
+            let may_fold = !node.inputs.is_empty()
                 && !stays(node)
                 && node.inputs.iter().all(|&input| is_known[input])
                 && is_worth_it(graph, node);
+            let rest = if may_fold { left.checked_sub(counted_operations(graph, node)) } else { None };
+            let folds = rest.is_some();
+            left = rest.unwrap_or(left);
             folding.folds[id] = folds;
             for &input in &node.inputs {
                 match folds {
@@ -121,6 +130,13 @@ impl Folding {
     }
 }
 
+/// The operations of a node beyond those that are free.
+fn counted_operations(graph: &Graph, node: &Node) -> u64 {
+    let values = node.inputs.iter().chain(&node.outputs);
+    let elements = values.map(|&value| graph.ty(value).shape.elements() as u64).fold(0, u64::saturating_add);
+    graph.node_flops(node).saturating_sub(elements.saturating_mul(FREE_OPERATIONS))
+}
+
 /// Whether the results of a node are small enough in comparison with its operands.
 fn is_worth_it(graph: &Graph, node: &Node) -> bool {
     let bytes = |values: &[ValueId]| -> u64 {
@@ -130,4 +146,27 @@ fn is_worth_it(graph: &Graph, node: &Node) -> bool {
     // Int8 weights without an int8 kernel become floats, four times as large.
     let widens = matches!(node.op, Op::Chain(_) | Op::Cast(_));
     output_bytes <= input_bytes + GROWTH_BYTES_MAX || (widens && output_bytes <= 4 * input_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::ops::{Binary, MatMul};
+    use types::pointwise::Binary as Function;
+    use types::{Scope, Shape};
+
+    use super::*;
+
+    #[test]
+    fn products_beyond_the_limit_of_arithmetic_stay() {
+        let mut graph = Graph::new("products");
+        let large = graph.add_weight("large", Tensor::full(Shape::from([2048, 2048]), 0.5f32));
+        let small = graph.add_weight("small", Tensor::full(Shape::from([2048, 8]), 0.5f32));
+        let mut add = |op: Op, right| graph.add1(op, &[large, right], Scope::new("node")).unwrap();
+        let product = || Op::from(MatMul::default());
+        let results = [add(product(), large), add(product(), large), add(product(), small)];
+        let sum = add(Binary(Function::Add).into(), large);
+        graph.set_outputs(results.into_iter().chain([sum]).map(|value| ("y".into(), value)).collect());
+        let folds: Vec<bool> = Folding::new(&graph, &|_| false).folds.values().copied().collect();
+        assert_eq!(folds, [true, false, true, true]);
+    }
 }

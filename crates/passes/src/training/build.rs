@@ -58,6 +58,8 @@ pub enum TrainingError {
     TwoWeights { name: String },
     #[error("the model has an input `{name}`, which is a name of the training step; rename it")]
     ReservedInput { name: String },
+    #[error("the model has an output `{name}`, which is a name of the training step; rename it")]
+    ReservedOutput { name: String },
     #[error("--freeze `{pattern}` matches no weight; the weights are {known}")]
     NothingFrozen { pattern: String, known: String },
     #[error("the loss depends on no weight that is trained")]
@@ -85,6 +87,9 @@ pub fn build(mut model: Trainable, recipe: &Recipe) -> Result<TrainingGraphs, Tr
     }
     if model.heads.is_empty() {
         return Err(TrainingError::NoLoss);
+    }
+    if has_other_loss(&model) {
+        return Err(TrainingError::ReservedOutput { name: LOSS.to_string() });
     }
     let result_name = |value: ValueId| {
         let mut results = model.graph.results();
@@ -123,6 +128,15 @@ fn reserved_input(model: &Trainable) -> Option<String> {
     let own = model.graph.inputs().iter().filter(|&&input| Some(input) != model.key);
     let mut names = own.map(|&input| &model.graph.value(input).name);
     names.find(|name| RESERVED.contains(&name.as_str())).cloned()
+}
+
+/// Whether the model has an output with the name of the loss that is another value.
+fn has_other_loss(model: &Trainable) -> bool {
+    let given = match &model.heads[..] {
+        [LossTerm { form: LossForm::Given, prediction, .. }] => Some(*prediction),
+        _ => None,
+    };
+    model.graph.results().any(|result| result.name == LOSS && Some(result.value) != given)
 }
 
 /// How nodes are copied.
@@ -351,7 +365,8 @@ fn evaluation(model: &Trainable) -> Result<Graph, TrainingError> {
         }
     };
     let mut outputs = Vec::new();
-    for result in model.graph.results() {
+    // An output with the name of the loss is the loss.
+    for result in model.graph.results().filter(|result| result.name != LOSS) {
         let value = match map[result.value] {
             Some(value) => value,
             None => assembly.leaf(result.value)?,

@@ -339,3 +339,30 @@ fn first_output_is_the_loss_if_the_recipe_says_so() {
     // The mean over two samples of 2 x (x / 2 - 1).
     assert_eq!(step.states()["w"].to_f64(), [0.5 - 1.5, 0.5 - 3.5, 0.5 - 7.5]);
 }
+
+/// `x w` with a mean of it; the outputs are named by the caller.
+fn with_outputs(names: [&str; 2]) -> Trainable {
+    let mut graph = Graph::new("named");
+    let x = graph.add_input("x", DType::F32, Shape::from([2, 3]));
+    let w = graph.add_weight("w", Tensor::full(Shape::from([3]), 0.5f32));
+    let product = graph.add1(Binary(Function::Mul).into(), &[x, w], Scope::new("product")).unwrap();
+    let mean = Reduce { kind: ReduceKind::Mean, axes: [0, 1].into_iter().collect(), keep: false };
+    let mean = graph.add1(mean.into(), &[product], Scope::new("mean")).unwrap();
+    graph.set_outputs(vec![(names[0].into(), mean), (names[1].into(), product)]);
+    Trainable::from(graph)
+}
+
+#[test]
+fn output_with_the_name_of_the_loss_is_the_loss_or_refused() {
+    let own = Recipe { loss: "output".parse().ok(), ..recipe("sgd") };
+    let graphs = built(with_outputs(["loss", "y"]), &own);
+    for graph in [&graphs.step, &graphs.evaluation] {
+        ir::verify(graph).expect("names of outputs are distinct");
+        assert_eq!(graph.outputs().iter().filter(|output| output.name == "loss").count(), 1);
+    }
+    let other = Recipe { loss: "mse".parse().ok(), ..recipe("sgd") };
+    for (names, recipe) in [(["y", "loss"], &own), (["loss", "y"], &other), (["y", "loss"], &other)] {
+        let error = build(with_outputs(names), recipe).map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("the model has an output `loss`, which is a name of the training step"), "{error}");
+    }
+}

@@ -6,12 +6,11 @@ function headline() {
   const cards = [];
   if (IS_PLAN) {
     cards.push(card(bytes(P.arena_bytes + P.weights_bytes), "total: arena and weights"));
-    cards.push(
-      card(
-        bytes(P.arena_bytes),
-        "arena; " + (P.optimal ? "optimal" : "not proved the least possible") + " for this order and these kernels",
-      ),
-    );
+    const isLeast = P.any_kernels_bytes === P.arena_bytes;
+    const proof = P.optimal
+      ? "optimal for " + (isLeast ? "all orders, layouts and kernels" : "this order and these kernels")
+      : "not proved the least possible for this order and these kernels";
+    cards.push(card(bytes(P.arena_bytes), "arena; " + proof));
     cards.push(card(bytes(P.weights_bytes), "weights and constants in the executable"));
     // Bounds are shown only where they differ from the arena.
     if (P.lower_bound_bytes !== P.arena_bytes)
@@ -20,7 +19,7 @@ function headline() {
       );
     if (P.order.bound_bytes !== P.lower_bound_bytes)
       cards.push(card(bytes(P.order.bound_bytes), "no order of the steps has a lower peak with these kernels"));
-    if (P.any_kernels_bytes)
+    if (P.any_kernels_bytes && !isLeast)
       cards.push(card(bytes(P.any_kernels_bytes), "no kernels, layouts and order of these steps need less"));
     if (P.limit)
       cards.push(

@@ -90,18 +90,19 @@ impl View {
         }
     }
 
-    /// Parses a list such as `bars,top`, or `all`.
+    /// Parses a list such as `bars,top`. With `all` in it, every view.
     ///
     /// # Errors
     /// An unknown name, with the known ones.
     pub fn list(words: &str) -> Result<Vec<View>, String> {
-        if words == "all" {
-            return Ok(View::ALL.to_vec());
-        }
+        const EVERY: &str = "all";
         let named = |word: &str| View::ALL.into_iter().find(|view| view.name() == word.trim());
         let names = View::ALL.map(View::name).join(", ");
-        let view = |word| named(word).ok_or_else(|| format!("`{word}` is not a view; there are {names} and all"));
-        words.split(',').map(view).collect()
+        let view = |word| named(word).ok_or_else(|| format!("`{word}` is not a view; there are {names} and {EVERY}"));
+        let own =
+            words.split(',').filter(|word| word.trim() != EVERY).map(view).collect::<Result<Vec<View>, String>>()?;
+        let has_every = words.split(',').any(|word| word.trim() == EVERY);
+        Ok(if has_every { View::ALL.to_vec() } else { own })
     }
 }
 
@@ -188,4 +189,22 @@ impl Report {
 /// A view over steps of an imported profile: it has neither releases nor addresses.
 fn no_steps(view: View) -> String {
     format!("{:<12} not for an imported profile: it has no releases and no addresses\n", view.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_with_all_has_every_view() {
+        let names =
+            |words: &str| View::list(words).map(|views| views.iter().map(|view| view.name()).collect::<Vec<_>>());
+        assert_eq!(names("top, bars").unwrap(), ["top", "bars"]);
+        for words in ["all", "all,all", "bars, all"] {
+            assert_eq!(names(words).unwrap(), View::ALL.map(View::name));
+        }
+        for (words, unknown) in [("all,x", "x"), ("", ""), ("top,", "")] {
+            assert!(names(words).unwrap_err().starts_with(&format!("`{unknown}` is not a view; there are ")));
+        }
+    }
 }

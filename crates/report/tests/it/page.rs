@@ -55,6 +55,21 @@ fn browse(test: &str, page: &Page, words: &str) -> Option<Value> {
 }
 
 #[test]
+fn bounds_of_a_page_differ_from_its_arena() {
+    let mut report = Report::new(&small());
+    let arena = report.planned.arena_bytes;
+    for (bound, count) in [(arena, 1), (arena - 100, 2)] {
+        report.planned.any_kernels_bytes = bound;
+        let Some(seen) = browse("bounds_page", &Page::new(&report, &ViewOptions::default()), "") else { return };
+        let is_bound = |card: &&Value| {
+            [arena, bound].map(|bytes| types::Bytes(bytes).to_string()).contains(&card.as_str().unwrap().into())
+        };
+        let cards = seen["cards"].as_array().expect("it is a list");
+        assert_eq!(cards.iter().filter(is_bound).count(), count, "{cards:?}, bound {bound} of {arena}");
+    }
+}
+
+#[test]
 fn page_of_a_small_plan_is_interactive() {
     let report = small_measured();
     let options = ViewOptions::default();

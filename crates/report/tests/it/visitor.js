@@ -13,6 +13,7 @@ addEventListener("load", async () => {
   await frame();
   seen.title = document.getElementById("model").textContent;
   seen.colors = colors();
+  seen.cards = [...document.querySelectorAll("#cards b")].map(number => number.textContent);
   seen.step = document.getElementById("stepinfo").textContent;
   const search = document.getElementById("search");
   search.value = window.words;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use compiler::{Goal, compile_training};
-use data::{Axes, BatchOptions, Batcher, Damaged, DataError, DataField, Dataset, LastBatch, Normalize};
-use ir::ops::{Dropout, MatMul};
-use ir::{Graph, Trainable};
+use data::{Axes, BatchOptions, Batcher, Damaged, DataError, DataField, Dataset, LastBatch, Normalize, Shuffle};
+use ir::ops::{Dropout, MatMul, Reduce, ReduceKind};
+use ir::{Graph, Trainable, ValueId};
 use lower::cpu::CpuTarget;
 use passes::training::Recipe;
 use prestow_train::checkpoint::{self, Position};
@@ -97,6 +97,10 @@ fn compiled(columns: usize, rate: f32, loss: &str, optimizer: &str) -> Pair {
     let w = graph.add_weight("w", initial);
     let y = graph.add1(MatMul::default().into(), &[x, w], Scope::new("line")).expect("it fits");
     graph.set_outputs(vec![("y".into(), y)]);
+    compiled_graph(graph, key, loss, optimizer)
+}
+
+fn compiled_graph(graph: Graph, key: Option<ValueId>, loss: &str, optimizer: &str) -> Pair {
     let trainable = Trainable { key, ..Trainable::from(graph) };
     let recipe = Recipe {
         loss: Some(loss.parse().expect("it is a loss")),
@@ -153,6 +157,9 @@ fn quiet(job: &mut Job) -> Result<Outcome, TrainError> {
 fn near(got: f64, want: f64) -> bool {
     (got - want).abs() < 1e-5 * (1.0 + want.abs())
 }
+
+/// Another order of the records in each epoch.
+const SHUFFLED: Shuffle = Shuffle::Seed(3);
 
 const LABELS: [f32; 5] = [1.0, -0.5, 0.25, 2.0, -1.0];
 
@@ -229,7 +236,8 @@ fn run_is_gradient_descent_with_scores_after_each_epoch() {
     });
     let Outcome { position, metric, training, validation } = outcome.expect("it trains");
     assert_eq!((position.step, position.epoch, position.batch, epochs), (5, 2, 1, 2));
-    assert_eq!((metric, training.is_some(), validation.is_some()), (Some(Metric::Mse), true, true));
+    let samples = [training, validation].map(|scores| scores.expect("it has both").samples);
+    assert_eq!((metric, samples), (Some(Metric::Mse), [4, 5]));
     let w = step.state("w").expect("it is a state").to_f64();
     assert!(w.iter().zip(line.w).all(|(&got, want)| near(got, want)), "{w:?} instead of {:?}", line.w);
 }
@@ -248,7 +256,9 @@ fn states(session: &Session) -> Vec<u8> {
 fn run_continues_from_its_checkpoint_bit_for_bit() {
     let folder = Folder::new("continued");
     let labels: Vec<f32> = (0..7).map(|record| record as f32 * 0.5 - 1.0).collect();
-    let data = |session: &Session| batcher(session, Records::new(&labels, DType::F32), BatchOptions::default());
+    // Another order in each epoch.
+    let shuffled = BatchOptions { shuffle: SHUFFLED, ..BatchOptions::default() };
+    let data = |session: &Session| batcher(session, Records::new(&labels, DType::F32), shuffled.clone());
     let run = |seed: u64, resume: Option<Checkpoint>, folder: Option<&Path>| {
         let Pair { mut step, .. } = random();
         let data = data(&step);
@@ -289,6 +299,23 @@ fn run_continues_from_its_checkpoint_bit_for_bit() {
     assert!(text.starts_with("the checkpoint has seed `5`, this run has `6`"), "{text}");
     let text = refused(&|_| {}, Settings { learning_rate: 0.2, ..settings(8) });
     assert!(text.starts_with("the checkpoint has lr `0.1`, this run has `0.2`"), "{text}");
+    let own: Vec<(&str, &str)> = first.settings.iter().map(|(key, text)| (key.as_str(), text.as_str())).collect();
+    let expected = [
+        ("batch", "2"),
+        ("loss", "mse"),
+        ("lr", "0.1"),
+        ("model", "line"),
+        ("optimizer", "adam"),
+        ("records", "7"),
+        ("schedule", "constant"),
+        ("seed", "5"),
+    ];
+    assert_eq!(own, expected);
+    for (key, text) in expected {
+        let other = |checkpoint: &mut Checkpoint| drop(checkpoint.settings.insert(key.into(), "other".into()));
+        let refusal = refused(&other, settings(8));
+        assert!(refusal.starts_with(&format!("the checkpoint has {key} `other`, this run has `{text}`")), "{refusal}");
+    }
     let text = refused(&|checkpoint| drop(checkpoint.settings.remove("batch")), settings(8));
     assert!(text.starts_with("the checkpoint has batch `none`, this run has `2`"), "{text}");
     let text = refused(&|checkpoint| drop(checkpoint.states.remove("w")), settings(8));
@@ -325,6 +352,77 @@ fn checkpoints_are_written_after_epochs_by_default() {
     };
     train(&mut all, watch).expect("it trains");
     assert_eq!(written, [2, 4, 5]);
+}
+
+#[test]
+fn checkpoints_every_zero_steps_are_written_after_each() {
+    let folder = Folder::new("zero");
+    let Pair { mut step, .. } = compiled(1, 0.0, "mse", "sgd");
+    let data = batcher(&step, Records::new(&LABELS, DType::F32), BatchOptions::default());
+    let mut all = job(&mut step, data, settings(3));
+    all.checkpoints = Some(Checkpoints { folder: folder.0.clone(), every: Some(0) });
+    let mut written = Vec::new();
+    let watch = &mut |event: &Event| {
+        if let Event::Checkpoint { step, .. } = event {
+            written.push(*step);
+        }
+    };
+    train(&mut all, watch).expect("it trains");
+    assert_eq!(written, [1, 2, 3]);
+}
+
+/// Adam corrects its moments by the number of the step, so that a gradient that stays moves a weight by the learning rate in
+/// each step.
+#[test]
+fn optimizer_counts_steps_from_one() {
+    let Pair { mut step, .. } = compiled(1, 0.0, "l1", "adam");
+    // One batch again and again; the sign of its errors, far from zero, does not change.
+    let data = batcher(&step, Records::new(&[1000.0, -1000.0], DType::F32), BatchOptions::default());
+    let before = step.state("w").expect("it is a state").to_f64();
+    quiet(&mut job(&mut step, data, settings(3))).expect("it trains");
+    let after = step.state("w").expect("it is a state").to_f64();
+    let moved: Vec<f64> = before.iter().zip(&after).map(|(before, after)| (after - before).abs()).collect();
+    assert!(moved.iter().all(|moved| (moved - 0.3).abs() < 1e-4), "{moved:?}");
+}
+
+#[test]
+fn dropout_differs_from_step_to_step() {
+    let Pair { mut step, .. } = compiled(1, 0.5, "mse", "sgd");
+    // One batch again and again, with weights that stay.
+    let data = batcher(&step, Records::new(&[1.0, -0.5], DType::F32), BatchOptions::default());
+    let mut losses = std::collections::BTreeSet::new();
+    let mut all = job(&mut step, data, Settings { learning_rate: 0.0, ..settings(12) });
+    let watch = &mut |event: &Event| {
+        if let Event::Step { loss, .. } = event {
+            losses.insert(loss.to_bits());
+        }
+    };
+    train(&mut all, watch).expect("it trains");
+    assert!(3 <= losses.len(), "{} different losses", losses.len());
+}
+
+/// Weights that stay, so that the scores of training are those of an evaluation of the same batches.
+#[test]
+fn metric_of_the_settings_is_that_of_training_and_validation() {
+    let loss = "softmax_cross_entropy:ignore=-1";
+    for (metric, is_accuracy) in [(None, true), (Some(Metric::Perplexity), false)] {
+        let Pair { mut step, mut evaluation } = compiled(2, 0.0, loss, "sgd");
+        let records = || Records::new(&[0.0, 1.0, -1.0, 0.0, -1.0, 1.0], DType::I64);
+        let data = batcher(&step, records(), BatchOptions::default());
+        let validation = batcher(&evaluation, records(), BatchOptions::default());
+        let mut all = job(&mut step, data, Settings { learning_rate: 0.0, metric, ..settings(3) });
+        all.validation = Some((&mut evaluation, &validation));
+        let outcome = quiet(&mut all).expect("it trains");
+        let [training, validation] = [outcome.training, outcome.validation].map(|scores| scores.expect("it has both"));
+        let want = validation.metric.expect("it has one");
+        if is_accuracy {
+            assert!(near(training.metric.expect("it has one"), want), "{training:?} {validation:?}");
+        } else {
+            assert_eq!(outcome.metric, metric);
+            assert!(near(want, validation.loss.exp()), "{validation:?}");
+            assert!(near(training.metric.expect("it has one"), training.loss.exp()), "{training:?}");
+        }
+    }
 }
 
 #[test]
@@ -387,4 +485,27 @@ fn evaluation_counts_rows_that_have_a_label() {
     let perplexity = evaluate(&mut session, &data, Some(Metric::Perplexity)).expect("it is evaluated").metric;
     assert!(near(perplexity.expect("it has one"), (sum / 4.0).exp()));
     assert_eq!(Tally::default().mean(), None);
+}
+
+/// A model whose output is one loss for the whole batch, in two batches of two samples and one of one.
+#[test]
+fn loss_of_a_whole_batch_counts_by_its_samples() {
+    let mut graph = Graph::new("mean");
+    let x = graph.add_input("x", DType::F32, Shape::from([BATCH, WIDTH]));
+    let w = graph.add_weight("w", Tensor::from_fn(Shape::from([WIDTH, 1]), |at| at as f32 * 0.5 - 0.75));
+    let y = graph.add1(MatMul::default().into(), &[x, w], Scope::new("line")).expect("it fits");
+    let mean = Reduce { kind: ReduceKind::Mean, axes: [0, 1].into_iter().collect(), keep: false };
+    let loss = graph.add1(mean.into(), &[y], Scope::new("mean")).expect("it fits");
+    graph.set_outputs(vec![("mean".into(), loss)]);
+    let Pair { evaluation: mut session, .. } = compiled_graph(graph, None, "output", "sgd");
+    let records = Records::new(&LABELS, DType::F32);
+    let of = |record: usize| -> f64 {
+        (0..WIDTH).map(|ix| f64::from(records.features[record][ix]) * (ix as f64 * 0.5 - 0.75)).sum()
+    };
+    // The rest of the last batch is zero.
+    let want = (of(0) + of(1) + of(2) + of(3) + of(4) / 2.0) / 5.0;
+    let partial = BatchOptions { last: LastBatch::Partial, ..BatchOptions::default() };
+    let data = batcher(&session, Records::new(&LABELS, DType::F32), partial);
+    let scores = evaluate(&mut session, &data, None).expect("it is evaluated");
+    assert!(near(scores.loss, want) && scores.samples == 5, "{scores:?} instead of {want}");
 }
