@@ -122,3 +122,43 @@ impl<'a> Levels<'a> {
         self.selection
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use cases::networks::{Family, Scale};
+    use lower::cpu::CpuTarget;
+    use passes::Prices;
+
+    use super::*;
+    use crate::search::Choice;
+
+    #[test]
+    fn squeezing_ends_where_the_peak_has_no_smaller_kernel() {
+        let target = CpuTarget::new();
+        let (mut lowered, mut within) = (0, 0);
+        for family in Family::ALL {
+            for seed in 1..4 {
+                let graph = passes::run(family.network(seed, Scale::Small), |_, _| {}).expect("it is valid");
+                let Choice { graph, selection, peak, time, .. } =
+                    Choice::new(&Rc::new(graph), &target, Prices::default()).expect("there are kernels");
+                let name = &graph.name;
+                if let Some((least, bytes)) = squeezed(&graph, &selection, &target, None).expect("there are kernels") {
+                    lowered += 1;
+                    assert!(bytes.0 < peak, "{name}");
+                    assert_eq!(least.peak(&graph, &target).expect("there are kernels"), bytes, "{name}");
+                    let again = squeezed(&graph, &least, &target, None).expect("there are kernels");
+                    assert!(again.is_none(), "{name}: {again:?}");
+                }
+                let limit = time + time / 50;
+                if let Some((least, bytes)) = squeezed(&graph, &selection, &target, Some(limit)).expect("as above") {
+                    within += 1;
+                    assert!(least.time() <= limit, "{name}");
+                    assert_eq!(least.peak(&graph, &target).expect("there are kernels"), bytes, "{name}");
+                }
+            }
+        }
+        assert!(0 < within && within <= lowered, "{within} of {lowered}");
+    }
+}

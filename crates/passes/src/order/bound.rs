@@ -159,13 +159,7 @@ impl<'a> Moment<'a> {
 
     /// The fewest bytes alive while a task runs, if the other tasks are on these sides. A lower bound on them if they are
     /// `enough` or the work ran out.
-    fn least(
-        &mut self,
-        task: Position,
-        of: impl Fn(Position) -> Side,
-        cut: &mut Cut,
-        enough: u64,
-    ) -> (u64, Ended) {
+    fn least(&mut self, task: Position, of: impl Fn(Position) -> Side, cut: &mut Cut, enough: u64) -> (u64, Ended) {
         let Moment { instance, side, stack, others } = self;
         side.iter_mut().enumerate().for_each(|(other, side)| *side = of(other));
         side[task] = Side::Free;

@@ -114,10 +114,10 @@ pub fn least_peak(tasks: &Tasks, limits: OrderLimits) -> Order {
     let given: Vec<Position> = (0..instance.len()).collect();
     let mut best = Best { peak: instance.peak(&given), order: given.clone() };
     let greedy = beam::greedy(&instance);
-    let widths = widths(best.offer(&instance, &greedy));
+    best.offer(&instance, &greedy);
     let mut cut = Cut::new(limits.bound_work);
     let lower_bound = bound::over_all_orders(&instance, &[&given, &greedy], best.peak, &mut cut);
-    best.improve(&instance, lower_bound, widths, limits);
+    best.improve(&instance, lower_bound, limits);
     let lower_bound = bound::by_sets(&instance, &best.order, lower_bound, best.peak, limits.set_work);
     let mut is_searched = false;
     let mut effort = Effort::default();
@@ -146,8 +146,8 @@ pub fn good_order(tasks: &Tasks, start: &[TaskId], bound: Bytes, limits: OrderLi
     let instance = Instance::new(tasks);
     let start: Vec<Position> = start.iter().map(|task| task.index()).collect();
     let mut best = Best { peak: instance.peak(&start), order: start };
-    let widths = widths(best.offer(&instance, &beam::greedy(&instance)));
-    best.improve(&instance, bound.0, widths, limits);
+    best.offer(&instance, &beam::greedy(&instance));
+    best.improve(&instance, bound.0, limits);
     best.order.into_iter().map(TaskId::from_index).collect()
 }
 
@@ -165,41 +165,30 @@ pub fn peak(tasks: &Tasks, order: &[TaskId]) -> Bytes {
     Bytes(Instance::new(tasks).peak(&order))
 }
 
-/// The widths of the beams to look for orders with. Beams begin from nothing: where the greedy order does not
-/// even reach the given one, that is an order that a search has found before, and beams only cost time.
-fn widths(is_greedy_better: bool) -> &'static [usize] {
-    if is_greedy_better { &[1, 16] } else { &[] }
-}
-
 struct Best {
     order: Vec<Position>,
     peak: u64,
 }
 
 impl Best {
-    /// Takes an order if its peak is lower. Returns whether it is.
-    fn offer(&mut self, instance: &Instance, order: &[Position]) -> bool {
+    fn offer(&mut self, instance: &Instance, order: &[Position]) {
         let peak = instance.peak(order);
-        let is_lower = peak < self.peak;
-        if is_lower {
+        if peak < self.peak {
             *self = Best { order: order.to_vec(), peak };
         }
-        is_lower
     }
 
-    /// Lowers the peak by minimum cuts, beams of these widths and windows, as far as the work allows. Nothing is left to do at
-    /// `bound`.
-    fn improve(&mut self, instance: &Instance, bound: u64, widths: &[usize], limits: OrderLimits) {
-        self.change(instance, bound, |order| uncross::improve(instance, order, bound, limits.uncross_work));
-        for &width in widths {
+    /// Lowers the peak by beams, windows and minimum cuts, as far as the work allows. Nothing is left to do at `bound`.
+    fn improve(&mut self, instance: &Instance, bound: u64, limits: OrderLimits) {
+        for width in [1, 16] {
             if bound < self.peak
                 && let Some(order) = beam::beam(instance, width, self.peak, bound, &mut limits.beam_work.clone())
             {
                 self.offer(instance, &order);
             }
         }
-        // Minimum cuts move tasks along the whole order, windows those around the peak: each leaves work for the other.
         self.change(instance, bound, |order| window::improve(instance, order, bound, limits.window_work));
+        // Minimum cuts move tasks along the whole order: only where windows around the peak do not suffice.
         self.change(instance, bound, |order| {
             uncross::improve(instance, order, bound, limits.uncross_work);
             window::improve(instance, order, bound, limits.window_work);
