@@ -17,6 +17,7 @@ pub mod gpu;
 pub mod residency;
 mod search;
 pub mod source;
+mod squeeze;
 mod training;
 mod tune_cache;
 

@@ -19,12 +19,13 @@
 use std::rc::Rc;
 
 use arena::Placement;
-use ir::{Graph, NodeId, Target, UNLIMITED};
+use ir::{Graph, Target, UNLIMITED};
 use lower::Selection;
 use passes::{Known, Priced, Prices, Stage};
 use types::{Bytes, Certificate, EntityId, Proof};
 
-use crate::alternatives::{alternatives, smaller};
+use crate::alternatives::alternatives;
+use crate::squeeze::squeezed;
 use crate::{
     BudgetChanges, CompileError, Compiled, DRAFT_LIMITS, Goal, Optimize, PLACE_LIMITS, Scheduled, finish,
     in_least_peak, place, schedule,
@@ -39,8 +40,6 @@ const FIRST_PRICE: u64 = 256;
 /// Rounds at most, and nodes of all rounds together at most. With fewer rounds prices rise faster.
 const ROUNDS: usize = 32;
 const ROUND_NODES: usize = 12_000;
-/// Times that kernels at the peak are replaced by smaller ones, at most.
-const SQUEEZES: usize = 16;
 /// Choices that are placed.
 const FINALISTS: usize = 3;
 /// Rounds without a change after which prices rise no more.
@@ -124,31 +123,9 @@ impl Found {
     /// time stays within `limit`. The rounds compare the kernels that a target lists without a limit of workspace; with one,
     /// there may be smaller ones.
     fn squeezed(self, target: &dyn Target, limit: Option<u64>) -> Result<Found, CompileError> {
-        let graph = &self.scheduled.graph;
-        let mut selection = self.scheduled.selection.clone();
-        let mut best: Option<(u64, Selection)> = None;
-        'changes: for _ in 0..SQUEEZES {
-            let live = selection.live_bytes(graph, target)?;
-            let peak = live.iter().copied().max().unwrap_or(0);
-            if best.as_ref().is_none_or(|(least, _)| peak < *least) {
-                best = Some((peak, selection.clone()));
-            }
-            for at in (0..live.len()).filter(|&at| live[at] == peak) {
-                let id = NodeId::from_index(at);
-                let smaller =
-                    if at < graph.nodes().len() { smaller(graph, &selection, target, id) } else { Vec::new() };
-                let Some(other) = smaller.into_iter().min_by_key(|other| (other.cost, other.workspace)) else {
-                    break 'changes;
-                };
-                selection.replace(id, other);
-            }
-            if limit.is_some_and(|limit| limit < selection.time()) {
-                break;
-            }
-        }
-        let before = self.scheduled.selection.peak(graph, target)?;
-        let Some((peak, selection)) = best.filter(|(peak, _)| *peak < before.0) else { return Ok(self) };
-        let order = Certificate { value: Bytes(peak), ..Certificate::default() };
+        let Scheduled { graph, selection, .. } = &self.scheduled;
+        let Some((selection, peak)) = squeezed(graph, selection, target, limit)? else { return Ok(self) };
+        let order = Certificate { value: peak, ..Certificate::default() };
         let scheduled = Scheduled { graph: graph.clone(), selection, order };
         let other = Found::placed(self.source.clone(), self.prices.clone(), scheduled, target)?.reordered(target)?;
         Ok(if other.arena() < self.arena() { other } else { self })

@@ -99,6 +99,11 @@ impl Selection {
         self.nodes[id] = Some(candidate);
     }
 
+    /// Whether values share the same bytes if a node has another candidate.
+    pub fn shares_bytes_alike(&self, id: NodeId, other: &Candidate) -> bool {
+        reuse_of(self.calls(id)) == reuse_of(&other.calls)
+    }
+
     /// The selection for the same nodes in another order: `order` has the old node of each new one.
     #[must_use]
     pub fn reordered(&self, order: &[NodeId]) -> Selection {
@@ -158,20 +163,22 @@ impl Selection {
 
     /// Which values share bytes with these kernels.
     pub(crate) fn alias_sets(&self, graph: &Graph) -> AliasSets {
-        let reuse = |id| {
-            let calls = self.calls(id);
-            KernelReuse {
-                by_slice: calls.iter().all(|call| call.slice.is_some()),
-                in_place: match calls {
-                    // Calls behind a copy of the operand that is in place write over it.
-                    [first, others @ ..] if first.slice.is_some() || others.iter().all(Call::is_postprocessing) => {
-                        first.in_place.clone()
-                    }
-                    _ => SmallVec::new(),
-                },
-            }
-        };
+        let reuse = |id| reuse_of(self.calls(id));
         AliasSets::in_order(graph, &graph.nodes().keys().map(reuse).collect())
+    }
+}
+
+/// How calls write the results of their node.
+fn reuse_of(calls: &[Call]) -> KernelReuse {
+    KernelReuse {
+        by_slice: calls.iter().all(|call| call.slice.is_some()),
+        in_place: match calls {
+            // Calls behind a copy of the operand that is in place write over it.
+            [first, others @ ..] if first.slice.is_some() || others.iter().all(Call::is_postprocessing) => {
+                first.in_place.clone()
+            }
+            _ => SmallVec::new(),
+        },
     }
 }
 

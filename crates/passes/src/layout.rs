@@ -12,7 +12,7 @@ use ir::{Candidate, Formats, Graph, Node, NodeId, Output, Query, Rewrite, Target
 use smallvec::SmallVec;
 use types::{Layout, Map, Scope};
 
-use crate::max_flow::{ENDLESS, Flow, SINK, SOURCE};
+use crate::max_flow::{ENDLESS, Ended, Flow, SINK, SOURCE};
 use crate::price::relayout_scope;
 use crate::recompute::backward_nodes;
 use crate::uses::Uses;
@@ -137,9 +137,9 @@ fn cheapest(graph: &Graph, costs: &LayoutCosts) -> Map<NodeId, bool> {
         }
     }
     let mut budget = BUDGET;
-    match flow.maximum(&mut budget) {
-        Some(_) => points.values().map(|&point| !flow.is_before_cut(point)).collect(),
-        None => Map::filled(points.len(), false),
+    match flow.maximum(&mut budget, u64::MAX).1 {
+        Ended::Maximum => points.values().map(|&point| !flow.is_before_cut(point)).collect(),
+        Ended::Enough | Ended::OutOfWork => Map::filled(points.len(), false),
     }
 }
 

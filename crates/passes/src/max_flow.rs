@@ -9,8 +9,19 @@ pub(crate) const ENDLESS: u64 = u64::MAX / 4;
 
 const NONE: u32 = u32::MAX;
 
+/// How a flow ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It is the maximum.
+    Maximum,
+    /// It is as much as was looked for; there may be more.
+    Enough,
+    /// The budget was spent; there may be more.
+    OutOfWork,
+}
+
 /// A flow network, reused so that its memory is.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Flow {
     channels: Vec<Channel>,
     /// By vertex: its first edge; edges of one vertex are linked.
@@ -21,6 +32,7 @@ pub(crate) struct Flow {
     path: Vec<u32>,
 }
 
+#[derive(Clone)]
 struct Channel {
     room: u64,
     to: u32,
@@ -51,17 +63,22 @@ impl Flow {
         }
     }
 
-    /// The maximum flow, which is the capacity of the minimum cut. `None` if `budget`, counted in visited edges, runs out.
-    pub(crate) fn maximum(&mut self, budget: &mut u64) -> Option<u64> {
+    /// The maximum flow, which is the capacity of the minimum cut, and whether it is known to be the maximum: it is not if
+    /// `budget`, counted in visited edges, ran out, or the flow reached `enough`.
+    pub(crate) fn maximum(&mut self, budget: &mut u64, enough: u64) -> (u64, Ended) {
         let mut flow = 0;
-        loop {
-            *budget = budget.checked_sub(self.channels.len() as u64)?;
+        while flow < enough {
+            let Some(left) = budget.checked_sub(self.channels.len() as u64) else { return (flow, Ended::OutOfWork) };
+            *budget = left;
             if !self.set_levels() {
-                return Some(flow);
+                return (flow, Ended::Maximum);
             }
             self.current.clone_from(&self.first);
-            flow += self.fill(budget)?;
+            if !self.fill(budget, &mut flow) {
+                return (flow, Ended::OutOfWork);
+            }
         }
+        (flow, Ended::Enough)
     }
 
     /// Whether a vertex is on the source's side of the minimum cut nearest to the source.
@@ -98,20 +115,20 @@ impl Flow {
         false
     }
 
-    /// Saturates shortest paths from source to sink.
-    fn fill(&mut self, budget: &mut u64) -> Option<u64> {
-        let mut flow = 0;
+    /// Saturates shortest paths from source to sink and adds their flow. Returns whether the budget sufficed.
+    fn fill(&mut self, budget: &mut u64, flow: &mut u64) -> bool {
         self.path.clear();
         loop {
             let at = self.path.last().map_or(SOURCE, |&last| self.channels[last as usize].to as usize);
             if at == SINK {
                 let room = self.path.iter().map(|&channel| self.channels[channel as usize].room).min().unwrap_or(0);
-                flow += room;
+                *flow += room;
                 for &channel in &self.path {
                     self.channels[channel as usize].room -= room;
                     self.channels[(channel ^ 1) as usize].room += room;
                 }
-                *budget = budget.checked_sub(self.path.len() as u64)?;
+                let Some(left) = budget.checked_sub(self.path.len() as u64) else { return false };
+                *budget = left;
                 let is_full = |&channel: &u32| self.channels[channel as usize].room == 0;
                 let full = self.path.iter().position(is_full).unwrap_or(0);
                 self.path.truncate(full);
@@ -119,7 +136,7 @@ impl Flow {
             }
             let next = self.current[at];
             if next == NONE {
-                let Some(last) = self.path.pop() else { return Some(flow) };
+                let Some(last) = self.path.pop() else { return true };
                 let from = self.channels[(last ^ 1) as usize].to as usize;
                 self.current[from] = self.channels[last as usize].next;
                 continue;
@@ -129,7 +146,8 @@ impl Flow {
                 self.path.push(next);
             } else {
                 self.current[at] = channel.next;
-                *budget = budget.checked_sub(1)?;
+                let Some(left) = budget.checked_sub(1) else { return false };
+                *budget = left;
             }
         }
     }
@@ -149,9 +167,9 @@ mod tests {
         {
             flow.channel(from, to, room);
         }
-        assert_eq!(flow.maximum(&mut 1000), Some(7));
+        assert_eq!(flow.maximum(&mut 1000, u64::MAX), (7, Ended::Maximum));
         assert!(flow.is_before_cut(a) && flow.is_before_cut(b) && flow.is_before_cut(c));
-        assert_eq!(flow.maximum(&mut 0), None, "no budget, no answer");
+        assert_eq!(flow.maximum(&mut 0, u64::MAX), (0, Ended::OutOfWork));
     }
 
     #[test]
@@ -173,7 +191,16 @@ mod tests {
                 }
             }
             let (want, _) = petgraph::algo::ford_fulkerson(&reference, nodes[0], nodes[1]);
-            assert_eq!(flow.maximum(&mut 100_000), Some(want), "round {round}");
+            let (mut whole, mut part) = (flow.clone(), flow.clone());
+            assert_eq!(whole.maximum(&mut 100_000, u64::MAX), (want, Ended::Maximum), "round {round}");
+            let enough = random.below(20);
+            let (found, ended) = part.maximum(&mut 100_000, enough);
+            assert_eq!(ended == Ended::Enough, enough <= found, "round {round}");
+            assert!(enough.min(want) <= found && found <= want, "round {round}");
+            for work in [10, 40, 80] {
+                let (found, _) = flow.clone().maximum(&mut { work }, u64::MAX);
+                assert!(found <= want, "round {round}: a flow that work ended is a lower bound");
+            }
         }
     }
 }

@@ -107,7 +107,8 @@ pub fn schedule(graph: &Graph, memory: &MemoryModel) -> Scheduled {
 pub fn in_good_order(graph: &Graph) -> Ordered {
     let limits = OrderLimits::for_tasks(graph.nodes().len());
     let tasks = tasks(graph, &MemoryModel::bare(graph), Counted::ByPart);
-    Ordered::new(graph, &good_order(&tasks, &tasks.given_order(), Bytes::ZERO, limits))
+    let bound = lower_bound(&tasks, limits);
+    Ordered::new(graph, &good_order(&tasks, &tasks.given_order(), bound, limits))
 }
 
 /// A lower bound on the live bytes of a graph's steps in any order, with any kernels and layouts: values are row-major and

@@ -17,6 +17,7 @@
 
 use super::cut::{Cut, Side};
 use super::instance::{Instance, Position, insert};
+use crate::max_flow::Ended;
 
 /// The greatest bound found before it met `peak`, or tasks or work ran out.
 pub(crate) fn over_all_orders(instance: &Instance, orders: &[&[Position]], peak: u64, cut: &mut Cut) -> u64 {
@@ -32,8 +33,11 @@ pub(crate) fn over_all_orders(instance: &Instance, orders: &[&[Position]], peak:
         let next = (0..instance.len()).max_by_key(|&task| (estimate[task], std::cmp::Reverse(task)));
         let Some(task) = next.filter(|&task| bound < estimate[task]) else { break };
         estimate[task] = 0;
-        let Some(least) = moment.least(task, |_| Side::Free, cut) else { break };
-        bound = bound.max(least);
+        let (least, ended) = moment.least(task, |_| Side::Free, cut, peak);
+        bound = bound.max(least.min(peak));
+        if ended != Ended::Maximum {
+            break;
+        }
         let side = &moment.side;
         done.fill(0);
         (0..instance.len()).filter(|&task| side[task] == Side::Inside).for_each(|task| insert(&mut done, task));
@@ -61,7 +65,7 @@ pub(crate) fn by_sets(instance: &Instance, order: &[Position], mut bound: u64, p
         set.members.iter().for_each(|&task| set.has[task] = true);
         let mut cut = Cut::new(work / 2);
         while bound < peak
-            && let Some(least) = set.shrink(instance, bound, &mut cut)
+            && let Some(least) = set.shrink(instance, bound, peak, &mut cut)
         {
             bound = least.max(bound);
         }
@@ -87,8 +91,8 @@ struct Set {
 
 impl Set {
     /// Removes the tasks that may be at the end at no more bytes than `bound`, until there are none. Returns the bound of the
-    /// set that is left. `None` if the set is empty then, or the work ran out.
-    fn shrink(&mut self, instance: &Instance, bound: u64, cut: &mut Cut) -> Option<u64> {
+    /// set that is left; cuts end at `peak`. `None` if the set is empty then, or the work ran out.
+    fn shrink(&mut self, instance: &Instance, bound: u64, peak: u64, cut: &mut Cut) -> Option<u64> {
         let mut moment = Moment::new(instance);
         let side = match self.end {
             End::Last => Side::Inside,
@@ -105,7 +109,11 @@ impl Set {
                 if beyond.iter().any(|&other| self.has[other]) {
                     continue;
                 }
-                let bytes = moment.least(task, |other| if self.has[other] { side } else { Side::Free }, cut)?;
+                let of = |other: Position| if self.has[other] { side } else { Side::Free };
+                let (bytes, ended) = moment.least(task, of, cut, peak);
+                if ended == Ended::OutOfWork && bytes <= bound {
+                    return None;
+                }
                 if bytes <= bound {
                     self.has[task] = false;
                     has_shrunk = true;
@@ -149,8 +157,9 @@ impl<'a> Moment<'a> {
         Moment { instance, side: vec![Side::Free; instance.len()], stack: Vec::new(), others: Vec::new() }
     }
 
-    /// The fewest bytes alive while a task runs, if the other tasks are on these sides. `None` if the work ran out.
-    fn least(&mut self, task: Position, of: impl Fn(Position) -> Side, cut: &mut Cut) -> Option<u64> {
+    /// The fewest bytes alive while a task runs, if the other tasks are on these sides. A lower bound on them if they are
+    /// `enough` or the work ran out.
+    fn least(&mut self, task: Position, of: impl Fn(Position) -> Side, cut: &mut Cut, enough: u64) -> (u64, Ended) {
         let Moment { instance, side, stack, others } = self;
         side.iter_mut().enumerate().for_each(|(other, side)| *side = of(other));
         side[task] = Side::Free;
@@ -168,7 +177,8 @@ impl<'a> Moment<'a> {
             others.extend(last.filter(|&&other| other != task));
             bonus = Some((work.first, &others[..]));
         }
-        Some(cut.least(instance, side, Some(task), bonus)? + own)
+        let (bytes, ended) = cut.least(instance, side, Some(task), bonus, enough.saturating_sub(own));
+        (bytes + own, ended)
     }
 }
 

@@ -8,7 +8,7 @@
 //! inside as well.
 
 use super::instance::{Instance, Position};
-use crate::max_flow::{ENDLESS, Flow, SINK, SOURCE};
+use crate::max_flow::{ENDLESS, Ended, Flow, SINK, SOURCE};
 
 /// The side of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,26 +34,29 @@ impl Cut {
         Cut { budget, ..Cut::default() }
     }
 
-    /// The fewest bytes alive at a down-set that agrees with `side`; free tasks are then put on their side.
+    /// The fewest bytes alive at a down-set that agrees with `side`. If this is found, free tasks are put on their side of it. Otherwise
+    /// the bytes are a lower bound on it: they are `enough`, or the budget ran out.
     ///
     /// `running`: a task outside; blocks that it makes, alone or with others, count as made. `bonus`: bytes that count unless all of these
-    /// tasks are inside. `None` if the budget ran out.
+    /// tasks are inside.
     pub(crate) fn least(
         &mut self,
         instance: &Instance,
         side: &mut [Side],
         running: Option<Position>,
         bonus: Option<(u64, &[Position])>,
-    ) -> Option<u64> {
-        self.budget = self.budget.checked_sub(instance.blocks.len() as u64)?;
+        enough: u64,
+    ) -> (u64, Ended) {
+        let Some(left) = self.budget.checked_sub(instance.blocks.len() as u64) else { return (0, Ended::OutOfWork) };
+        self.budget = left;
         let always = self.build(instance, side, running, bonus);
-        let flow = self.flow.maximum(&mut self.budget)?;
-        for (task, side) in side.iter_mut().enumerate() {
-            if *side == Side::Free {
+        let (flow, ended) = self.flow.maximum(&mut self.budget, enough.saturating_sub(always));
+        if ended == Ended::Maximum {
+            for (task, side) in side.iter_mut().enumerate().filter(|(_, side)| **side == Side::Free) {
                 *side = if self.flow.is_before_cut(self.point[task]) { Side::Inside } else { Side::Outside };
             }
         }
-        Some(always + flow)
+        (always + flow, ended)
     }
 
     /// Builds the network; returns the bytes that are alive in any case.

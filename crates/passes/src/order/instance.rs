@@ -1,11 +1,16 @@
 //! [`Instance`]: the problem in the algorithms' form: plain integers, adjacency lists, bit sets of tasks.
 
+use smallvec::SmallVec;
 use types::EntityId;
 
 use super::problem::Tasks;
 
 /// A task by its position in the order as given.
 pub(crate) type Position = usize;
+
+/// Tasks or blocks. Most lists are so short that they need no memory of their own: parts of an order are cut out thousands of
+/// times.
+pub(crate) type List = SmallVec<[usize; 3]>;
 
 /// A problem, laid out for speed. Byte counts are plain integers, as sums and differences are compared.
 pub(crate) struct Instance {
@@ -20,15 +25,15 @@ pub(crate) struct Instance {
 /// A task.
 pub(crate) struct Work {
     /// Blocks that may die with the task: those it reads, and those it makes together with others.
-    pub(crate) touches: Vec<usize>,
+    pub(crate) touches: List,
     /// Blocks that it makes alone.
-    pub(crate) makes: Vec<usize>,
+    pub(crate) makes: List,
     /// Blocks that it is one of several tasks to make.
-    pub(crate) shares: Vec<usize>,
+    pub(crate) shares: List,
     /// Predecessors.
-    pub(crate) needs: Vec<Position>,
+    pub(crate) needs: List,
     /// Successors.
-    pub(crate) feeds: Vec<Position>,
+    pub(crate) feeds: List,
     /// Bytes that it makes alone, and the workspace.
     pub(crate) extra: u64,
     /// Bytes that it makes alone and that outlive it.
@@ -36,18 +41,18 @@ pub(crate) struct Work {
     /// Bytes of the first result.
     pub(crate) first: u64,
     /// Sets of read blocks whose bytes the first result may take.
-    pub(crate) in_place: Vec<Vec<usize>>,
+    pub(crate) in_place: SmallVec<[List; 1]>,
 }
 
 /// A block.
 pub(crate) struct Span {
     pub(crate) bytes: u64,
     /// Its makers: the first starts its life. Empty if it is given.
-    pub(crate) makers: Vec<Position>,
+    pub(crate) makers: List,
     /// Whether several tasks make it.
     pub(crate) is_shared: bool,
     /// The tasks of which the last ends its life: its readers, and its makers if there are several.
-    pub(crate) last: Vec<Position>,
+    pub(crate) last: List,
     pub(crate) kept: bool,
 }
 
@@ -65,7 +70,7 @@ pub(crate) struct Effect {
 impl Instance {
     pub(crate) fn new(problem: &Tasks) -> Instance {
         let blocks = problem.blocks().values().map(|block| {
-            let makers: Vec<Position> = block.makers.iter().map(|maker| maker.index()).collect();
+            let makers: List = block.makers.iter().map(|maker| maker.index()).collect();
             let readers = block.readers.iter().map(|reader| reader.index());
             let several = if 1 < makers.len() { &makers[..] } else { &[] };
             let last = sorted(readers.chain(several.iter().copied()));
@@ -76,7 +81,7 @@ impl Instance {
         for task in problem.tasks().values() {
             let reads: Vec<usize> = task.reads.iter().map(|block| block.index()).collect();
             let makes = task.makes.iter().map(|block| block.index());
-            let (shares, makes): (Vec<usize>, Vec<usize>) = makes.partition(|&block| blocks[block].is_shared);
+            let (shares, makes): (List, List) = makes.partition(|&block| blocks[block].is_shared);
             let alone = reads.iter().filter(|&&block| !blocks[block].is_shared);
             let sum = |some: &mut dyn Iterator<Item = &usize>| some.map(|&block| blocks[block].bytes).sum::<u64>();
             let viable = |over: &&Vec<_>| over.iter().all(|block: &super::BlockId| !blocks[block.index()].kept);
@@ -192,8 +197,8 @@ pub(crate) fn contains(set: &[u64], part: &[u64]) -> bool {
     set.iter().zip(part).all(|(set, part)| part & !set == 0)
 }
 
-fn sorted(items: impl Iterator<Item = Position>) -> Vec<Position> {
-    let mut items: Vec<Position> = items.collect();
+fn sorted(items: impl Iterator<Item = Position>) -> List {
+    let mut items: List = items.collect();
     items.sort_unstable();
     items.dedup();
     items

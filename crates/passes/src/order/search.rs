@@ -28,6 +28,7 @@ use std::collections::BinaryHeap;
 use super::cut::{Cut, Side};
 use super::instance::{Instance, Position, contains, has, insert};
 use super::walk::Walk;
+use crate::max_flow::Ended;
 
 /// How a search ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +117,8 @@ impl Forced {
             (false, false) => Side::Outside,
         };
         let mut side: Vec<Side> = (0..instance.len()).map(side).collect();
-        if cut.least(instance, &mut side, None, None) == Some(walk.live) {
+        // The walk itself is between both, so that it has the fewest if no fewer are found.
+        if cut.least(instance, &mut side, None, None, walk.live).1 == Ended::Enough {
             self.base.copy_from_slice(&walk.done);
             self.live = walk.live;
         }

@@ -15,6 +15,7 @@ use std::ops::Range;
 use super::cut::{Cut, Side};
 use super::instance::{Instance, Position};
 use super::window::Row;
+use crate::max_flow::Ended;
 
 /// Shorter windows are left to the search by parts.
 const SHORTEST: usize = 32;
@@ -84,15 +85,20 @@ impl Row<'_> {
         let Range { start, end } = range;
         let part = self.part(start, end);
         let mut side = vec![Side::Free; end - start];
-        let least = cut.least(&part, &mut side, None, None)?;
-        if self.before[start..=end].iter().all(|&live| least < live) {
+        // The points of the order are down-sets of the window too.
+        let known = self.before[start..=end].iter().copied().min().unwrap_or(0);
+        let (_, ended) = cut.least(&part, &mut side, None, None, known);
+        if ended == Ended::Maximum {
             let on =
                 |wanted| side.iter().enumerate().filter(move |(_, side)| **side == wanted).map(|(at, _)| start + at);
             let moved = on(Side::Inside).chain(on(Side::Outside)).map(|at| self.order[at]).collect::<Vec<Position>>();
             self.replace(start, &moved);
-            return Some(true);
         }
-        Some(false)
+        match ended {
+            Ended::Maximum => Some(true),
+            Ended::Enough => Some(false),
+            Ended::OutOfWork => None,
+        }
     }
 }
 

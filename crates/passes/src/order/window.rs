@@ -7,7 +7,7 @@
 
 use super::beam::beam;
 use super::cut::Cut;
-use super::instance::{Instance, Position, Span, Work};
+use super::instance::{Instance, List, Position, Span, Work};
 use super::search::{Budget, End, least_below};
 
 /// Lengths of windows around the point of the peak.
@@ -15,16 +15,15 @@ const LENGTHS: [usize; 3] = [48, 96, 192];
 /// Where the peak is in a window, in quarters of its length.
 const QUARTERS: [usize; 3] = [2, 3, 1];
 
-/// Lowers the peak of an order as long as a window around it allows that and the work that is left suffices. Returns the
-/// peak.
-pub(crate) fn improve(instance: &Instance, order: &mut [Position], bound: u64, mut left: u64) -> u64 {
+/// Lowers the peak of an order as long as a window around it allows that and the work that is left suffices.
+pub(crate) fn improve(instance: &Instance, order: &mut [Position], bound: u64, mut left: u64) {
     let mut row = Row::new(instance, order);
     loop {
         let (peak, at) = row.peak();
         left = left.saturating_sub(order.len() as u64 / 16);
         if peak <= bound || left == 0 || !row.improve_at(at, peak, &mut left) {
             order.copy_from_slice(&row.order);
-            return peak;
+            return;
         }
     }
 }
@@ -127,7 +126,7 @@ impl<'a> Row<'a> {
         let window = start..end;
         let inside = |task: &Position| Some(index[*task]).filter(|at| window.contains(at)).map(|at| at - start);
         let sorted = |tasks: &[Position]| {
-            let mut tasks: Vec<Position> = tasks.iter().filter_map(inside).collect();
+            let mut tasks: List = tasks.iter().filter_map(inside).collect();
             tasks.sort_unstable();
             tasks
         };
@@ -147,17 +146,17 @@ impl<'a> Row<'a> {
             ids[block] = blocks.len();
             blocks.push(Span {
                 bytes: span.bytes,
-                makers: if is_made { Vec::new() } else { sorted(&span.makers) },
+                makers: if is_made { List::new() } else { sorted(&span.makers) },
                 is_shared: span.is_shared,
                 last: sorted(&span.last),
                 kept: span.kept || span.last.iter().any(|&last| end <= index[last]),
             });
         }
-        blocks.push(Span { bytes: others, makers: Vec::new(), is_shared: false, last: Vec::new(), kept: true });
+        blocks.push(Span { bytes: others, makers: List::new(), is_shared: false, last: List::new(), kept: true });
         let tasks = works().map(|work| {
-            let of_window = |some: &[usize]| some.iter().map(|&block| ids[block]).collect::<Vec<usize>>();
+            let of_window = |some: &[usize]| some.iter().map(|&block| ids[block]).collect::<List>();
             let mut shares = of_window(&work.shares);
-            shares.retain(|&block| !blocks[block].makers.is_empty());
+            shares.retain(|&mut block| !blocks[block].makers.is_empty());
             Work {
                 touches: of_window(&work.touches),
                 makes: of_window(&work.makes),

@@ -1,7 +1,7 @@
 //! Networks: what is proved about their orders, and that it stays within the work allowed.
 
 use crate::nets::{Net, inception, list_scheduled, nasnet, random_dag, randwire, resnet};
-use crate::passes::order::{Order, OrderLimits, Tasks, least_peak};
+use crate::passes::order::{Order, OrderLimits, Tasks, least_peak, lower_bound};
 use types::{Bytes, Proof};
 
 fn order(tasks: &Tasks) -> Order {
@@ -89,6 +89,20 @@ fn sets_of_tasks_tighten_the_bound_of_wide_graphs() {
         let [with, without] = [limits, OrderLimits { set_work: 0, ..limits }]
             .map(|limits| least_peak(&tasks, limits).certificate.lower_bound.0);
         assert!(without * 11 / 10 <= with, "seed {seed}: {with} with sets, {without} without");
+    }
+}
+
+#[test]
+fn work_that_ends_within_a_cut_leaves_a_bound() {
+    for seed in 1..4 {
+        let tasks = random_dag(5000, 300, seed);
+        let limits = OrderLimits::for_tasks(tasks.tasks().len());
+        let [all, some, none] = [limits.bound_work, 100_000, 0].map(|bound_work| {
+            let limits = OrderLimits { bound_work, ..limits };
+            lower_bound(&tasks, limits).0
+        });
+        println!("seed {seed}: {none} without cuts, {some} with a part of one, {all} with all work");
+        assert!(none < some && some <= all, "seed {seed}: {none}, {some}, {all}");
     }
 }
 

@@ -83,6 +83,10 @@ fn no_order_of_a_small_problem_is_better() {
         assert_eq!(certificate.value, least, "seed {seed}");
         assert!(certificate.lower_bound <= least, "seed {seed}");
         assert!(lower_bound(&tasks, OrderLimits::default()) <= least, "seed {seed}");
+        for bound_work in [4, 16, 32, 64, 128] {
+            let limits = OrderLimits { bound_work, ..OrderLimits::default() };
+            assert!(lower_bound(&tasks, limits) <= least, "seed {seed}, work {bound_work}");
+        }
         let met_here = certificate.lower_bound == least;
         let state = if met_here { Proof::Bound } else { Proof::Search };
         assert_eq!(certificate.proof(), state, "seed {seed}");
