@@ -51,7 +51,7 @@ struct Levels<'a> {
     heap: BinaryHeap<(u64, Reverse<usize>)>,
     /// The kernels that were replaced since the least peak, in order.
     undo: Vec<(NodeId, Candidate)>,
-    /// What may still be counted, in nodes.
+    /// Nodes that may still be counted.
     left: usize,
 }
 

@@ -632,7 +632,6 @@ struct RowTaps {
 ///
 /// Pixels are read from a copy of their row with its padding, so that all taps have all outputs.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 fn sums_of_taps<V: Vector, const R: usize, const C: usize>(task: &RowsTask<'_>, first: &RowTaps) -> [[f32; C]; R] {
     let RowsTask { kernel, x, dy, channel, .. } = task;
     let (window, depth) = (&kernel.window, &kernel.depth);
