@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::slice;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use memmap2::{Advice, MmapMut, MmapRaw};
@@ -138,8 +138,15 @@ impl Pager {
             moved: Condvar::new(),
         });
         let own = shared.clone();
-        let spawned = std::thread::Builder::new().name("constants".into()).spawn(move || own.read_ahead());
+        // A thread that starts late allocates during the first run.
+        let start = Arc::new(Barrier::new(2));
+        let started = start.clone();
+        let spawned = std::thread::Builder::new().name("constants".into()).spawn(move || {
+            started.wait();
+            own.read_ahead();
+        });
         let thread = spawned.map_err(|error| RunError::Residency(format!("no thread for reads: {error}")))?;
+        start.wait();
         Ok(Pager { shared, thread: Some(thread) })
     }
 
