@@ -7,9 +7,6 @@ use lower::cpu::{CpuTarget, Layer, layers};
 use types::pointwise::Binary;
 use types::{DType, Random, Scope, Shape, Tensor};
 
-/// The most cells of windows with positions.
-const POSITIONS: usize = PoolWithPositions::CELLS_MAX;
-
 /// A geometry of windows over images.
 #[derive(Clone, Copy)]
 struct Images {
@@ -166,7 +163,8 @@ pub(crate) fn random_layers(seed: u64, count: usize, target: &CpuTarget) -> Vec<
                     pad: conv.pad,
                     ceil: false,
                 };
-                let has_positions = kind == PoolKind::Max && images.kernel.iter().product::<usize>() <= POSITIONS;
+                let cells = images.kernel.iter().product::<usize>();
+                let has_positions = kind == PoolKind::Max && cells <= PoolWithPositions::CELLS_MAX;
                 match one_of(&[0, 0, 1]) {
                     0 => node(pool, &[images.shape(ins)], None, target),
                     _ => {

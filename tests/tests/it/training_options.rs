@@ -185,7 +185,7 @@ fn multipliers_of_a_symbol_scale_the_update_of_its_weight() {
             |all: &[(String, Vec<f64>)]| all.iter().find(|(own, _)| own == name).expect("the same states").1.clone();
         let (no_decay, slow, still) = (of(&no_decay), of(&slow), of(&still));
         if name != WEIGHT {
-            // Of other graphs the compiler may choose other kernels, which round otherwise.
+            // The graphs differ, so the compiler may select other kernels, whose rounding differs.
             let is_close = |other: &[f64]| want.iter().zip(other).all(|(a, b)| (a - b).abs() < 1e-6);
             assert!([no_decay, slow, still].iter().all(|other| is_close(other)), "{name}");
             continue;

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chosen_kernel_of_a_row_major_result_has_its_own_time() {
+    fn selected_weight_gradient_has_the_time_of_its_layout() {
         let target = CpuTarget::new();
         let cost = |layout: Layout, formats: Formats| {
             let mut graph = Graph::new("gradient");

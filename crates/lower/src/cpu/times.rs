@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kernel_that_counts_work_has_a_time() {
+    fn pools_and_weight_gradients_of_training_have_times() {
         let window =
             Window { input: [8, 8], output: [4, 4], kernel: [2, 2], stride: [2, 2], dilation: [1, 1], pad: [0, 0] };
         let mut kernels: Vec<Kernel> = Vec::new();

@@ -17,7 +17,8 @@ const OPERATIONS_MAX: u64 = 1 << 34;
 /// Replaces every node whose operands are all constant by its results.
 ///
 /// A result of a weight is a weight. A result much larger than its operands (an expanded scalar) is computed at run time,
-/// which keeps the image small, and so are products of constants that need much arithmetic. Chains of int8 constants stay until `lower_quantized` has chosen their readers' kernels.
+/// which keeps the image small, and so are products of constants that need much arithmetic. Chains of int8 constants stay
+/// until `lower_quantized` has chosen their readers' kernels.
 pub fn fold_constants(graph: &Graph) -> Graph {
     fold(graph, &|node| {
         let is_byte = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);

@@ -138,7 +138,7 @@ impl Pager {
             moved: Condvar::new(),
         });
         let own = shared.clone();
-        // A thread that starts late allocates during the first run.
+        // The start of a thread allocates: it must not fall into the first run.
         let start = Arc::new(Barrier::new(2));
         let started = start.clone();
         let spawned = std::thread::Builder::new().name("constants".into()).spawn(move || {
