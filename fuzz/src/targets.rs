@@ -167,7 +167,7 @@ fn executable(bytes: &[u8]) -> bool {
     let Some(image) = signed(image) else { return false };
     let weights = written(&format!("{}.safetensors", seeds::WEIGHTS), weights);
     let path = written("executable", &image);
-    let is_run = ImageFile::open(&path).is_ok() | ImageFile::open_plans(&path).is_ok();
+    let is_run = ImageFile::open(&path).is_ok() | ImageFile::read_plans(&path).is_ok();
     let file = std::fs::File::open(&path).expect("it was written");
     let mut is_loaded = false;
     for granularity in [Granularity::Model, Granularity::Layer] {

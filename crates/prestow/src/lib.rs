@@ -22,7 +22,8 @@
 //! - Targets: [`CpuTarget`] for the processors of one architecture. Kernels for all instruction sets are in the program;
 //!   the one that runs is chosen when a session is opened, so `target-cpu` needs no setting.
 //! - Memory: [`report()`] lists every byte of a plan by layer and role. [`audit`] compares a run with its plan.
-//! - Executables: [`write_executable`] appends a plan to a runner (`prestow-runner`); [`open_executable`] maps one.
+//! - Executables: [`write_executable`] appends a plan to a runner (`prestow-runner`); [`open_executable`] reads
+//!   one. [`ImageFile::map`] and [`open_all`] leave its weights in the pages of the file, which processes share.
 //!
 //! # Optimization levels
 //!
@@ -50,7 +51,7 @@ pub use lower::cpu::CpuTarget;
 pub use lower::cuda::CudaTarget;
 pub use plan::{Plan, Port};
 pub use report::{Report, View};
-pub use runtime::{Host, ImageFile, OpenError, RunError, Session, WeightSource, audit};
+pub use runtime::{Host, ImageFile, OpenError, RunError, Session, WeightSource, audit, open_all};
 pub use types::{Bytes, DType, Shape, Tensor};
 
 use aligned_bytes::AlignedBytes;
@@ -58,7 +59,7 @@ use aligned_bytes::AlignedBytes;
 /// Reason why the model of an executable does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutableError {
-    /// The file cannot be mapped or is not an image.
+    /// The file cannot be read or is not an image.
     #[error(transparent)]
     File(#[from] OpenError),
     /// The plan does not open on this machine.
@@ -84,7 +85,7 @@ pub fn open(compiled: Compiled, threads: usize) -> Result<Session, RunError> {
     runtime::open(Arc::new(plan), Arc::new(constants), &Host { threads })
 }
 
-/// Opens the plans of an executable on this machine's processor. The weights stay in the mapped file.
+/// Opens the plans of an executable on this machine's processor. The weights are read into memory.
 ///
 /// # Errors
 /// A file that is not an executable of this version; a plan for another target; not enough memory for the arena.

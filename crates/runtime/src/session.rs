@@ -18,7 +18,7 @@ pub enum RunError {
     Target { plan: String, device: String },
     #[error("the plan needs {want} bytes of constants, got {got}")]
     Constants { want: u64, got: u64 },
-    #[error("cannot map the weights: {0}")]
+    #[error("cannot read the weights: {0}")]
     WeightsFile(String),
     #[error(
         "the weights are in memory of a device, which `{target}` cannot import; give host bytes or a file descriptor"

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use memmap2::{Mmap, MmapOptions};
 use plan::Plan;
+use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::{RunError, file};
 
@@ -20,8 +21,8 @@ pub(crate) type HostBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 pub enum WeightSource {
     /// In memory of this process.
     Host(Arc<dyn AsRef<[u8]> + Send + Sync>),
-    /// In a file or a memfd, which is mapped read-only. No other process may write to it or truncate it while a session is
-    /// open: seal a memfd against both.
+    /// In a file or a memfd. A memfd that is sealed against writes and truncation is mapped read-only; any other file is read
+    /// into memory.
     File {
         /// The descriptor.
         file: Arc<File>,
@@ -70,11 +71,11 @@ impl WeightSource {
         }
     }
 
-    /// The bytes in memory of this process; a file is mapped. Memory of a device is refused.
+    /// The bytes in memory of this process. Memory of a device is refused.
     pub(crate) fn to_host(&self, plans: &[Arc<Plan>]) -> Result<HostBytes, RunError> {
         match self {
             WeightSource::Host(bytes) => Ok(bytes.clone()),
-            WeightSource::File { file, offset, size } => Ok(Arc::new(map(file, *offset, *size)?)),
+            WeightSource::File { file, offset, size } => Ok(Arc::new(section(file, *offset, *size)?)),
             WeightSource::Device { .. } => {
                 let target = plans.first().map_or(String::new(), |plan| plan.target.clone());
                 Err(RunError::DeviceWeights { target })
@@ -83,19 +84,28 @@ impl WeightSource {
     }
 }
 
-/// WeightSource in a file start at a multiple of this many bytes.
+/// Sections of a file start at a multiple of this many bytes.
 const PAGE: u64 = plan::image::PAGE;
 
-/// Maps a section of a file.
-fn map(file: &File, offset: u64, size: u64) -> Result<Mmap, RunError> {
+/// Seals after which a file keeps its bytes.
+const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
+
+/// Maps a section of sealed memory, or reads one of another file.
+#[allow(unsafe_code, reason = "sealed memory stays as it is")]
+fn section(file: &File, offset: u64, size: u64) -> Result<Mmap, RunError> {
     let io = |error: std::io::Error| RunError::WeightsFile(error.to_string());
     let length = file.metadata().map_err(io)?.len();
     if !offset.is_multiple_of(PAGE) {
         return Err(RunError::WeightsFile(format!("the offset must be a multiple of {PAGE}, got {offset}")));
     }
     let end = offset.checked_add(size).filter(|&end| end <= length);
-    let size = end.and_then(|_| usize::try_from(size).ok()).ok_or_else(|| {
+    let (end, count) = end.zip(usize::try_from(size).ok()).ok_or_else(|| {
         RunError::WeightsFile(format!("the file must have {size} bytes from {offset} on, got a file of {length}"))
     })?;
-    file::map(file, MmapOptions::new().offset(offset).len(size)).map_err(io)
+    // Files without seals are none of a memfd, for which the question is an error.
+    if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS)) {
+        return file::read(file, &(offset..end)).map_err(io);
+    }
+    // SAFETY: seals cannot be removed, and the system refuses every write and truncation of a file that has these two.
+    unsafe { file::map(file, MmapOptions::new().offset(offset).len(count)) }.map_err(io)
 }

@@ -183,7 +183,7 @@ fn separate_weights_are_not_in_the_file() {
     image::write_separate(&mut file, b"runner", &[plan], &constants).expect("its weight has a recipe");
     let path = folder("separate-image").join("image");
     std::fs::write(&path, &file).expect("writable");
-    let plans = ImageFile::open_plans(&path).expect("its plans are in the file").plans;
+    let plans = ImageFile::read_plans(&path).expect("its plans are in the file");
     assert_eq!(plans.len(), 1);
     match ImageFile::open(&path) {
         Err(OpenError::Image { error: ImageError::Separate { weights }, .. }) => assert_eq!(weights, "weights"),
@@ -196,6 +196,6 @@ fn separate_weights_are_not_in_the_file() {
 fn fifo_is_no_image() {
     let fifo = folder("fifo-image").join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("POSIX has mkfifo").success());
-    let error = ImageFile::open_plans(&fifo).map(drop).expect_err("it is no regular file").to_string();
+    let error = ImageFile::read_plans(&fifo).map(drop).expect_err("it is no regular file").to_string();
     assert!(error.ends_with("it is not a regular file"), "{error}");
 }

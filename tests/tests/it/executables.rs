@@ -132,6 +132,44 @@ fn bench_and_profile_take_inputs() {
     }
 }
 
+/// Neither another file at its path nor the loss of its name changes what a program runs.
+#[test]
+fn executable_without_its_path_uses_its_own_file() {
+    let folder = folder("own-file");
+    let run = "run --json --synthetic seed:3";
+    let outputs = |done: Output| {
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let result: Json = serde_json::from_slice(&done.stdout).expect("--json prints JSON");
+        result["outputs"].clone()
+    };
+    let script = |text: &str| output_of(Command::new("bash").args(["-c", text]).current_dir(&folder));
+    for change in ["rm model", "echo other > other && mv other model"] {
+        compile(&folder, &["lenet"]);
+        let want = outputs(script(&format!("exec ./model {run}")));
+        assert!(want.as_array().is_some_and(|outputs| !outputs.is_empty()), "{want}");
+        // The shell keeps the file open and starts it by the descriptor.
+        assert_eq!(
+            outputs(script(&format!("exec 9< model && {change} && exec /proc/self/fd/9 {run}"))),
+            want,
+            "{change}"
+        );
+    }
+}
+
+/// The runner maps its own file and relies on this.
+#[test]
+fn file_of_a_running_executable_cannot_be_written() {
+    let folder = folder("busy");
+    let exe = compile(&folder, &["lenet"]);
+    let mut child =
+        Command::new(&exe).args(["bench", "--iters", "1000000", "--threads", "1"]).spawn().expect("it starts");
+    let options = |truncate: bool| std::fs::File::options().write(true).truncate(truncate).open(&exe).map(drop);
+    let errors = [options(false), options(true)].map(|opened| opened.map_err(|error| error.kind()));
+    child.kill().expect("it runs");
+    child.wait().expect("it was started here");
+    assert_eq!(errors, [Err(io::ErrorKind::ExecutableFileBusy); 2]);
+}
+
 #[test]
 fn executables_are_reproducible() {
     let folder = folder("same");

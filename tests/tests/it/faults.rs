@@ -72,7 +72,7 @@ fn damaged_program_of_an_executable_is_refused() {
 }
 
 /// System calls that fail in practice, each with an error that it has.
-const CALLS: [(&str, &str); 22] = [
+const CALLS: [(&str, &str); 23] = [
     ("openat", "EIO"),
     ("read", "EIO"),
     ("pread64", "EIO"),
@@ -87,6 +87,8 @@ const CALLS: [(&str, &str); 22] = [
     ("getdents64", "EIO"),
     ("write", "ENOSPC"),
     ("mkdir", "EACCES"),
+    // An output without a name gets its first one.
+    ("linkat", "EIO"),
     ("rename", "EIO"),
     ("fsync", "EIO"),
     ("fdatasync", "EIO"),
@@ -501,11 +503,24 @@ fn refused_image_leaks_nothing() {
     }
     std::fs::write(&path, &whole).expect("writable");
     let image = ImageFile::open(&path).expect("it is whole");
+    assert!(is_open() && !is_mapped(), "its constants are in memory");
+    drop(image);
+    assert!(!is_open(), "the file stays open");
+    let image = mapped(&path).expect("it is whole");
     assert!(is_mapped());
     let other = Arc::new(plan::Plan { target: "cpu:none".into(), ..plan::Plan::clone(&image.plans[0]) });
     assert!(runtime::open(other, &image, &Host { threads: 1 }).is_err());
     drop(image);
     assert!(!is_open() && !is_mapped(), "a refused plan keeps its weights");
+}
+
+/// An image whose file stays as it is.
+fn mapped(path: &Path) -> Result<ImageFile, runtime::OpenError> {
+    // SAFETY: the file is in the folder of one test, which does not write to it while the image is open.
+    #[expect(unsafe_code, reason = "the file is ours")]
+    unsafe {
+        ImageFile::map(path)
+    }
 }
 
 /// The model of [`child_that_opens_with_failing_calls`].
@@ -525,13 +540,15 @@ fn held(model: &Path) -> [u64; 4] {
     [descriptors, of_model, maps.lines().count() as u64, blocks]
 }
 
-/// Opens a model on two threads, runs it and closes it.
+/// Opens a model on two threads, runs it and closes it, once with its constants in memory and once with the file mapped.
 fn open_and_run(model: &Path) -> Result<(), String> {
-    let image = ImageFile::open(model).map_err(|error| error.to_string())?;
-    let opened = runtime::open_all(image.plans.clone(), &image, &Host { threads: 2 });
-    let mut session = opened.map_err(|error| error.to_string())?;
-    let x = Tensor::full(Shape::from([1, 1, 28, 28]), 0.5f32);
-    session.run_tensors(&[x]).map_err(|error| error.to_string())?;
+    for open in [ImageFile::open, mapped] {
+        let image = open(model).map_err(|error| error.to_string())?;
+        let opened = runtime::open_all(image.plans.clone(), &image, &Host { threads: 2 });
+        let mut session = opened.map_err(|error| error.to_string())?;
+        let x = Tensor::full(Shape::from([1, 1, 28, 28]), 0.5f32);
+        session.run_tensors(&[x]).map_err(|error| error.to_string())?;
+    }
     Ok(())
 }
 

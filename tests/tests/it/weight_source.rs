@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use compiler::Compiled;
-use runtime::{DevicePart, Host, RunError, WeightSource};
+use runtime::{DevicePart, Host, ImageFile, RunError, WeightSource};
 use types::Tensor;
 
 use crate::executables::folder;
@@ -66,6 +67,32 @@ fn weights_of_a_sealed_memfd_are_mapped() {
     assert!((&*file).write_all(&[0]).is_err() && file.set_len(0).is_err(), "the seals hold");
 }
 
+/// Without both seals, a file can still change: it is read.
+#[test]
+fn weights_of_a_memfd_without_seals_are_read() {
+    use std::io::Write;
+
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+    let compiled = model();
+    let size = compiled.constants.size().0;
+    let want = vec![Tensor::vector(vec![11.0f32, 22.0, 33.0, 44.0])];
+    for seals in [SealFlags::empty(), SealFlags::SHRINK | SealFlags::GROW, SealFlags::WRITE | SealFlags::GROW] {
+        let mut file = File::from(memfd_create("weights", MemfdFlags::ALLOW_SEALING).expect("Linux has memfds"));
+        file.write_all(&compiled.constants.to_vec()).expect("memory is left");
+        fcntl_add_seals(&file, seals).expect("unsealed");
+        let file = Arc::new(file);
+        let weights = WeightSource::File { file: file.clone(), offset: 0, size };
+        let plan = Arc::new(compiled.plan.clone());
+        let mut session = runtime::open(plan, weights, &Host { threads: 1 }).expect("it is whole");
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+        let mapped = format!(" {} ", file.metadata().expect("it is open").ino());
+        assert!(!maps.lines().any(|line| line.contains("memfd:weights") && line.contains(&mapped)), "{seals:?}");
+        let _ = file.set_len(0);
+        assert_eq!(session.run_tensors(&[Tensor::vector(vec![10.0f32, 20.0, 30.0, 40.0])]), Ok(want.clone()));
+    }
+}
+
 #[test]
 fn sections_outside_a_file_and_unaligned_ones_are_refused() {
     let compiled = model();
@@ -74,9 +101,9 @@ fn sections_outside_a_file_and_unaligned_ones_are_refused() {
         let weights = WeightSource::File { file: file_of(&compiled), offset, size };
         run(&compiled, weights).expect_err("the section is invalid").to_string()
     };
-    assert_eq!(error(64), "cannot map the weights: the offset must be a multiple of 4096, got 64");
-    assert!(error(8192).starts_with(&format!("cannot map the weights: the file must have {size} bytes from 8192 on")));
-    assert!(error(u64::MAX - 4095).starts_with("cannot map the weights: the file must have"));
+    assert_eq!(error(64), "cannot read the weights: the offset must be a multiple of 4096, got 64");
+    assert!(error(8192).starts_with(&format!("cannot read the weights: the file must have {size} bytes from 8192 on")));
+    assert!(error(u64::MAX - 4095).starts_with("cannot read the weights: the file must have"));
 }
 
 #[test]
@@ -90,4 +117,33 @@ fn another_size_and_device_memory_are_refused() {
     let parts = Arc::new([DevicePart { handle, size: want }]);
     let error = run(&compiled, WeightSource::Device { parts, size: want }).expect_err("a CPU cannot import it");
     assert!(error.to_string().contains("give host bytes or a file descriptor"), "{error}");
+}
+
+/// Neither a signal nor another result: the bytes of a file that others may write are read when a session is opened.
+#[test]
+fn file_that_is_cut_off_after_opening_changes_nothing() {
+    let compiled = model();
+    let want = vec![Tensor::vector(vec![11.0f32, 22.0, 33.0, 44.0])];
+    let x = [Tensor::vector(vec![10.0f32, 20.0, 30.0, 40.0])];
+    let size = compiled.constants.size().0;
+    let path = folder("cut-weights").join("weights");
+    std::fs::write(&path, [vec![0xff; 4096], compiled.constants.to_vec()].concat()).expect("writable");
+    let writable = File::options().read(true).write(true).open(&path).expect("the file is ours");
+    let weights =
+        WeightSource::File { file: Arc::new(writable.try_clone().expect("descriptors are left")), offset: 4096, size };
+    let mut session =
+        runtime::open(Arc::new(compiled.plan.clone()), weights, &Host { threads: 1 }).expect("it is whole");
+    writable.set_len(0).expect("the file is ours");
+    assert_eq!(session.run_tensors(&x), Ok(want.clone()));
+
+    let path = folder("cut-image").join("image");
+    let mut image = Vec::new();
+    let plans = [compiled.plan.clone()];
+    plan::image::write(&mut image, b"runner", &plans, compiled.constants.clone()).expect("memory is writable");
+    std::fs::write(&path, &image).expect("writable");
+    let image = ImageFile::open(&path).expect("it is whole");
+    File::options().write(true).truncate(true).open(&path).expect("the file is ours");
+    image.check_constants().expect("they are in memory");
+    let mut session = runtime::open_all(image.plans.clone(), &image, &Host { threads: 1 }).expect("it is whole");
+    assert_eq!(session.run_tensors(&x), Ok(want));
 }

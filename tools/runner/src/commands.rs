@@ -43,12 +43,12 @@ pub(crate) fn execute(command: Command) -> Result<Answer, String> {
 
 /// The executable with its plans. Its weights are not read.
 pub(crate) fn open_image() -> Result<ImageFile, String> {
-    ImageFile::open_plans(&own_path()?).map_err(|error| error.to_string())
+    ImageFile::own().map_err(|error| error.to_string())
 }
 
 /// Checks the weights in the executable's own file, which must precede their use.
 pub(crate) fn check_weights(image: &ImageFile) -> Result<(), String> {
-    image.check_constants(&own_path()?).map_err(|error| error.to_string())
+    image.check_constants().map_err(|error| error.to_string())
 }
 
 pub(crate) fn own_path() -> Result<PathBuf, String> {

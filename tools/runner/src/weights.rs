@@ -74,14 +74,14 @@ impl Attachment {
         let recorder = Recorder::default();
         let path = own_path()?;
         let start = now();
-        let open = || ImageFile::open_plans(&path).map_err(|error| error.to_string());
+        let open = || ImageFile::own().map_err(|error| error.to_string());
         let is_patient = from == WeightsFrom::Daemon;
         let is_early = settings.eager_async && settings.enabled && from != WeightsFrom::Private;
         let (image, early) = match is_early {
             false => (open()?, None),
             true => std::thread::scope(|scope| {
                 let early = std::thread::Builder::new().spawn_scoped(scope, || {
-                    let file = File::open(&path).map_err(|error| Reason::Failed(error.to_string()))?;
+                    let file = ImageFile::own_file().map_err(|error| Reason::Failed(error.to_string()))?;
                     attach(&settings, &path, &file, 0, None, is_patient)
                 });
                 let image = open()?;
@@ -163,7 +163,7 @@ impl Attachment {
         }
         let start = now();
         let name = if self.settings.profile_io && !self.settings.enabled { "read_params" } else { "load_params" };
-        self.image.check_constants(&self.path).map_err(|error| error.to_string())?;
+        self.image.check_constants().map_err(|error| error.to_string())?;
         self.recorder.add(name, if name == "read_params" { "io" } else { "create" }, 0, start, Vec::new());
         let load_us = (now() - start) / 1000;
         self.origin = json!({ "from": "private", "reason": text, "load_us": load_us, "filling": filling });

@@ -107,12 +107,12 @@ pub(crate) fn read(path: &Path, batch: Option<u64>) -> Result<Report, String> {
     let mut file = files::open_regular(path).map_err(message)?;
     let is_program = std::io::Read::read_exact(&mut file, &mut start).is_ok() && &start == b"\x7fELF";
     if is_program {
-        let image = ImageFile::open_plans(path).map_err(message)?;
+        let plans = ImageFile::read_plans(path).map_err(message)?;
         let plan = match batch {
-            None => image.plans.first(),
-            Some(batch) => image.plans.iter().find(|plan| plan.batch == batch),
+            None => plans.first(),
+            Some(batch) => plans.iter().find(|plan| plan.batch == batch),
         };
-        let batches: Vec<String> = image.plans.iter().map(|plan| plan.batch.to_string()).collect();
+        let batches: Vec<String> = plans.iter().map(|plan| plan.batch.to_string()).collect();
         let missing = || format!("`{name}` has no plan for that batch; it has {}", batches.join(", "));
         return Ok(Report::new(plan.ok_or_else(missing)?));
     }

@@ -397,7 +397,7 @@ impl<'a> Job<'a> {
     /// The executable: the given one, or compiled by a process of this program.
     fn executable(&self, batch: Option<u64>) -> Result<PathBuf, String> {
         let given = Path::new(self.model);
-        if given.is_file() && open_image(given).is_ok() {
+        if given.is_file() && is_image(given) {
             // A name without a folder would be searched for in PATH.
             return std::path::absolute(given).map_err(|error| format!("`{}`: {error}", given.display()));
         }
@@ -547,7 +547,7 @@ impl<'a> Job<'a> {
 
     fn run_peer(&self, name: &str, image: &ImageFile, plan: &Arc<Plan>, threads: usize) -> Result<BenchResult, String> {
         let args = self.args;
-        if open_image(Path::new(self.model)).is_ok() {
+        if is_image(Path::new(self.model)) {
             let model = self.model;
             return Err(format!("a peer needs a network of the zoo or a model file, `{model}` is an executable"));
         }
@@ -766,6 +766,11 @@ const DESCRIPTION_MAX: Bytes = Bytes(64 << 20);
 fn open_image(path: &Path) -> Result<ImageFile, String> {
     files::open_regular(path).map_err(|error| error.to_string())?;
     ImageFile::open(path).map_err(|error| error.to_string())
+}
+
+/// Whether a file is an executable with a model, whose weights are not read for that.
+fn is_image(path: &Path) -> bool {
+    files::open_regular(path).is_ok() && ImageFile::read_plans(path).is_ok()
 }
 
 fn fail(reason: &str) -> Result<(), String> {
