@@ -13,6 +13,8 @@
 //! After [`protect_inputs`], a file that was read is never replaced, nor is an output of [`protect_output`]. [`file_names`]
 //! makes names of files from names that a model gives.
 //!
+//! After [`fail_above_size_limit`], a write above the process's limit of file sizes is an error and no signal.
+//!
 //! ```
 //! use prestow_files::{read, write};
 //! use types::Bytes;
@@ -26,6 +28,7 @@
 //! ```
 
 mod input;
+mod limit;
 mod memory;
 mod names;
 mod output;
@@ -33,6 +36,7 @@ mod protect;
 mod standard_output;
 
 pub use input::{is_same, open_regular, read, read_regular, read_text};
+pub use limit::fail_above_size_limit;
 pub use memory::memory_limit;
 pub use names::file_names;
 pub use output::{Kind, is_same_output, write, write_all, write_with};

@@ -333,3 +333,37 @@ fn standard_streams_that_cannot_be_written_are_errors() {
     let done = output_of(Command::new("bash").args(["-c", &script]).current_dir(&folder));
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
 }
+
+/// A limit of file sizes is an error that names it, as a full disk is, and no signal.
+#[test]
+fn write_above_the_limit_of_file_sizes_is_an_error() {
+    let folder = folder("size-limit");
+    let exe = compile(&folder, &["lenet"]).display().to_string();
+    let prestow = program("prestow").display().to_string();
+    // bash counts blocks of 1024 bytes.
+    let limited = |limit: u32, words: &str| {
+        let script = format!("ulimit -f {limit}; exec {words}");
+        output_of(Command::new("bash").args(["-c", &script]).current_dir(&folder))
+    };
+    let with_files = [
+        (64, format!("'{prestow}' compile lenet -o new")),
+        (1, format!("'{prestow}' export lenet -o new.onnx")),
+        (1, format!("'{exe}' memory --html new.html")),
+        (0, format!("'{exe}' run --output-dir new-folder")),
+    ];
+    let programs = [prestow, program("uprd").display().to_string(), program("prestow-gpu-check").display().to_string()];
+    let with_output = programs.iter().map(|program| (0, format!("'{program}' --help > output")));
+    let run = [(0, format!("'{exe}' run --json > output"))];
+    for (limit, words) in with_files.into_iter().chain(with_output).chain(run) {
+        let done = limited(limit, &words);
+        assert_eq!(done.status.code(), Some(2), "{words}: {:?}: {}", done.status, text(&done.stderr));
+        let said = text(&done.stderr);
+        assert!(said.contains("error: cannot write") && said.contains("File too large"), "{words}: {said}");
+    }
+    let names = std::fs::read_dir(&folder).expect("it is there").map(|entry| entry.expect("readable").file_name());
+    let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    assert_eq!(names, ["model", "new-folder", "output"], "neither a part of a file nor a temporary one stays");
+    let inside = std::fs::read_dir(folder.join("new-folder")).expect("it was made").count();
+    assert_eq!(inside, 0);
+}

@@ -23,6 +23,7 @@ use arguments::Settings;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    files::fail_above_size_limit();
     let arguments = match arguments::Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(message) => return usage(&message),
@@ -41,7 +42,10 @@ fn main() -> ExitCode {
 /// Prints the help, the version or the error that clap made of the arguments.
 fn usage(message: &clap::Error) -> ExitCode {
     match message.print().and_then(|()| std::io::stdout().flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::from(2),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            output::progress(&format!("error: cannot write to standard output: {error}"));
+            ExitCode::from(2)
+        }
         _ => ExitCode::from(message.exit_code() as u8),
     }
 }

@@ -29,6 +29,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() -> ExitCode {
     heap::exit_if_exhausted();
+    files::fail_above_size_limit();
     files::protect_inputs();
     // Help and version exit with 0, bad use with 2.
     let parsed = cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));

@@ -20,6 +20,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() -> ExitCode {
     heap::exit_if_exhausted();
+    files::fail_above_size_limit();
     files::protect_inputs();
     let outcome = arguments::parse(lexopt::Parser::from_env()).and_then(commands::execute);
     match outcome {

@@ -45,6 +45,9 @@ const READ_MAX: u64 = 1 << 30;
 const BODY_ATTEMPTS: u32 = 5;
 
 fn main() -> ExitCode {
+    // A response above the limit of file sizes, to a standard output that is a file, is an error and no signal. It fails only
+    // where the system refuses handlers, which leaves the signal.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [url] = &words[..] else {
         eprintln!("usage: prestow-store URL");

@@ -37,6 +37,7 @@ impl From<ClientError> for Failure {
 }
 
 fn main() -> ExitCode {
+    files::fail_above_size_limit();
     files::protect_inputs();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -318,3 +318,20 @@ fn data_sets_of_every_kind_are_read_from_a_store() {
     let absent = server.open("rec:s3://nobucket/x.rec").err().unwrap();
     assert!(absent.contains("not found"), "{absent}");
 }
+
+/// A standard output that is a file above the limit of file sizes: an error and no signal.
+#[test]
+fn response_above_the_limit_of_file_sizes_is_an_error() {
+    if !program().exists() {
+        return skip(
+            "response_above_the_limit_of_file_sizes_is_an_error",
+            "prestow-store is missing; run `cargo xtask store`",
+        );
+    }
+    let folder = Folder::new("size-limit");
+    let script = format!("ulimit -f 0; exec '{}' http://127.0.0.1:1/ > output", program().display());
+    let done = Command::new("bash").args(["-c", &script]).current_dir(&folder.0).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(2), "{:?}: {said}", done.status);
+    assert!(said.contains("error: cannot answer: File too large"), "{said}");
+}
