@@ -47,8 +47,8 @@ fn main() -> ExitCode {
             };
             let folder = folder.map(|folder| folder.join(one.name));
             let outcome = fuzz(one, Limit::Time(Duration::from_secs(seconds)), seed, folder.as_deref());
-            let Outcome { executions, seeds, corpus, edges, failures } = &outcome;
-            println!("{:<20} {executions:>10} {seeds:>8} {corpus:>8} {edges:>8}", one.name);
+            let Outcome { executions, seeds, corpus, seed_edges, edges, failures } = &outcome;
+            println!("{:<20} {executions:>10} {seeds:>8} {corpus:>8} {seed_edges:>8} {edges:>8}", one.name);
             failures.iter().for_each(|failure| println!("  {failure}"));
             ExitCode::from(u8::from(!failures.is_empty()))
         }
@@ -57,7 +57,8 @@ fn main() -> ExitCode {
 
 /// Runs each target in a process of its own, one after the other.
 fn each(targets: &[&Target], seconds: u64, seed: u64, folder: Option<&Path>) -> ExitCode {
-    println!("{:<20} {:>10} {:>8} {:>8} {:>8}", "target", "inputs", "seeds", "corpus", "edges");
+    // Inputs and edges, each at the start and in the end.
+    println!("{:<20} {:>10} {:>8} {:>8} {:>8} {:>8}", "target", "inputs", "seeds", "corpus", "edges", "edges");
     let mut failed = false;
     for target in targets {
         let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "prestow-fuzz".into()));

@@ -31,7 +31,9 @@ pub(crate) struct Outcome {
     pub(crate) seeds: usize,
     /// Inputs at the end: the seeds, and those that reached something new.
     pub(crate) corpus: usize,
-    /// Edges that were reached; 0 without instrumentation.
+    /// Edges that the inputs at the start reached; 0 without instrumentation, or if the time ended before the last of them.
+    pub(crate) seed_edges: usize,
+    /// Edges that were reached in the end.
     pub(crate) edges: usize,
     /// Messages with the names of files.
     pub(crate) failures: Vec<String>,
@@ -46,7 +48,8 @@ pub(crate) fn fuzz(target: &Target, limit: Limit, seed: u64, folder: Option<&Pat
     let mut random = Random::for_name(seed, target.name);
     let mut corpus = (target.seeds)();
     corpus.extend(folder.into_iter().flat_map(stored));
-    let mut outcome = Outcome { executions: 0, seeds: corpus.len(), corpus: 0, edges: 0, failures: Vec::new() };
+    let mut outcome =
+        Outcome { executions: 0, seeds: corpus.len(), corpus: 0, seed_edges: 0, edges: 0, failures: Vec::new() };
     let mut seen = Seen::default();
     let mut messages: Vec<String> = Vec::new();
     let watch = Watch::start(target.name);
@@ -79,6 +82,9 @@ pub(crate) fn fuzz(target: &Target, limit: Limit, seed: u64, folder: Option<&Pat
         watch.end();
         outcome.executions += 1;
         let is_new = seen.add();
+        if next == outcome.seeds {
+            outcome.seed_edges = seen.edges();
+        }
         match failure {
             Some(message) if !messages.contains(&message) => {
                 let input = smaller(target, input, &message, &mut random);
