@@ -92,7 +92,7 @@ pub fn open(compiled: Compiled, threads: usize) -> Result<Session, RunError> {
 pub fn open_executable(path: &Path, threads: usize) -> Result<Session, ExecutableError> {
     let image = ImageFile::open(path)?;
     let plans = image.plans.clone();
-    Ok(runtime::open_all(plans, &image, &Host { threads })?)
+    Ok(open_all(plans, &image, &Host { threads })?)
 }
 
 /// The memory report of a plan: every byte of arena and constants by layer and role, and the reason for the peak.

@@ -1,16 +1,20 @@
 //! [`audit`]: compares the bytes that a run touches with the plan, byte by byte.
 //!
 //! The plan runs twice, each time with another pattern in all uninitialized bytes: before the run in the whole arena,
-//! before each step in the ranges that it must write, after each step in the bytes of buffers that die with it. After each step
-//! every byte of the arena is compared with a copy from before the step:
+//! before each step in the ranges that it must write, after each step in the bytes of buffers that die with it. A copy of the
+//! arena follows the outputs of each step:
 //!
-//! - A byte outside the step's outputs that changed was written *outside*.
+//! - A byte that differs from the copy was written *outside*. It differs until a step may overwrite it, so bytes are compared
+//!   just before that, and all at the end: the work is proportional to the bytes that steps write. Only if there is such a
+//!   byte does the plan run once more, with a comparison of the whole arena after each step, which finds the step.
 //! - A byte of an output that holds the pattern in both runs was *never written*: an output does not depend on the
 //!   pattern, and one value cannot equal two patterns.
 //! - If results differ between the two runs, or from a plain run, a step read uninitialized bytes or a dead buffer.
 //!
 //! An output that overwrites an operand in place holds that operand before, so only the first and last test apply to it.
 //! States hold their values at the start of each run; their values at its end count as results.
+
+use std::ops::Range;
 
 use plan::{Operand, Place, Plan, Step};
 
@@ -96,7 +100,9 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunErro
                 };
             }
             // A later step may have written the bytes that this one left untouched.
-            common(&a.untouched, &b.untouched).into_iter().for_each(|at| state[a.start + at] = Byte::Untouched);
+            for range in common(&a.untouched, &b.untouched) {
+                state[a.start + range.start..a.start + range.end].fill(Byte::Untouched);
+            }
             live.add(a.step, count(&state[a.start..a.start + a.length]) - before, &mut changes);
         }
         live.follow(plan.steps.len().max(1), &state, &mut changes);
@@ -158,7 +164,7 @@ impl Live<'_> {
 }
 
 /// The bytes of a buffer of `size` bytes that a piece occupies. Its window may be rounded up beyond the size.
-fn window(piece: &arena::Piece, size: usize) -> std::ops::Range<usize> {
+fn window(piece: &arena::Piece, size: usize) -> Range<usize> {
     (piece.window.low.0 as usize).min(size)..(piece.window.high.0 as usize).min(size)
 }
 
@@ -167,7 +173,7 @@ fn count(state: &[Byte]) -> i64 {
 }
 
 /// By step, the ranges of the arena that no buffer needs after it.
-fn deaths(plan: &Plan) -> Vec<Vec<std::ops::Range<usize>>> {
+fn deaths(plan: &Plan) -> Vec<Vec<Range<usize>>> {
     let mut deaths = vec![Vec::new(); plan.step_count() as usize];
     for (buffer, placed) in plan.buffers.iter().zip(plan.problem().buffers) {
         let (start, size) = (buffer.offset.0 as usize, buffer.size.0 as usize);
@@ -220,8 +226,17 @@ struct Write {
     start: usize,
     length: usize,
     before: Before,
-    /// Positions in the range that still hold the pattern.
-    untouched: Vec<usize>,
+    /// Positions in the range that still hold the pattern, in order.
+    untouched: Vec<Range<usize>>,
+}
+
+/// When bytes that a step must not change are compared with their copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// Before they are overwritten, and at the end.
+    WhenOverwritten,
+    /// After each step.
+    AfterEachStep,
 }
 
 fn patterned(
@@ -230,6 +245,23 @@ fn patterned(
     inputs: &[Vec<u8>],
     states: &[Vec<u8>],
     pattern: u8,
+) -> Result<Observations, RunError> {
+    let quick = observe(session, plan, inputs, states, pattern, Compared::WhenOverwritten)?;
+    if quick.outside.is_empty() {
+        return Ok(quick);
+    }
+    let precise = observe(session, plan, inputs, states, pattern, Compared::AfterEachStep)?;
+    // A write that happened once need not happen again.
+    Ok(if precise.outside.is_empty() { quick } else { precise })
+}
+
+fn observe(
+    session: &mut Session,
+    plan: &Plan,
+    inputs: &[Vec<u8>],
+    states: &[Vec<u8>],
+    pattern: u8,
+    compared: Compared,
 ) -> Result<Observations, RunError> {
     let arena = session.arena()?;
     arena.fill(pattern);
@@ -254,6 +286,7 @@ fn patterned(
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
             let range = range(plan, operand).expect("the outputs of a checked plan are in the arena");
+            outside.extend(difference(&arena[range.clone()], &mut copy[range.clone()]).map(|bytes| (ix, bytes)));
             if !in_place {
                 arena[range.clone()].fill(pattern);
                 copy[range].fill(pattern);
@@ -267,16 +300,13 @@ fn patterned(
             let before = if *in_place { Before::Operand } else { Before::Pattern };
             if let Some(mut write) = write_of(ix, operand, before) {
                 if !in_place {
-                    let bytes = arena[range.clone()].iter().enumerate();
-                    write.untouched = bytes.filter(|(_, byte)| **byte == pattern).map(|(at, _)| at).collect();
+                    write.untouched = runs_of(pattern, &arena[range.clone()]);
                 }
                 writes.push(write);
             }
             copy[range.clone()].copy_from_slice(&arena[range]);
         }
-        let changed = if *arena == copy { 0 } else { arena.iter().zip(&copy).filter(|(a, b)| a != b).count() };
-        if 0 < changed {
-            outside.push((ix, changed as u64));
+        if compared == Compared::AfterEachStep && *arena != copy {
             for (at, (buffer, placed)) in plan.buffers.iter().zip(&problem.buffers).enumerate() {
                 let Some(alive) = placed.occupied(ix as u32) else { continue };
                 let end = alive.high.min(buffer.size);
@@ -284,15 +314,40 @@ fn patterned(
                 let pairs = arena[range.clone()].iter().zip(&copy[range]);
                 outside_of[at] += pairs.filter(|(a, b)| a != b).count() as u64;
             }
-            copy.copy_from_slice(arena);
+            outside.extend(difference(arena, &mut copy).map(|bytes| (ix, bytes)));
         }
         let last = plan.steps.len() - 1;
         for range in deaths[ix].iter().filter(|_| ix < last) {
+            outside.extend(difference(&arena[range.clone()], &mut copy[range.clone()]).map(|bytes| (ix, bytes)));
             arena[range.clone()].fill(pattern);
             copy[range.clone()].fill(pattern);
         }
     }
+    let last = plan.steps.len().saturating_sub(1);
+    outside.extend(difference(session.arena()?, &mut copy).map(|bytes| (last, bytes)));
     Ok(Observations { writes, outside, outside_of, results: results(session, plan)? })
+}
+
+/// The number of bytes that differ, if any do; the copy is equal afterwards.
+fn difference(bytes: &[u8], copy: &mut [u8]) -> Option<u64> {
+    if bytes == copy {
+        return None;
+    }
+    let changed = bytes.iter().zip(&*copy).filter(|(a, b)| a != b).count();
+    copy.copy_from_slice(bytes);
+    Some(changed as u64)
+}
+
+/// The ranges that hold a pattern.
+fn runs_of(pattern: u8, bytes: &[u8]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for at in bytes.iter().enumerate().filter(|(_, byte)| **byte == pattern).map(|(at, _)| at) {
+        match runs.last_mut() {
+            Some(run) if run.end == at => run.end = at + 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
 }
 
 /// Whether the step before writes to the same bytes of the same buffer for the same node: a result that is filled by several
@@ -318,7 +373,7 @@ fn targets(plan: &Plan, step: &Step, fills_workspace: bool) -> Vec<(Operand, boo
     outputs.chain(step.workspace.iter().map(|operand| (*operand, !fills_workspace || holds(operand)))).collect()
 }
 
-fn range(plan: &Plan, operand: &Operand) -> Option<std::ops::Range<usize>> {
+fn range(plan: &Plan, operand: &Operand) -> Option<Range<usize>> {
     plan.arena_range(operand).map(|range| range.start as usize..range.end as usize)
 }
 
@@ -339,9 +394,22 @@ fn results(session: &Session, plan: &Plan) -> Result<Vec<Vec<u8>>, RunError> {
     outputs.chain(session.states()?.into_iter().map(Ok)).collect()
 }
 
-/// The numbers in both of two sorted lists.
-fn common(a: &[usize], b: &[usize]) -> Vec<usize> {
-    a.iter().copied().filter(|item| b.binary_search(item).is_ok()).collect()
+/// The positions in both of two lists of ranges, each in order.
+fn common(a: &[Range<usize>], b: &[Range<usize>]) -> Vec<Range<usize>> {
+    let (mut common, mut rest) = (Vec::new(), b);
+    for range in a {
+        while let [first, after @ ..] = rest {
+            let both = first.start.max(range.start)..first.end.min(range.end);
+            if both.start < both.end {
+                common.push(both);
+            }
+            if range.end < first.end {
+                break;
+            }
+            rest = after;
+        }
+    }
+    common
 }
 
 #[cfg(test)]

@@ -169,6 +169,48 @@ fn write_outside_every_buffer_is_found() {
     assert!(audit.same_results);
 }
 
+/// The byte belongs to the result of the second step, which the first one must not touch.
+#[test]
+fn write_outside_that_a_later_step_overwrites_is_found() {
+    let audit = audited(
+        |arena| {
+            first(arena);
+            arena[9] ^= 1;
+        },
+        second,
+    );
+    assert!(!audit.is_equal());
+    assert_eq!(audit.outside, [(0, 1), (0, 1)]);
+}
+
+#[test]
+fn write_outside_that_does_not_happen_again_is_found() {
+    let mut runs = 0;
+    let audit = audited(
+        move |arena| {
+            first(arena);
+            runs += 1;
+            arena[13] ^= u8::from(runs == 1);
+        },
+        second,
+    );
+    assert!(!audit.is_equal());
+    assert_eq!((audit.outside_bytes, audit.outside.len()), (1, 1));
+}
+
+#[test]
+fn common_ranges_are_those_of_single_positions() {
+    let mut random = types::Random::new(3);
+    for _ in 0..500 {
+        let mut bytes = || -> Vec<u8> { (0..40).map(|_| u8::from(random.below(3) != 0)).collect() };
+        let (a, b) = (bytes(), bytes());
+        let of_both: Vec<u8> = a.iter().zip(&b).map(|(a, b)| a & b).collect();
+        let found: Vec<usize> = common(&runs_of(1, &a), &runs_of(1, &b)).into_iter().flatten().collect();
+        let want: Vec<usize> = runs_of(1, &of_both).into_iter().flatten().collect();
+        assert_eq!(found, want);
+    }
+}
+
 #[test]
 fn write_into_a_live_buffer_of_another_is_found() {
     let audit = audited(first, |arena| {
@@ -471,6 +513,6 @@ fn states_are_results_and_are_kept() {
 
 #[test]
 fn common_numbers_of_sorted_lists() {
-    assert_eq!(common(&[1, 3, 5, 9], &[0, 3, 9, 10]), [3, 9]);
-    assert_eq!(common(&[], &[1]), [0usize; 0]);
+    assert_eq!(common(&[1..4, 5..9], &[0..2, 3..6, 8..10]), [1..2, 3..4, 5..6, 8..9]);
+    assert_eq!(common(&[], &[1..2, 3..4]), []);
 }
