@@ -76,9 +76,12 @@ impl KernelFn for Reduce {
             return;
         }
         let job = &Job::new(self, x);
-        // Windows of neighboring outputs are reduced together.
-        let least = if job.kept.last().stride == 1 { job.kept.last().extent.min(LANES) } else { 1 };
-        let chunk = (WORK / job.window.max(1)).max(least) * self.dtype.size().0 as usize;
+        // Windows of neighboring outputs are reduced together, so that a task reads whole cache lines.
+        let chunk = match job.kept.last() {
+            Axis { stride: 1, extent } => (WORK / job.window.max(1)).next_multiple_of(LANES).max(extent.min(ACROSS)),
+            _ => (WORK / job.window.max(1)).max(1),
+        };
+        let chunk = chunk * self.dtype.size().0 as usize;
         for_each_chunk(pool, args.outputs[0], chunk, &|number, cells| {
             let first = number * chunk / self.dtype.size().0 as usize;
             with_vector!(pool.isa(), run_outputs(job: &Job<'_>, first: usize, cells: &mut [u8]));
@@ -156,8 +159,10 @@ const WORK: usize = 1 << 14;
 const TILE: usize = 256;
 /// Partial results of a run of reduced elements: element `i` goes to number `i % PARTIAL`.
 const PARTIAL: usize = 16;
+/// Neighboring outputs that a task reduces at least, where there are as many.
+const ACROSS: usize = 64;
 /// The most neighboring outputs whose windows are reduced by blocks, one after the other.
-const NARROW: usize = 64;
+const NARROW: usize = 48;
 
 /// A reduction of elements in memory.
 struct Job<'a> {
