@@ -68,8 +68,8 @@ Development:
   bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [--batch=N] [NETWORK|FILE]...
                                executables compared with other runtimes (docs/measurements/cpu.md)
   bench training [--peers[=NAME,...]] [--rounds=N] [--threads=N] [--optimize=GOAL] [NETWORK:BATCH[:OPTIMIZER]]...
-                               training steps compared with PyTorch: torch-eager, torch (compiled); torch/NAME and
-                               timm/NAME are networks that PyTorch exports
+                               training steps compared with others: torch-eager, torch (compiled), tensorflow, mxnet;
+                               torch/NAME and timm/NAME are networks that PyTorch exports
   bench training memory [NETWORK]...
                                planned bytes of training steps compared with MXNet's
   bench data [--peers[=NAME,...]] [--rounds=N] [--threads=N] [--options=OPTION,...] FILE.rec

@@ -11,7 +11,7 @@ use crate::{cargo, check, root, target};
 pub(crate) const USUAL: &str = "onnxruntime,openvino";
 
 /// The same of training steps.
-pub(crate) const USUAL_TRAINING: &str = "torch-eager,torch";
+pub(crate) const USUAL_TRAINING: &str = "torch-eager,torch,tensorflow,mxnet";
 
 /// The same of data pipelines.
 pub(crate) const USUAL_DATA: &str = "mxnet-iter,opencv,torchvision,pillow";
@@ -25,6 +25,8 @@ enum Source {
     Torch,
     /// torchvision and Pillow, in the same folder.
     Torchvision,
+    /// TensorFlow, in `target/peers-tensorflow`, without support of GPUs.
+    Tensorflow,
     /// MXNet, in `data/mxnet`: it needs an older NumPy.
     Mxnet,
     /// A program of `benches/peers/native`.
@@ -32,13 +34,14 @@ enum Source {
 }
 
 /// The name of a peer in a script of `benches/peers`, or of its program in `benches/peers/native`, in the order of the help.
-const PEERS: [(&str, Source); 13] = [
+const PEERS: [(&str, Source); 14] = [
     ("onnxruntime", Source::Shared("onnxruntime")),
     ("openvino", Source::Shared("openvino")),
     ("mnn", Source::Shared("mnn")),
     ("torch", Source::Torch),
     ("torch-eager", Source::Torch),
     ("torch-jit", Source::Torch),
+    ("tensorflow", Source::Tensorflow),
     ("mxnet", Source::Mxnet),
     ("mxnet-iter", Source::Mxnet),
     ("opencv", Source::Shared("opencv")),
@@ -71,6 +74,7 @@ fn flag(name: &str, source: Source) -> Result<String, String> {
         Source::Shared(package) => environment(&target().join("peers"), &[package])?,
         Source::Torch => environment(&target().join("peers-torch"), &["torch"])?,
         Source::Torchvision => environment(&target().join("peers-torch"), &["torch", "torchvision"])?,
+        Source::Tensorflow => environment(&target().join("peers-tensorflow"), &["tensorflow"])?,
         Source::Mxnet => environment(&root().join("data/mxnet"), &["mxnet-onnx"])
             .map_err(|error| format!("{error}\n  its wheels and those of its NumPy are for Python 3.8 to 3.11"))?,
         Source::Native => return Ok(format!("--native={name}={}", build(name)?.display())),
@@ -130,11 +134,8 @@ mod tests {
     fn peers_are_found_by_name() {
         assert_eq!(source("tract"), Ok(Source::Native));
         assert_eq!(source("mnn"), Ok(Source::Shared("mnn")));
-        let error = source("tensorflow").expect_err("it is not in the list");
-        assert!(
-            error.starts_with("`tensorflow` is not a peer; there are onnxruntime, openvino, mnn, torch,"),
-            "{error}"
-        );
+        let error = source("caffe").expect_err("it is not in the list");
+        assert!(error.starts_with("`caffe` is not a peer; there are onnxruntime, openvino, mnn, torch,"), "{error}");
     }
 
     #[test]
@@ -145,6 +146,7 @@ mod tests {
             "mnn",
             "torch",
             "torchvision",
+            "tensorflow",
             "opencv",
             MXNET,
             "mxnet-onnx",
@@ -211,8 +213,8 @@ mod tests {
     #[test]
     fn every_peer_has_a_program_or_a_script_entry() {
         let folder = root().join("benches/peers");
-        let scripts =
-            ["speed.py", "data.py"].map(|name| fs::read_to_string(folder.join(name)).expect("it is checked in"));
+        let scripts = ["speed.py", "data.py", "training.py"]
+            .map(|name| fs::read_to_string(folder.join(name)).expect("it is checked in"));
         for (name, source) in PEERS {
             match source {
                 Source::Native => assert!(folder.join(format!("native/src/bin/{name}.rs")).exists(), "{name}"),

@@ -1,9 +1,9 @@
 //! Training steps compared with others.
 //!
 //! - `cargo xtask bench training [--peers[=NAME,...]] [--rounds=N] [--threads=N] [--optimize=GOAL]
-//!   [NETWORK:BATCH[:OPTIMIZER]]...` measures steps and peak resident memory compared with PyTorch
-//!   (`benches/peers/training.py`, which also exports networks called `torch/NAME` and `timm/NAME`). All run interleaved,
-//!   one at a time, and ratios are taken within a round, so that other load of the machine affects all alike.
+//!   [NETWORK:BATCH[:OPTIMIZER]]...` measures steps and peak resident memory compared with PyTorch, TensorFlow and MXNet
+//!   (`benches/peers/training.py`, which also exports networks called `torch/NAME` and `timm/NAME` from PyTorch). All run
+//!   interleaved, one at a time, and ratios are taken within a round, so that other load of the machine affects all alike.
 //! - `cargo xtask bench training memory [NETWORK]...` compares planned bytes with those of MXNet 1.9.1. Nothing runs.
 
 mod memory;

@@ -1,4 +1,4 @@
-//! Steps a second and peak resident memory, compared with PyTorch.
+//! Steps a second and peak resident memory, compared with other frameworks.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ struct Step {
 }
 
 impl Step {
-    /// A network of the zoo, or one that the first peer exports.
+    /// A network of the zoo, or one that PyTorch exports.
     fn compile(options: &Options, name: &str, batch: &str, optimizer: &str) -> Result<Step, String> {
         let folder = target().join("bench-training");
         std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make `{}`: {error}", folder.display()))?;
@@ -136,8 +136,9 @@ impl Step {
         let mut command = Command::new(target().join("release/prestow"));
         command.args(["compile", "--train", "--optimizer", spec, "--optimize", &options.goal, "-o"]).arg(&exe);
         if EXPORTED.iter().any(|folder| name.starts_with(folder)) {
+            let exporter = options.peers.iter().find(|(peer, _)| peer.starts_with("torch"));
             let (_, python) =
-                options.peers.first().ok_or_else(|| format!("`{name}` needs --peers, which exports it"))?;
+                exporter.ok_or_else(|| format!("`{name}` needs --peers=torch-eager, which exports it"))?;
             let file = exe.with_extension("onnx");
             output_of(Command::new(python).arg(script()).args(["export", name, batch]).arg(&file))?;
             command.arg(&file).args(["--loss", "softmax_cross_entropy"]);
