@@ -4,13 +4,14 @@ use ir::ops::{Binary, Conv, Pad, PadMode, Reshape, Transpose};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
-use types::{Scope, Shape};
+use types::{Scope, Shape, broadcast};
 
 use crate::uses::{Uses, scalar_constant};
 
 /// Removes identities (a cast to the same dtype, a reshape or expansion to the same shape, a transpose in order, a pad by 0, a
 /// slice of all elements, a concatenation of one, a sum with 0, a product with 1), merges adjacent reshapes and adjacent transposes,
-/// also around a reshape, moves zero padding into the convolution behind it, and writes squares as products.
+/// also around a reshape, moves zero padding into the convolution behind it, leaves expansions to functions that broadcast, and
+/// writes squares as products.
 pub fn canonicalize(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
@@ -23,6 +24,9 @@ pub fn canonicalize(graph: &Graph) -> Graph {
         }
         if let Some(kept) = neutral(graph, node) {
             return Some(smallvec![context.value(kept)]);
+        }
+        if let Some(operands) = unexpanded(context, node, &graph.ty(node.outputs[0]).shape) {
+            return Some(smallvec![context.add(node.op.clone(), &operands, &node.scope).ok()?]);
         }
         if is_square(graph, node) && same_type {
             let product = Binary(Function::Mul);
@@ -79,6 +83,7 @@ fn is_identity(node: &Node) -> bool {
         | Op::PoolWithPositions(_)
         | Op::Recurrent(_)
         | Op::RecurrentGradient(_)
+        | Op::RecurrentWithGates(_)
         | Op::Reduce(_)
         | Op::Resize(_)
         | Op::Scatter(_)
@@ -108,6 +113,24 @@ fn neutral(graph: &Graph, node: &Node) -> Option<ValueId> {
         graph.ty(*kept) == graph.ty(node.outputs[0]) && scalar_constant(graph, *other) == Some(number)
     })?;
     Some(found.0)
+}
+
+/// The operands of a function that broadcasts, without expansions that broadcasting makes superfluous: the gradient of a sum
+/// is an expansion.
+fn unexpanded(context: &mut Rewrite, node: &Node, shape: &Shape) -> Option<[ValueId; 2]> {
+    let (Op::Binary(_) | Op::Compare(_)) = node.op else { return None };
+    let mut operands = [context.value(node.inputs[0]), context.value(node.inputs[1])];
+    let before = operands;
+    for ix in 0..2 {
+        let Some(producer) = context.new.value(operands[ix]).producer() else { continue };
+        let expansion = context.new.node(producer);
+        let (Op::Expand(_), source) = (&expansion.op, expansion.inputs[0]) else { continue };
+        let [own, other] = [source, operands[1 - ix]].map(|value| &context.new.ty(value).shape);
+        if broadcast(own, other).as_ref() == Ok(shape) {
+            operands[ix] = source;
+        }
+    }
+    (operands != before).then_some(operands)
 }
 
 /// Whether a node is `x` to the power of two. A power has no fast kernel.
@@ -214,6 +237,35 @@ mod tests {
         assert_eq!(short.nodes().len(), kept.len());
         assert!(short.outputs()[..2].iter().all(|output| output.value == short.inputs()[0]));
     }
+
+    #[test]
+    fn expansions_are_left_to_functions_that_broadcast() {
+        let mut graph = Graph::new("expanded");
+        let mut input = |name: &str, shape: &[usize]| graph.add_input(name, DType::F32, Shape::from(shape));
+        let (x, row, column) = (input("x", &[4, 3]), input("row", &[3]), input("column", &[4, 1]));
+        let mut add = |op: Op, operands: &[ValueId]| graph.add1(op, operands, Scope::new("node")).unwrap();
+        let mut expanded = |value| add(ir::ops::Expand { shape: Shape::from([4, 3]) }.into(), &[value]);
+        let (rows, columns) = (expanded(row), expanded(column));
+        // One expansion of a value without partner stays.
+        let twice = expanded(row);
+        let results = [
+            add(Binary(Function::Mul).into(), &[x, columns]),
+            add(Binary(Function::Sub).into(), &[rows, columns]),
+            add(Binary(Function::Add).into(), &[twice, rows]),
+        ];
+        let named = results.into_iter().enumerate().map(|(ix, value)| (format!("y{ix}"), value)).collect();
+        graph.set_outputs(named);
+        let short = crate::dce(&canonicalize(&graph));
+        ir::verify(&short).unwrap();
+        let expansions = short.nodes().values().filter(|node| matches!(node.op, Op::Expand(_))).count();
+        assert_eq!(expansions, 1, "{short:?}");
+        let mut random = Random::new(5);
+        let inputs: Vec<Tensor> = (graph.inputs().iter())
+            .map(|&input| Tensor::from_fn(graph.ty(input).shape.clone(), |_| random.uniform(-1.0, 1.0)))
+            .collect();
+        assert_eq!(ir::evaluate(&short, &inputs), ir::evaluate(&graph, &inputs));
+    }
+
     #[test]
     fn transpositions_around_a_reshape_become_one() {
         let mut graph = Graph::new("twice");
