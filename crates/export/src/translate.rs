@@ -257,6 +257,7 @@ impl Made<'_> {
             | Op::PoolGradient(_)
             | Op::PoolWithPositions(_)
             | Op::RecurrentGradient(_)
+            | Op::RecurrentWithGates(_)
             | Op::ScatterAdd(_)
             | Op::SoftmaxCrossEntropy(_)
             | Op::SoftmaxCrossEntropyGradient(_)

@@ -267,6 +267,7 @@ operators! {
     PoolWithPositions,
     Recurrent,
     RecurrentGradient,
+    RecurrentWithGates,
     Reduce,
     Relayout,
     Reshape,

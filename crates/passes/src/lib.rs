@@ -162,6 +162,7 @@ pub const PIPELINE: &[Pass] = &[
     general("recompute", recompute),
     general("fuse_epilogues", fuse_epilogues),
     general("fuse_pointwise", fuse_pointwise),
+    for_target("save_gates", Stage::Precision, training::save_gates),
     for_target("lower_quantized", Stage::Precision, lower_quantized),
     for_target("convert_to_half", Stage::Precision, convert_to_half),
     for_target("tie_weights", Stage::Precision, tie_weights),

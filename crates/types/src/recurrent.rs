@@ -84,7 +84,13 @@ impl Cell {
 
     /// Whether the backward pass needs the gates. The slope of the simple network's usual functions follows from its state.
     pub fn saves_gates(&self) -> bool {
-        !matches!(self, Cell::Rnn { activation: Unary::Relu | Unary::Sigmoid | Unary::Tanh })
+        !matches!(self, Cell::Rnn { activation } if slope_follows(*activation))
+    }
+
+    /// Whether the backward pass needs no more of the gates than the values of their functions, as for an LSTM with the usual
+    /// ones. Of a GRU that resets after the product, it would also need that product.
+    pub fn gradient_follows_from_gates(&self) -> bool {
+        matches!(self, Cell::Lstm { activation: [f, g, _], .. } if slope_follows(*f) && slope_follows(*g))
     }
 
     /// The number of further parameters of a unit: 3 for peepholes (of `i`, `o`, `f`), 1 for the candidate's bias
@@ -96,6 +102,11 @@ impl Cell {
             _ => 0,
         }
     }
+}
+
+/// Whether the derivative of a function follows from its value.
+fn slope_follows(function: Unary) -> bool {
+    matches!(function, Unary::Relu | Unary::Sigmoid | Unary::Tanh)
 }
 
 /// The order in which a recurrent operator walks its sequence, as ONNX's attribute `direction`.

@@ -288,6 +288,7 @@ fn gradients_match_central_differences_of_the_definitions() {
         "ctc_gradient",
         "pool_gradient",
         "recurrent_gradient",
+        "recurrent_with_gates",
         "softmax_cross_entropy_gradient",
         "update",
     ];

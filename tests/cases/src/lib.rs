@@ -87,6 +87,7 @@ pub fn all() -> Vec<Case> {
         transformers::all,
         recurrent::all,
         training::all,
+        training::kept_gates,
     ];
     kinds.iter().flat_map(|cases| cases()).collect()
 }

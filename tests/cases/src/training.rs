@@ -18,7 +18,7 @@ pub fn all() -> Vec<Case> {
         scatters(),
         dropouts(),
         updates(),
-        recurrent(),
+        recurrent(false),
     ]
     .concat()
 }
@@ -305,8 +305,13 @@ fn dropouts() -> Vec<Case> {
     cases
 }
 
-/// Gradients of recurrent layers, of each cell and direction.
-fn recurrent() -> Vec<Case> {
+/// Layers that keep the values of their gates, and gradients that read them. Only processors have kernels for them.
+pub fn kept_gates() -> Vec<Case> {
+    recurrent(true)
+}
+
+/// Gradients of recurrent layers, of each cell and direction; with `keeps_gates`, of those that may keep them.
+fn recurrent(keeps_gates: bool) -> Vec<Case> {
     use types::recurrent::{Cell, Direction, Reset};
     let functions = [pointwise::Unary::Sigmoid, pointwise::Unary::Tanh, pointwise::Unary::Softsign];
     let cells = [
@@ -319,13 +324,15 @@ fn recurrent() -> Vec<Case> {
         Cell::Rnn { activation: pointwise::Unary::Softsign },
     ];
     let mut cases = Vec::new();
-    for (ix, cell) in cells.into_iter().enumerate() {
+    let has_case = |cell: &Cell| !keeps_gates || cell.gradient_follows_from_gates();
+    for (ix, cell) in cells.into_iter().filter(has_case).enumerate() {
         // The last one has rows for several chunks of steps.
         for (number, [seq, batch, units]) in [[1, 1, 5], [7, 3, 4], [4, 2, 17], [5, 171, 3]].into_iter().enumerate() {
             let direction = [Direction::Forward, Direction::Reverse, Direction::Bidirectional][(ix + number) % 3];
             let (d, columns) = (direction.count(), cell.gates() * units);
             let op = Recurrent { cell: cell.clone(), direction };
-            let mut maker = Maker::new(&format!("gradient of {op:?} {seq} x {batch} x {units}"));
+            let from = if keeps_gates { " from kept gates" } else { "" };
+            let mut maker = Maker::new(&format!("gradient{from} of {op:?} {seq} x {batch} x {units}"));
             let (gates, r) =
                 (maker.input("gates", F, &[seq, batch, d * columns]), maker.input("r", F, &[d, columns, units]));
             // Larger weights would let rounding errors grow with every iteration.
@@ -339,14 +346,22 @@ fn recurrent() -> Vec<Case> {
             if 0 < cell.extras() {
                 operands.push(maker.input("extra", F, &[d, cell.extras() * units]));
             }
-            let results = maker.add(op.clone(), &operands, "layer");
+            let results = match keeps_gates {
+                true => maker.add(RecurrentWithGates { recurrent: op.clone() }, &operands, "layer"),
+                false => maker.add(op.clone(), &operands, "layer"),
+            };
+            let (kept, results) = results.split_at(usize::from(keeps_gates));
             operands.drain(..usize::from(!cell.saves_gates()));
             operands.push(results[0]);
             for (ix, &result) in results.iter().enumerate() {
                 let shape = maker.0.ty(result).shape.clone();
                 operands.push(maker.input(&format!("gradient {ix}"), F, &shape));
             }
-            let outputs = maker.add(RecurrentGradient { recurrent: op }, &operands, "gradient");
+            if let [kept] = kept {
+                operands[0] = *kept;
+            }
+            let op = RecurrentGradient { recurrent: op, values: keeps_gates };
+            let outputs = maker.add(op, &operands, "gradient");
             cases.push(maker.case(&outputs));
         }
     }

@@ -22,7 +22,7 @@ use crate::gemm::dispatch::multiply;
 use crate::gemm::prefetch::Prefetch;
 use crate::gemm::tile::{Init, KLoop, Loop, ROWS, Repeat, Row, Tile, rows_max};
 use crate::gemm::weights::Weights;
-use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::math;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType};
@@ -32,7 +32,10 @@ use crate::threads::shared_slice::SharedMut;
 
 /// `gates: [seq, batch, d g u]`, packed `weight: [d, g u, u]`, initial states `h` and for an LSTM `c`, both `[d, batch,
 /// u]`, and for cells with extras `[d, extras u]`; `d` directions, `g` gates, `u` units. Outputs: states `[seq, d,
-/// batch, u]`, last `h`, and for an LSTM last `c`. All `f32`. [`Cell`] defines the formulas.
+/// batch, u]`, last `h`, and for an LSTM last `c`; with `keeps_gates` in front of these the values of the gates' functions,
+/// of the shape of `gates`, whose bytes they may take. All `f32`. [`Cell`] defines the formulas.
+///
+/// Refuses: `keeps_gates` for cells other than an LSTM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recurrent {
     /// The cell.
@@ -47,6 +50,8 @@ pub struct Recurrent {
     pub units: usize,
     /// Format of the recurrent weights.
     pub weights: Weights,
+    /// Whether the values of the gates' functions are a result.
+    pub keeps_gates: bool,
 }
 
 /// Gates per tile.
@@ -54,9 +59,9 @@ const TILE_GATES: usize = 2;
 /// Most gates of a cell.
 const GATES_MAX: usize = 4;
 /// Products per step that justify another thread at the barrier: half a microsecond of them.
-const PART_PRODUCTS: usize = 16 * 1024;
+pub(super) const PART_PRODUCTS: usize = 16 * 1024;
 
-type Lanes = [f32; LANES];
+pub(super) type Lanes = [f32; LANES];
 
 impl Recurrent {
     /// Packs recurrent weights `[d, g u, u]`; incomplete blocks are padded with zeros.
@@ -142,9 +147,20 @@ impl KernelFn for Recurrent {
         }
         let y = product(&[self.seq, directions, self.batch, self.units]);
         let mut sizes = Sizes::with_workspace(&inputs, y, workspace, 4)?;
-        let state = sizes.inputs[2];
+        let (gates, state) = (sizes.inputs[0], sizes.inputs[2]);
         sizes.outputs.resize(2 + memories, state);
+        if self.keeps_gates {
+            if !self.cell.has_memory() {
+                return Err(InvalidKernel("only an LSTM keeps its gates"));
+            }
+            sizes.outputs.insert(0, gates);
+        }
         Ok(sizes)
+    }
+
+    fn may_share(&self, input: usize) -> bool {
+        // The operand of a gate's function is read for the last time before the value takes its place.
+        self.keeps_gates && input == 0
     }
 
     fn run(&self, args: Args, pool: &Pool) {
@@ -152,8 +168,10 @@ impl KernelFn for Recurrent {
         let first_h: &[f32] = input(&args, 2);
         let first_c: &[f32] = if 0 < memories { input(&args, 3) } else { &[] };
         let extra: &[f32] = if 0 < self.cell.extras() { input(&args, 3 + memories) } else { &[] };
-        let (gates, weight): (&[f32], &[f32]) = (input(&args, 0), input(&args, 1));
+        let (gates, weight): (Option<&[f32]>, &[f32]) = (input_or_in_place(&args, 0), input(&args, 1));
         let Args { outputs, workspace, .. } = args;
+        let (kept, outputs) = outputs.split_at_mut(usize::from(self.keeps_gates));
+        let kept: &mut [f32] = kept.first_mut().map(|kept| elements_mut(kept)).unwrap_or_default();
         let (y, last) = outputs.split_at_mut(1);
         let (h, c) = last.split_at_mut(1);
         let (y, h): (&mut [f32], &mut [f32]) = (elements_mut(y[0]), elements_mut(h[0]));
@@ -174,6 +192,7 @@ impl KernelFn for Recurrent {
             kernel: self,
             isa: pool.isa(),
             gates,
+            kept: SharedMut::new(kept),
             weight,
             first_h,
             first_c,
@@ -201,7 +220,10 @@ impl KernelFn for Recurrent {
 struct Walk<'a> {
     kernel: &'a Recurrent,
     isa: Isa,
-    gates: &'a [f32],
+    /// Absent if the values of the gates take its place.
+    gates: Option<&'a [f32]>,
+    /// Values of the gates, if they are a result.
+    kept: SharedMut<'a, f32>,
     /// Packed weights.
     weight: &'a [f32],
     first_h: &'a [f32],
@@ -247,9 +269,15 @@ impl Walk<'_> {
             let block = if step % 2 == 0 { turn } else { blocks.start + blocks.end - 1 - turn };
             let at = of_direction * kernel.blocks() * LANES * kernel.units + block * block_weights;
             let weight = &self.weight[at..][..block_weights];
-            for first in (0..kernel.batch).step_by(rows_max(self.isa)) {
-                let rows = first..kernel.batch.min(first + rows_max(self.isa));
-                self.multiply(&x[first * kernel.units..rows.end * kernel.units], weight, gates.len(), &mut sums);
+            let rows_max = rows_at_a_time(self.isa, kernel.batch);
+            for first in (0..kernel.batch).step_by(rows_max) {
+                let rows = first..kernel.batch.min(first + rows_max);
+                let x = &x[first * kernel.units..rows.end * kernel.units];
+                for gate in (0..gates.len()).step_by(TILE_GATES) {
+                    let vectors = (gates.len() - gate).min(TILE_GATES);
+                    let weight = &weight[gate * LANES * kernel.units..];
+                    multiply_rows(self.isa, x, kernel.units, weight, vectors, &mut sums[gate..], gates.len());
+                }
                 let place = Place { direction, step, position, phase, block, rows };
                 let (walk, place, sums) = (self, &place, &sums[..]);
                 with_vector!(self.isa, finish(walk: &Walk<'_>, place: &Place, sums: &[Lanes]));
@@ -268,46 +296,56 @@ impl Walk<'_> {
         // SAFETY: it was written in the previous step, and no part writes that position in this one.
         unsafe { self.y.shared_part((position * kernel.direction.count() + direction) * state, state) }
     }
+}
 
-    /// `sums[row * gates + gate]`: rows of `x` times the gates' weights of a block.
-    fn multiply(&self, x: &[f32], weight: &[f32], gates: usize, sums: &mut [Lanes; ROWS * GATES_MAX]) {
-        let units = self.kernel.units;
-        let n_rows = x.len() / units;
-        let mut rows = [Row::default(); ROWS];
-        for (ix, row) in rows[..n_rows].iter_mut().enumerate() {
-            *row = Row { x: ix * units, out: ix * gates * LANES };
-        }
-        let k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: units }];
-        for first in (0..gates).step_by(TILE_GATES) {
-            let vectors = (gates - first).min(TILE_GATES);
-            let weights = &weight[first * LANES * units..][..vectors * LANES * units];
-            let tile = Tile {
-                operands: StorageType::F32,
-                x: x.as_ptr().cast(),
-                weights: weights.as_ptr().cast(),
-                compact: None,
-                weight_stride: vectors * LANES,
-                weight_vector: LANES,
-                result: StorageType::F32,
-                out: sums[first..].as_mut_ptr().cast(),
-                rows: &rows[..n_rows],
-                vectors,
-                vector_stride: LANES,
-                k_loops: &k_loops,
-                init: Init::Zero,
-                residual: None,
-                limits: None,
-                marks: None,
-                read_back: false,
-                prefetch: Prefetch::NONE,
-                repeat: Repeat::ONCE,
-            };
-            // SAFETY: the processor has the pool's ISA. `x` has `n_rows` rows of `units` elements and the weights have
-            // `units` rows of the tile's vectors (both sliced above). The sums, borrowed here, have room for `ROWS`
-            // rows of at most `GATES_MAX` gates, of which those from `first` are written.
-            unsafe { multiply(self.isa, &tile) };
-        }
+/// The most rows of a tile for a batch, so that all of its tiles have about as many.
+pub(super) fn rows_at_a_time(isa: Isa, batch: usize) -> usize {
+    let tiles = batch.div_ceil(rows_max(isa)).max(1);
+    batch.div_ceil(tiles).max(1)
+}
+
+/// `sums[row * stride + vector]`: rows of `depth` elements, at most [`ROWS`], times packed weights `[depth, vectors of 16]`.
+pub(super) fn multiply_rows(
+    isa: Isa,
+    x: &[f32],
+    depth: usize,
+    weights: &[f32],
+    vectors: usize,
+    sums: &mut [Lanes],
+    stride: usize,
+) {
+    let n_rows = x.len() / depth;
+    let mut rows = [Row::default(); ROWS];
+    for (ix, row) in rows[..n_rows].iter_mut().enumerate() {
+        *row = Row { x: ix * depth, out: ix * stride * LANES };
     }
+    let sums = &mut sums[..(n_rows - 1) * stride + vectors];
+    let weights = &weights[..depth * vectors * LANES];
+    let k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }];
+    let tile = Tile {
+        operands: StorageType::F32,
+        x: x.as_ptr().cast(),
+        weights: weights.as_ptr().cast(),
+        compact: None,
+        weight_stride: vectors * LANES,
+        weight_vector: LANES,
+        result: StorageType::F32,
+        out: sums.as_mut_ptr().cast(),
+        rows: &rows[..n_rows],
+        vectors,
+        vector_stride: LANES,
+        k_loops: &k_loops,
+        init: Init::Zero,
+        residual: None,
+        limits: None,
+        marks: None,
+        read_back: false,
+        prefetch: Prefetch::NONE,
+        repeat: Repeat::ONCE,
+    };
+    // SAFETY: the processor has the pool's ISA. `x` has `n_rows` rows of `depth` elements, and the weights have `depth` rows of
+    // the tile's vectors (sliced above). The sums, borrowed here, have room for the vectors of the last row (sliced above).
+    unsafe { multiply(isa, &tile) };
 }
 
 /// Applies the activations of a block: from the sums to the new state.
@@ -365,7 +403,20 @@ impl<'a> Cells<'a> {
     #[inline(always)]
     fn gate<V: Vector>(&self, gate: usize, sum: V) -> V {
         let at = self.gates + gate * self.walk.kernel.units;
-        V::read_part(&self.walk.gates[at..][..self.lanes], 0.0).add(sum)
+        let items = match self.walk.gates {
+            Some(gates) => &gates[at..][..self.lanes],
+            // SAFETY: each unit of a row and position is accessed by one part of one phase.
+            None => unsafe { self.walk.kept.shared_part(at, self.lanes) },
+        };
+        V::read_part(items, 0.0).add(sum)
+    }
+
+    /// Stores the value of a gate's function.
+    #[inline(always)]
+    fn keep<V: Vector>(&self, gate: usize, value: V) {
+        let at = self.gates + gate * self.walk.kernel.units;
+        // SAFETY: as in `gate`.
+        value.write_part(unsafe { self.walk.kept.part(at, self.lanes) });
     }
 
     /// A row of peephole weights, or the candidate's bias.
@@ -423,13 +474,20 @@ fn lstm<V: Vector>(cells: &Cells, sums: &[Lanes], [f, g, out]: &[Unary; 3], peep
         input = cells.extra::<V>(0).mul_add(c, input);
         forget = cells.extra::<V>(2).mul_add(c, forget);
     }
-    let new = activate(*f, input).mul(activate(*g, candidate));
-    c = activate(*f, forget).mul_add(c, new);
+    let (input, candidate, forget) = (activate(*f, input), activate(*g, candidate), activate(*f, forget));
+    c = forget.mul_add(c, input.mul(candidate));
     if peepholes {
         output = cells.extra::<V>(1).mul_add(c, output);
     }
+    let output = activate(*f, output);
     c.write_part(memory);
-    cells.write_h(activate(*f, output).mul(activate(*out, c)));
+    cells.write_h(output.mul(activate(*out, c)));
+    if cells.walk.kernel.keeps_gates {
+        cells.keep(0, input);
+        cells.keep(1, output);
+        cells.keep(2, forget);
+        cells.keep(3, candidate);
+    }
 }
 
 /// A GRU with the reset after the product.

@@ -5,9 +5,10 @@
 //!
 //! 1. *Gates*: a product of a chunk's states by the weights gives its gates again. From them come, for each gate, the factor
 //!    between the gradient of the state (of an LSTM, of the cell) and that of the gate. All exponentials are here. If the
-//!    factor follows from the state after a step, there is no product.
+//!    factor follows from the state after a step, there is no product, and none if the values of the gates were kept.
 //! 2. *Walk*: from the last step to the first, the gradient of the state times these factors gives the gradients of the
-//!    gates; their product by the weights is the gradient of the state before the step.
+//!    gates; their product by the weights is the gradient of the state before the step. Blocks of units are divided among
+//!    threads with a barrier after each step ([`run_phases`]), as in the layer itself; the weights are packed for it.
 //! 3. *Weights*: products of the transposed gradients of a chunk's gates by its states, added up.
 //!
 //! The first output holds the gates, then the factors, then the gradients. A cell that does not save its gates has the
@@ -25,11 +26,14 @@ use types::pointwise::Unary;
 use types::recurrent::{Cell, Direction, Reset};
 
 use crate::gemm::epilogue::Epilogue;
+use crate::gemm::tile::ROWS;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::ops::matmul::{MatMul, MatMulB};
+use crate::ops::recurrent::{Lanes, PART_PRODUCTS, multiply_rows, rows_at_a_time};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
+use crate::threads::phases::{PARTS_MAX, Phases, run_phases};
 use crate::threads::shared_slice::{SharedMut, for_each_chunk};
 
 /// The operands of [`Recurrent`](crate::Recurrent) with unpacked weights and, if the cell does not save them, without gates,
@@ -49,19 +53,22 @@ pub struct RecurrentGradient {
     pub batch: usize,
     /// Hidden units.
     pub units: usize,
+    /// Whether the gates are the values that [`Recurrent`](crate::Recurrent) keeps, of an LSTM whose functions are
+    /// [`Cell::gradient_follows_from_gates`].
+    pub values: bool,
 }
 
-/// Units that are computed at a time, on the stack.
-const BLOCK: usize = 64;
+/// Vectors of units whose products the walk computes at a time.
+const BLOCK_VECTORS: usize = 2;
+/// Units of a block.
+const BLOCK: usize = BLOCK_VECTORS * LANES;
 /// Rows (steps times batch) of a chunk: enough that its products are fast, whose weights are read once a chunk.
 const CHUNK_ROWS: usize = 512;
-/// Elements of a state that justify another thread in a step of the walk.
-const PART: usize = 1 << 12;
 
+/// Units of a row whose factors a task computes, step by step: enough that it reads whole pages.
+const TOGETHER: usize = 16 * LANES;
 /// Elements that are copied at a time.
 const COPY: usize = 1 << 16;
-
-type Block = [f32; BLOCK];
 
 impl RecurrentGradient {
     /// The gates whose products read the same states.
@@ -105,20 +112,27 @@ impl RecurrentGradient {
         if self.cell.saves_gates() { 0 } else { 3 }
     }
 
+    /// Elements of the packed weights of a direction.
+    fn packed(&self) -> Option<usize> {
+        let columns = self.units.checked_next_multiple_of(LANES)?;
+        product(&[self.cell.gates(), self.units, columns])
+    }
+
     /// Elements of the workspace, part by part.
-    fn parts(&self) -> Option<[usize; 6]> {
+    fn parts(&self) -> Option<[usize; 4]> {
         let steps = product(&[self.seq, self.batch, self.units])?;
         let state = product(&[self.batch, self.units])?;
-        let chunk = product(&[self.chunk(), self.batch, self.units])?;
-        let (planes, memory, between) = match &self.cell {
-            Cell::Lstm { .. } => (2, steps.checked_add(state)?, state),
-            Cell::Gru { reset: Reset::BeforeProduct, .. } => (2, steps, state),
-            Cell::Gru { .. } => (2, 0, 0),
-            Cell::Rnn { .. } => (0, 0, 0),
+        let (planes, memory) = match &self.cell {
+            Cell::Lstm { .. } => (2, steps.checked_add(state)?),
+            Cell::Gru { reset: Reset::BeforeProduct, .. } => (2, steps),
+            Cell::Gru { .. } => (2, 0),
+            Cell::Rnn { .. } => (0, 0),
         };
         let group = self.groups().iter().map(Range::len).max().unwrap_or(0);
-        let gates = chunk.checked_mul(group)?.max(state.checked_mul(self.cell.gates())?);
-        Some([chunk, gates, steps.checked_mul(planes)?, memory, state.checked_mul(2)?, between])
+        let of_chunk = product(&[self.chunk(), state, 1 + group])?;
+        let of_walk = self.packed()?.checked_add(product(&[self.seq.min(2), state, self.cell.gates()])?)?;
+        let carried = if matches!(self.cell, Cell::Rnn { .. }) { 0 } else { state };
+        Some([of_chunk.max(of_walk), steps.checked_mul(planes)?, memory, carried])
     }
 }
 
@@ -128,6 +142,9 @@ impl KernelFn for RecurrentGradient {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if !self.functions().into_iter().all(has_derivative) {
             return Err(InvalidKernel("the functions of the cell must have a closed derivative"));
+        }
+        if self.values && !self.cell.gradient_follows_from_gates() {
+            return Err(InvalidKernel("the gradient must follow from the values of the gates"));
         }
         let overflow = InvalidKernel("sizes must not overflow");
         let (directions, n_gates) = (self.direction.count(), self.cell.gates());
@@ -200,8 +217,8 @@ impl KernelFn for RecurrentGradient {
                 out.copy_from_slice(&shared[number * COPY..][..out.len()]);
             });
         }
-        let [states, gates, planes, memory, dh, between] = self.parts().expect("`sizes` computed them").map(&mut part);
-        let mut room = Room { states, gates, planes, memory, dh, between };
+        let [shared, planes, memory, carried] = self.parts().expect("`sizes` computed them").map(&mut part);
+        let mut room = Room { shared, planes, memory, carried };
         for direction in 0..self.direction.count() {
             let walk = Walk { kernel: self, direction, isa: pool.isa(), given: &given };
             if self.cell.saves_gates() {
@@ -211,7 +228,7 @@ impl KernelFn for RecurrentGradient {
             walk.weights(&mut room, &mut results, pool);
         }
         if !self.cell.saves_gates() && 1 < self.direction.count() {
-            self.batch_first(results.gates, room.dh, pool);
+            self.batch_first(results.gates, &mut room.shared[..2 * self.state()], pool);
         }
     }
 }
@@ -256,21 +273,19 @@ struct Results<'a> {
 
 /// The workspace, for one direction at a time. Steps are in the order of the walk.
 struct Room<'a> {
-    /// The states before each step of a chunk, `[steps, batch, u]`.
-    states: &'a mut [f32],
-    /// Gates of a chunk: the products of a group, `[steps, batch, gates of the group, u]`; in the walk, the gradients of a
-    /// step, a group after the other; then the gradients of a group with steps as columns.
-    gates: &'a mut [f32],
+    /// For gates and weights, of a chunk: the states before each step, `[steps, batch, u]`, then the products of a group,
+    /// `[steps, batch, gates of the group, u]`, or its gradients with steps as columns. For the walk: the packed weights, then
+    /// the gradients of the products of two steps, a group after the other.
+    shared: &'a mut [f32],
     /// Two further factors of each unit, each `[seq, batch, u]`. LSTM: from the state to the cell, and from the cell to the
     /// one before. GRU: the update gate, and the reset gate.
     planes: &'a mut [f32],
     /// LSTM: the cell before each step and after the last, `[seq + 1, batch, u]`. GRU with the reset before the product:
     /// the states times their reset gates, `[seq, batch, u]`.
     memory: &'a mut [f32],
-    /// The gradient of the state after a step, then that of the state before it, both `[batch, u]`.
-    dh: &'a mut [f32],
-    /// The gradient of the cell, or of states times their reset gates, `[batch, u]`.
-    between: &'a mut [f32],
+    /// What passes from a step to the one before it, except through products, `[batch, u]`. LSTM: the gradient of the cell.
+    /// GRU: the part of the state's gradient.
+    carried: &'a mut [f32],
 }
 
 /// One direction of a run.
@@ -293,6 +308,7 @@ impl Walk<'_> {
     }
 
     /// The first gate of a row at a step, in the first output.
+    #[inline(always)]
     fn in_gates(&self, step: usize, row: usize) -> usize {
         let RecurrentGradient { cell, direction, batch, units, .. } = self.kernel;
         if !cell.saves_gates() {
@@ -306,10 +322,10 @@ impl Walk<'_> {
         groups.find(|group| group.contains(&gate)).expect("groups have all gates")
     }
 
-    /// A gate of a row in the walk's part of the workspace, which has one step.
-    fn in_step(&self, gate: usize, row: usize) -> usize {
-        let (group, units) = (self.group_of(gate), self.kernel.units);
-        (self.kernel.batch * group.start + row * group.len() + gate - group.start) * units
+    /// A gate of a row in the walk's part of the workspace, which has two steps: one is read while the next is written.
+    fn in_step(&self, step: usize, gate: usize, row: usize) -> usize {
+        let (group, RecurrentGradient { cell, batch, units, .. }) = (self.group_of(gate), self.kernel);
+        (batch * (step % 2 * cell.gates() + group.start) + row * group.len() + gate - group.start) * units
     }
 
     /// The chunks of steps, in the order of the walk.
@@ -349,23 +365,29 @@ impl Walk<'_> {
     /// Replaces the gates by their factors, and fills planes and memory.
     fn gates(&self, room: &mut Room, results: &mut Results, pool: &Pool) {
         let (kernel, state) = (self.kernel, self.kernel.state());
+        let (units, parts_of_row) = (kernel.units, kernel.units.div_ceil(TOGETHER));
         if kernel.cell.has_memory() {
             room.memory[..state].copy_from_slice(&self.given.c[self.direction * state..][..state]);
         }
         for chunk in self.chunks() {
             let rows = chunk.len() * kernel.batch;
-            let states = &mut room.states[..rows * kernel.units];
-            self.states(states, &chunk, pool);
+            let (states, products) = room.shared.split_at_mut(rows * units);
+            if !kernel.values {
+                self.states(states, &chunk, pool);
+            }
             for (number, group) in kernel.groups().iter().enumerate() {
                 let operand = match number {
                     0 => &*states,
                     _ => &room.memory[chunk.start * state..chunk.end * state],
                 };
                 let weight = &self.given.weight[self.weight_range(group)];
-                let extents = [rows, kernel.units, group.len() * kernel.units];
-                let products = &mut room.gates[..rows * group.len() * kernel.units];
-                multiply(pool, operand, weight, MatMulB::Transposed, extents, products);
+                let extents = [rows, units, group.len() * units];
+                let products = &mut products[..rows * group.len() * units];
+                if !kernel.values {
+                    multiply(pool, operand, weight, MatMulB::Transposed, extents, products);
+                }
                 let parts = Factors {
+                    chunk: &chunk,
                     states,
                     products,
                     gates: SharedMut::new(results.gates),
@@ -373,198 +395,105 @@ impl Walk<'_> {
                     memory: SharedMut::new(room.memory),
                 };
                 let is_last = number + 1 == kernel.groups().len();
-                pool.run(kernel.batch, &|row| match is_last {
-                    true => self.factors_of_row(&parts, &chunk, row),
-                    false => self.reset_row(&parts, &chunk, row),
+                pool.run(kernel.batch * parts_of_row, &|task| {
+                    let (walk, parts, row) = (self, &parts, task / parts_of_row);
+                    let first = task % parts_of_row * TOGETHER;
+                    let units = first..units.min(first + TOGETHER);
+                    with_vector!(
+                        self.isa,
+                        factors(walk: &Walk<'_>, parts: &Factors<'_>, row: usize, units: Range<usize>, is_last: bool)
+                    );
                 });
             }
         }
-    }
-
-    /// The first half of a GRU that resets before the product: both gates, and the states times their reset gates.
-    fn reset_row(&self, parts: &Factors, chunk: &Range<usize>, row: usize) {
-        let Cell::Gru { activation: [f, _], .. } = self.kernel.cell else { return };
-        for step in chunk.clone() {
-            for units in self.blocks() {
-                let count = units.len();
-                let block = BlockOf { walk: self, parts, first: chunk.start, step, row, units };
-                let (update, d_update) = both(self.isa, f, block.gate(0), count);
-                let (reset, d_reset) = both(self.isa, f, block.gate(1), count);
-                let h = block.h();
-                block.set_gate(0, |unit| d_update[unit]);
-                block.set_gate(1, |unit| h[unit] * d_reset[unit]);
-                block.set_plane(0, |unit| update[unit]);
-                block.set_plane(1, |unit| reset[unit]);
-                block.set_memory(0, |unit| h[unit] * reset[unit]);
-            }
-        }
-    }
-
-    /// The factors of a row of the batch at all steps of a chunk.
-    fn factors_of_row(&self, parts: &Factors, chunk: &Range<usize>, row: usize) {
-        for step in chunk.clone() {
-            for units in self.blocks() {
-                let block = BlockOf { walk: self, parts, first: chunk.start, step, row, units };
-                match &self.kernel.cell {
-                    Cell::Lstm { activation, peepholes } => block.lstm(activation, *peepholes),
-                    Cell::Gru { activation, reset: Reset::AfterProduct } => block.gru(activation),
-                    Cell::Gru { activation: [_, g], .. } => block.gru_candidate(*g),
-                    Cell::Rnn { activation } => {
-                        let (_, d) = both(self.isa, *activation, block.gate(0), block.units.len());
-                        block.set_gate(0, |unit| d[unit]);
-                    }
-                }
-            }
-        }
-    }
-
-    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let units = self.kernel.units;
-        (0..units).step_by(BLOCK).map(move |first| first..units.min(first + BLOCK))
     }
 
     /// Walks back: the gradients of gates and of the first state.
     fn back(&self, room: &mut Room, results: &mut Results, pool: &Pool) {
         let (kernel, state) = (self.kernel, self.kernel.state());
         let own = self.direction * state..(self.direction + 1) * state;
-        let (dh, before) = room.dh.split_at_mut(state);
-        dh.copy_from_slice(&self.given.dh[own.clone()]);
         if kernel.cell.has_memory() {
-            room.between.copy_from_slice(&self.given.dc[own.clone()]);
+            room.carried.copy_from_slice(&self.given.dc[own.clone()]);
         }
-        let parts = pool.threads().min(kernel.batch).min(state / PART).max(1);
-        let rows = |part: usize| part * kernel.batch / parts..(part + 1) * kernel.batch / parts;
-        for step in (0..kernel.seq).rev() {
-            let dy = if kernel.cell.saves_gates() { &self.given.dy[self.in_y(step)..][..state] } else { &[] };
-            let shared = Gradients {
-                gates: SharedMut::new(room.gates),
-                out: SharedMut::new(results.gates),
-                dh: SharedMut::new(dh),
-                before: SharedMut::new(before),
-                between: SharedMut::new(room.between),
-                planes: room.planes,
-            };
-            pool.run(parts, &|part| rows(part).for_each(|row| self.gates_of_row(&shared, step, row, dy)));
-            if let [_, candidate] = kernel.groups() {
-                self.through_weights(candidate, room.gates, room.between, false, pool);
-                let shared = Gradients {
-                    gates: SharedMut::new(room.gates),
-                    out: SharedMut::new(results.gates),
-                    dh: SharedMut::new(dh),
-                    before: SharedMut::new(before),
-                    between: SharedMut::new(room.between),
-                    planes: room.planes,
-                };
-                pool.run(parts, &|part| rows(part).for_each(|row| self.reset_of_row(&shared, step, row)));
+        let (weight, steps) = room.shared.split_at_mut(kernel.packed().expect("`sizes` computed it"));
+        self.pack(weight, pool);
+        let parts = Gradients {
+            weight,
+            steps: SharedMut::new(steps),
+            gates: SharedMut::new(results.gates),
+            carried: SharedMut::new(room.carried),
+            h: SharedMut::new(&mut results.h[own.clone()]),
+            planes: room.planes,
+        };
+        let blocks = kernel.units.div_ceil(BLOCK);
+        let products = product(&[kernel.cell.gates(), kernel.units, kernel.units, kernel.batch]).unwrap_or(usize::MAX);
+        let most = (products / PART_PRODUCTS).min(blocks).min(PARTS_MAX);
+        let n_parts = pool.threads().min(most).max(1);
+        // The state before the first step follows from the gates of that step.
+        let phases = kernel.seq * kernel.groups().len() + 1;
+        run_phases(pool, Phases { chains: 1, parts: n_parts, phases }, &|_, part, phase| {
+            for block in part * blocks / n_parts..(part + 1) * blocks / n_parts {
+                self.phase(&parts, phase, block);
             }
-            let adds = matches!(kernel.cell, Cell::Gru { .. });
-            self.through_weights(&kernel.groups()[0], room.gates, before, adds, pool);
-            dh.copy_from_slice(before);
-        }
-        results.h[own.clone()].copy_from_slice(dh);
+        });
         if kernel.cell.has_memory() {
-            results.c[own].copy_from_slice(room.between);
+            results.c[own].copy_from_slice(room.carried);
         }
     }
 
-    /// The gradients of a group of gates at a step times the weights: those of the states that were multiplied.
-    fn through_weights(&self, group: &Range<usize>, gates: &[f32], out: &mut [f32], adds: bool, pool: &Pool) {
-        let RecurrentGradient { batch, units, .. } = self.kernel;
-        let columns = group.len() * units;
-        let gates = &gates[self.in_step(group.start, 0)..][..batch * columns];
-        let weight = &self.given.weight[self.weight_range(group)];
-        match adds {
-            false => multiply(pool, gates, weight, MatMulB::Dynamic, [*batch, columns, *units], out),
-            true => multiply_add(pool, gates, weight, [*batch, columns, *units], out),
+    /// Packs the weights of each group in blocks of columns, `[gates of the group u, columns of the block]`; columns beyond the
+    /// units are zeros.
+    fn pack(&self, packed: &mut [f32], pool: &Pool) {
+        let units = self.kernel.units;
+        let mut rest = packed;
+        for group in self.kernel.groups() {
+            let (rows, weight) = (group.len() * units, &self.given.weight[self.weight_range(group)]);
+            let (packed, after) = rest.split_at_mut(rows * units.next_multiple_of(LANES));
+            rest = after;
+            for_each_chunk(pool, packed, rows * BLOCK, &|block, packed| {
+                let (first, width) = (block * BLOCK, packed.len() / rows);
+                let columns = first..units.min(first + width);
+                for (to, from) in packed.chunks_exact_mut(width).zip(weight.chunks_exact(units)) {
+                    let (to, padding) = to.split_at_mut(columns.len());
+                    to.copy_from_slice(&from[columns.clone()]);
+                    padding.fill(0.0);
+                }
+            });
         }
     }
 
-    /// The gradients of a row's gates from that of its state. Those of a reset before the product follow in
-    /// [`Walk::reset_of_row`].
-    fn gates_of_row(&self, parts: &Gradients, step: usize, row: usize, dy: &[f32]) {
-        let RecurrentGradient { cell, seq, batch, units, .. } = self.kernel;
-        let (at, plane) = (row * units, (step * batch + row) * units);
-        let planes = |number: usize| &parts.planes[(number * seq * batch) * units + plane..][..*units];
-        // SAFETY: tasks differ in rows of the batch, and no two parts below overlap.
-        let [dh, before] = [&parts.dh, &parts.before].map(|of| unsafe { of.part(at, *units) });
-        // SAFETY: as above; each gate of a row has its own elements.
-        let copy = |gate: usize| unsafe { parts.gates.part(self.in_step(gate, row), *units) };
-        // SAFETY: as above.
-        let gate = |gate: usize| unsafe { parts.out.part(self.in_gates(step, row) + gate * units, *units) };
-        let dy = if cell.saves_gates() { &dy[at..at + units] } else { &*gate(0) };
-        for (sum, &item) in dh.iter_mut().zip(dy) {
-            *sum += item;
-        }
-        match cell {
-            Cell::Lstm { peepholes, .. } => {
-                let (to_cell, kept) = (planes(0), planes(1));
-                // SAFETY: as above.
-                let dc = unsafe { parts.between.part(at, *units) };
-                let [input, output, forget, new] = [0, 1, 2, 3].map(gate);
-                for unit in 0..*units {
-                    let peephole = |row: usize| if *peepholes { self.extra(row)[unit] } else { 0.0 };
-                    output[unit] *= dh[unit];
-                    let own = dc[unit] + dh[unit] * to_cell[unit] + output[unit] * peephole(1);
-                    input[unit] *= own;
-                    forget[unit] *= own;
-                    new[unit] *= own;
-                    dc[unit] = own * kept[unit] + input[unit] * peephole(0) + forget[unit] * peephole(2);
-                }
-                for (number, gate) in [input, output, forget, new].into_iter().enumerate() {
-                    copy(number).copy_from_slice(gate);
-                }
+    /// One phase of a block of units: its part of the gradient of a state, and from that the gradients of its gates. With two
+    /// groups, the second phase of a step multiplies by the weights of the second group.
+    fn phase(&self, parts: &Gradients, phase: usize, block: usize) {
+        let RecurrentGradient { seq, batch, units, .. } = *self.kernel;
+        let groups = self.kernel.groups();
+        let (turn, second) = (phase / groups.len(), phase % groups.len() == 1);
+        let group = &groups[usize::from(second)];
+        // The step whose gates are multiplied: the one behind, or in a second phase the same.
+        let from = match second {
+            true => Some(seq - 1 - turn),
+            false => (0 < turn).then(|| seq - turn),
+        };
+        let (depth, first) = (group.len() * units, block * BLOCK);
+        let vectors = (units - first).min(BLOCK).div_ceil(LANES);
+        let at = group.start * units * units.next_multiple_of(LANES) + depth * first;
+        let weight = &parts.weight[at..][..depth * vectors * LANES];
+        let mut sums = [[0.0; LANES]; ROWS * BLOCK_VECTORS];
+        let rows_max = rows_at_a_time(self.isa, batch);
+        for start in (0..batch).step_by(rows_max) {
+            let rows = start..batch.min(start + rows_max);
+            if let Some(step) = from {
+                // SAFETY: an earlier phase wrote the gradients of that step, and no part of this one writes them.
+                let x = unsafe { parts.steps.shared_part(self.in_step(step, group.start, start), rows.len() * depth) };
+                multiply_rows(self.isa, x, depth, weight, vectors, &mut sums, BLOCK_VECTORS);
             }
-            Cell::Gru { reset, .. } => {
-                let (update, kept) = (planes(0), planes(1));
-                let (first, new) = (gate(0), gate(2));
-                for unit in 0..*units {
-                    first[unit] *= dh[unit];
-                    new[unit] *= dh[unit];
-                    before[unit] = dh[unit] * update[unit];
-                }
-                copy(0).copy_from_slice(first);
-                let of_product = copy(2);
-                of_product.copy_from_slice(new);
-                if *reset == Reset::AfterProduct {
-                    let second = gate(1);
-                    for unit in 0..*units {
-                        second[unit] *= dh[unit];
-                        of_product[unit] *= kept[unit];
-                    }
-                    copy(1).copy_from_slice(second);
-                }
-            }
-            Cell::Rnn { activation } => {
-                let only = gate(0);
-                if cell.saves_gates() {
-                    only.iter_mut().zip(&*dh).for_each(|(factor, dh)| *factor *= dh);
-                } else {
-                    let after = &self.given.y[self.in_y(step) + at..][..*units];
-                    for (unit, only) in only.iter_mut().enumerate() {
-                        *only = slope_of(*activation, after[unit]) * dh[unit];
-                    }
-                }
-                copy(0).copy_from_slice(only);
-            }
+            let place = &Place { turn, second, first, vectors, rows };
+            let (walk, sums) = (self, &sums[..]);
+            with_vector!(
+                self.isa,
+                gradients(walk: &Walk<'_>, parts: &Gradients<'_>, place: &Place, sums: &[Lanes])
+            );
         }
-    }
-
-    /// The gradients of a row's reset gate, and through it of its state, from that of the reset state.
-    fn reset_of_row(&self, parts: &Gradients, step: usize, row: usize) {
-        let RecurrentGradient { seq, batch, units, .. } = self.kernel;
-        let (at, plane) = (row * units, ((seq + step) * batch + row) * units);
-        let reset = &parts.planes[plane..][..*units];
-        // SAFETY: tasks differ in rows of the batch; all four parts are of different slices.
-        let (before, d_kept) = unsafe { (parts.before.part(at, *units), parts.between.part(at, *units)) };
-        // SAFETY: as above.
-        let copy = unsafe { parts.gates.part(self.in_step(1, row), *units) };
-        // SAFETY: as above.
-        let gate = unsafe { parts.out.part(self.in_gates(step, row) + units, *units) };
-        for unit in 0..*units {
-            gate[unit] *= d_kept[unit];
-            before[unit] += d_kept[unit] * reset[unit];
-        }
-        copy.copy_from_slice(gate);
     }
 
     /// The gradients of weights, peepholes and the candidate's bias.
@@ -574,11 +503,11 @@ impl Walk<'_> {
         results.extra[self.direction * extras..][..extras].fill(0.0);
         for chunk in self.chunks() {
             let rows = chunk.len() * batch;
-            let states = &mut room.states[..rows * units];
+            let (states, gates) = room.shared.split_at_mut(rows * units);
             self.states(states, &chunk, pool);
             for (number, group) in self.kernel.groups().iter().enumerate() {
                 let columns = group.len() * units;
-                let transposed = &mut room.gates[..rows * columns];
+                let transposed = &mut gates[..rows * columns];
                 self.transpose(group, &chunk, results.gates, room.planes, transposed, pool);
                 let states = match number {
                     0 => &*states,
@@ -599,12 +528,12 @@ impl Walk<'_> {
                     *sum += match cell.has_memory() {
                         // The input and forget gates see the cell before the step, the output gate the one after it.
                         true => {
-                            let dz = &room.gates[(number * units + unit) * rows..][..rows];
+                            let dz = &gates[(number * units + unit) * rows..][..rows];
                             let first = (chunk.start + usize::from(number == 1)) * batch;
                             let cells = room.memory[first * units + unit..].iter().step_by(*units);
                             dz.iter().zip(cells).map(|(dz, cell)| dz * cell).sum::<f32>()
                         }
-                        false => room.gates[(2 * units + unit) * rows..][..rows].iter().sum(),
+                        false => gates[(2 * units + unit) * rows..][..rows].iter().sum(),
                     };
                 }
             }
@@ -621,45 +550,56 @@ impl Walk<'_> {
         out: &mut [f32],
         pool: &Pool,
     ) {
-        let &RecurrentGradient { ref cell, seq, batch, units, .. } = self.kernel;
-        let resets_product = matches!(cell, Cell::Gru { reset: Reset::AfterProduct, .. });
-        let (rows, blocks) = (chunk.len() * batch, units.div_ceil(LANES));
-        let (out, isa) = (&SharedMut::new(out), self.isa);
-        pool.run(group.len() * blocks, &|task| {
-            let (gate, first) = (group.start + task / blocks, task % blocks * LANES);
-            let part = first..units.min(first + LANES);
-            let reset = resets_product && gate == 2;
-            for start in (0..rows).step_by(LANES) {
-                let ends = rows.min(start + LANES);
-                let mut items = [[0.0; LANES]; LANES];
-                for (row, items) in (start..ends).zip(&mut items) {
-                    let (step, row) = (chunk.start + row / batch, row % batch);
-                    let items = &mut items[..part.len()];
-                    items.copy_from_slice(&gates[self.in_gates(step, row) + gate * units..][part.clone()]);
-                    if reset {
-                        let planes = &planes[((seq + step) * batch + row) * units..][part.clone()];
-                        items.iter_mut().zip(planes).for_each(|(item, reset)| *item *= reset);
-                    }
-                }
-                let items = &mut items;
-                with_vector!(isa, transpose(items: &mut [[f32; LANES]; LANES]));
-                for (unit, items) in part.clone().zip(&*items) {
-                    let at = ((gate - group.start) * units + unit) * rows + start;
-                    // SAFETY: tasks differ in gate or unit.
-                    unsafe { out.part(at, ends - start) }.copy_from_slice(&items[..ends - start]);
-                }
-            }
+        let (rows, units) = (chunk.len() * self.kernel.batch, self.kernel.units);
+        let vectors = units.div_ceil(LANES);
+        let parts = &Transposed { chunk, group, gates, planes, out: SharedMut::new(out) };
+        pool.run(group.len() * vectors, &|task| {
+            let (walk, gate, unit) = (self, group.start + task / vectors, task % vectors * LANES);
+            with_vector!(
+                self.isa,
+                transpose(walk: &Walk<'_>, parts: &Transposed<'_>, gate: usize, unit: usize, rows: usize)
+            );
         });
     }
 }
 
-#[inline(always)]
-fn transpose<V: Vector>(items: &mut [[f32; LANES]; LANES]) {
-    *items = V::transpose(std::array::from_fn(|row| V::read(&items[row]))).map(V::to_array);
+/// The slices that tasks of [`Walk::transpose`] share. A task has some units of a gate.
+struct Transposed<'a> {
+    chunk: &'a Range<usize>,
+    group: &'a Range<usize>,
+    gates: &'a [f32],
+    planes: &'a [f32],
+    out: SharedMut<'a, f32>,
 }
 
-/// The slices that tasks of step 1 share. A task has one row of the batch.
+#[inline(always)]
+fn transpose<V: Vector>(walk: &Walk, parts: &Transposed, gate: usize, unit: usize, rows: usize) {
+    let &RecurrentGradient { ref cell, seq, batch, units, .. } = walk.kernel;
+    let lanes = LANES.min(units - unit);
+    let resets = gate == 2 && matches!(cell, Cell::Gru { reset: Reset::AfterProduct, .. });
+    for start in (0..rows).step_by(LANES) {
+        let count = LANES.min(rows - start);
+        let mut items = [V::zero(); LANES];
+        for (number, item) in items[..count].iter_mut().enumerate() {
+            let (step, row) = (parts.chunk.start + (start + number) / batch, (start + number) % batch);
+            *item = V::read_part(&parts.gates[walk.in_gates(step, row) + gate * units + unit..][..lanes], 0.0);
+            if resets {
+                let at = ((seq + step) * batch + row) * units + unit;
+                *item = item.mul(V::read_part(&parts.planes[at..][..lanes], 0.0));
+            }
+        }
+        for (number, item) in V::transpose(items)[..lanes].iter().enumerate() {
+            let at = ((gate - parts.group.start) * units + unit + number) * rows + start;
+            // SAFETY: tasks differ in gate or units.
+            item.write_part(unsafe { parts.out.part(at, count) });
+        }
+    }
+}
+
+/// The slices that tasks of step 1 share. A task has some units of a row of the batch.
 struct Factors<'a> {
+    /// The steps that are computed.
+    chunk: &'a Range<usize>,
     states: &'a [f32],
     /// Of the group that is computed.
     products: &'a [f32],
@@ -668,164 +608,381 @@ struct Factors<'a> {
     memory: SharedMut<'a, f32>,
 }
 
-/// The slices that tasks of a step of the walk share. A task has some rows of the batch.
-struct Gradients<'a> {
-    gates: SharedMut<'a, f32>,
-    out: SharedMut<'a, f32>,
-    dh: SharedMut<'a, f32>,
-    before: SharedMut<'a, f32>,
-    between: SharedMut<'a, f32>,
-    planes: &'a [f32],
-}
-
-/// Some units of a row at a step.
-struct BlockOf<'a> {
+/// A vector of units of a row at a step.
+struct Units<'a> {
     walk: &'a Walk<'a>,
     parts: &'a Factors<'a>,
-    /// The first step of the chunk.
-    first: usize,
     step: usize,
     row: usize,
-    units: Range<usize>,
+    unit: usize,
+    lanes: usize,
 }
 
-impl BlockOf<'_> {
+/// The factors of some units of a row at all steps of a chunk. Unless `is_last`, of a GRU that resets before the product: both
+/// gates, and the states times their reset gates.
+#[inline(always)]
+fn factors<V: Vector>(walk: &Walk, parts: &Factors, row: usize, units: Range<usize>, is_last: bool) {
+    let (start, end) = (units.start, units.end);
+    let places = parts.chunk.clone().flat_map(|step| (start..end).step_by(LANES).map(move |unit| (step, unit)));
+    for (step, unit) in places {
+        let units = Units { walk, parts, step, row, unit, lanes: LANES.min(end - unit) };
+        match &walk.kernel.cell {
+            Cell::Lstm { activation, .. } if walk.kernel.values => lstm_of_values::<V>(&units, activation),
+            Cell::Lstm { activation, peepholes } => lstm::<V>(&units, activation, *peepholes),
+            Cell::Gru { activation, reset: Reset::AfterProduct } => gru::<V>(&units, activation),
+            Cell::Gru { activation: [f, _], .. } if !is_last => gru_gates::<V>(&units, *f),
+            Cell::Gru { activation: [_, g], .. } => gru_candidate::<V>(&units, *g),
+            Cell::Rnn { activation } => {
+                let (_, d) = both::<V>(*activation, units.gate(0));
+                units.set_gate(0, d);
+            }
+        }
+    }
+}
+
+impl Units<'_> {
     /// The product of a gate of the group that is computed, without the input's contribution.
-    fn product(&self, gate: usize) -> Block {
+    #[inline(always)]
+    fn product<V: Vector>(&self, gate: usize) -> V {
         let (group, kernel) = (self.walk.group_of(gate), self.walk.kernel);
-        let row = (self.step - self.first) * kernel.batch + self.row;
-        let at = (row * group.len() + gate - group.start) * kernel.units + self.units.start;
-        first(&self.parts.products[at..][..self.units.len()])
+        let row = (self.step - self.parts.chunk.start) * kernel.batch + self.row;
+        let at = (row * group.len() + gate - group.start) * kernel.units + self.unit;
+        V::read_part(&self.parts.products[at..][..self.lanes], 0.0)
     }
 
     /// The operand of a gate's function.
-    fn gate(&self, gate: usize) -> Block {
-        let (mut sums, x) = (self.product(gate), self.x(gate));
-        sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
-        sums
+    #[inline(always)]
+    fn gate<V: Vector>(&self, gate: usize) -> V {
+        self.product::<V>(gate).add(self.x(gate))
     }
 
     /// The input's contribution to a gate; the factor once it was set.
-    fn x(&self, gate: usize) -> Block {
-        // SAFETY: only this task accesses the row.
-        first(unsafe { self.parts.gates.shared_part(self.in_gates(gate), self.units.len()) })
+    #[inline(always)]
+    fn x<V: Vector>(&self, gate: usize) -> V {
+        // SAFETY: only this task accesses these units of the row.
+        V::read_part(unsafe { self.parts.gates.shared_part(self.in_gates(gate), self.lanes) }, 0.0)
     }
 
+    #[inline(always)]
     fn in_gates(&self, gate: usize) -> usize {
-        self.walk.in_gates(self.step, self.row) + gate * self.walk.kernel.units + self.units.start
+        self.walk.in_gates(self.step, self.row) + gate * self.walk.kernel.units + self.unit
     }
 
-    fn extra(&self, row: usize) -> &[f32] {
-        &self.walk.extra(row)[self.units.clone()]
+    #[inline(always)]
+    fn extra<V: Vector>(&self, row: usize) -> V {
+        V::read_part(&self.walk.extra(row)[self.unit..][..self.lanes], 0.0)
     }
 
     /// The state before the step.
-    fn h(&self) -> &[f32] {
-        &self.parts.states[self.in_plane(self.step - self.first)..][..self.units.len()]
+    #[inline(always)]
+    fn h<V: Vector>(&self) -> V {
+        V::read_part(&self.parts.states[self.in_plane(self.step - self.parts.chunk.start)..][..self.lanes], 0.0)
     }
 
     /// The first of the units in `[.., batch, u]`.
     fn in_plane(&self, step: usize) -> usize {
-        (step * self.walk.kernel.batch + self.row) * self.walk.kernel.units + self.units.start
+        (step * self.walk.kernel.batch + self.row) * self.walk.kernel.units + self.unit
     }
 
-    /// The cell after some steps, or the reset state.
-    fn memory(&self, step: usize) -> Block {
-        // SAFETY: only this task accesses the row.
-        first(unsafe { self.parts.memory.shared_part(self.in_plane(step), self.units.len()) })
-    }
-
-    fn plane(&self, number: usize) -> Block {
+    /// The first of the units in a plane.
+    fn in_planes(&self, number: usize) -> usize {
         let kernel = self.walk.kernel;
-        let at = number * kernel.seq * kernel.batch * kernel.units + self.in_plane(self.step);
-        // SAFETY: only this task accesses the row.
-        first(unsafe { self.parts.planes.shared_part(at, self.units.len()) })
+        number * kernel.seq * kernel.batch * kernel.units + self.in_plane(self.step)
     }
 
-    fn set_gate(&self, gate: usize, item: impl Fn(usize) -> f32) {
-        // SAFETY: only this task accesses the row, and all of the row's blocks that it read are copies.
-        fill(unsafe { self.parts.gates.part(self.in_gates(gate), self.units.len()) }, item);
+    /// The cell before the step.
+    #[inline(always)]
+    fn memory<V: Vector>(&self) -> V {
+        // SAFETY: as in `x`.
+        V::read_part(unsafe { self.parts.memory.shared_part(self.in_plane(self.step), self.lanes) }, 0.0)
     }
 
-    fn set_plane(&self, number: usize, item: impl Fn(usize) -> f32) {
-        let kernel = self.walk.kernel;
-        let at = number * kernel.seq * kernel.batch * kernel.units + self.in_plane(self.step);
-        // SAFETY: as in `set_gate`.
-        fill(unsafe { self.parts.planes.part(at, self.units.len()) }, item);
+    #[inline(always)]
+    fn plane<V: Vector>(&self, number: usize) -> V {
+        // SAFETY: as in `x`.
+        V::read_part(unsafe { self.parts.planes.shared_part(self.in_planes(number), self.lanes) }, 0.0)
     }
 
-    /// Writes the cell or reset state of this step, or with `later` 1 of the next one.
-    fn set_memory(&self, later: usize, item: impl Fn(usize) -> f32) {
-        // SAFETY: as in `set_gate`.
-        fill(unsafe { self.parts.memory.part(self.in_plane(self.step + later), self.units.len()) }, item);
+    #[inline(always)]
+    fn set_gate<V: Vector>(&self, gate: usize, items: V) {
+        // SAFETY: as in `x`.
+        items.write_part(unsafe { self.parts.gates.part(self.in_gates(gate), self.lanes) });
     }
 
-    fn lstm(&self, [f, g, out]: &[Unary; 3], peepholes: bool) {
-        let (isa, count) = (self.walk.isa, self.units.len());
-        let cell = self.memory(self.step);
-        let with_peephole = |gate: usize, cell: &Block| {
-            let mut sums = self.gate(gate);
-            if peepholes {
-                let weights = self.extra(gate);
-                (0..count).for_each(|unit| sums[unit] += weights[unit] * cell[unit]);
+    #[inline(always)]
+    fn set_plane<V: Vector>(&self, number: usize, items: V) {
+        // SAFETY: as in `x`.
+        items.write_part(unsafe { self.parts.planes.part(self.in_planes(number), self.lanes) });
+    }
+
+    /// Writes the reset state of this step, or with `later` 1 the cell before the next one.
+    #[inline(always)]
+    fn set_memory<V: Vector>(&self, later: usize, items: V) {
+        // SAFETY: as in `x`.
+        items.write_part(unsafe { self.parts.memory.part(self.in_plane(self.step + later), self.lanes) });
+    }
+}
+
+#[inline(always)]
+fn lstm<V: Vector>(units: &Units, [f, g, out]: &[Unary; 3], peepholes: bool) {
+    let cell: V = units.memory();
+    let (mut x_input, mut x_output, mut x_forget) = (units.gate::<V>(0), units.gate::<V>(1), units.gate::<V>(2));
+    if peepholes {
+        x_input = units.extra::<V>(0).mul_add(cell, x_input);
+        x_forget = units.extra::<V>(2).mul_add(cell, x_forget);
+    }
+    let (input, d_input) = both(*f, x_input);
+    let (forget, d_forget) = both(*f, x_forget);
+    let (new, d_new) = both(*g, units.gate::<V>(3));
+    let after = forget.mul_add(cell, input.mul(new));
+    if peepholes {
+        x_output = units.extra::<V>(1).mul_add(after, x_output);
+    }
+    let (output, d_output) = both(*f, x_output);
+    let (shown, d_shown) = both(*out, after);
+    units.set_gate(0, new.mul(d_input));
+    units.set_gate(1, shown.mul(d_output));
+    units.set_gate(2, cell.mul(d_forget));
+    units.set_gate(3, input.mul(d_new));
+    units.set_plane(0, output.mul(d_shown));
+    units.set_plane(1, forget);
+    units.set_memory(1, after);
+}
+
+/// The same from the values of the gates.
+#[inline(always)]
+fn lstm_of_values<V: Vector>(units: &Units, [f, g, out]: &[Unary; 3]) {
+    let cell: V = units.memory();
+    let (input, output): (V, V) = (units.x(0), units.x(1));
+    let (forget, new): (V, V) = (units.x(2), units.x(3));
+    let after = forget.mul_add(cell, input.mul(new));
+    let (shown, d_shown) = both(*out, after);
+    units.set_gate(0, new.mul(slope_of(*f, input)));
+    units.set_gate(1, shown.mul(slope_of(*f, output)));
+    units.set_gate(2, cell.mul(slope_of(*f, forget)));
+    units.set_gate(3, input.mul(slope_of(*g, new)));
+    units.set_plane(0, output.mul(d_shown));
+    units.set_plane(1, forget);
+    units.set_memory(1, after);
+}
+
+/// A GRU with the reset after the product.
+#[inline(always)]
+fn gru<V: Vector>(units: &Units, [f, g]: &[Unary; 2]) {
+    let h: V = units.h();
+    let (update, d_update) = both(*f, units.gate::<V>(0));
+    let (reset, d_reset) = both(*f, units.gate::<V>(1));
+    let product = units.product::<V>(2).add(units.extra(0));
+    let (new, d_new) = both(*g, reset.mul_add(product, units.x(2)));
+    let to_new = V::splat(1.0).sub(update).mul(d_new);
+    units.set_gate(0, h.sub(new).mul(d_update));
+    units.set_gate(1, to_new.mul(product).mul(d_reset));
+    units.set_gate(2, to_new);
+    units.set_plane(0, update);
+    units.set_plane(1, reset);
+}
+
+/// The first half of a GRU that resets before the product.
+#[inline(always)]
+fn gru_gates<V: Vector>(units: &Units, f: Unary) {
+    let h: V = units.h();
+    let (update, d_update) = both(f, units.gate::<V>(0));
+    let (reset, d_reset) = both(f, units.gate::<V>(1));
+    units.set_gate(0, d_update);
+    units.set_gate(1, h.mul(d_reset));
+    units.set_plane(0, update);
+    units.set_plane(1, reset);
+    units.set_memory(0, h.mul(reset));
+}
+
+/// The second half of it.
+#[inline(always)]
+fn gru_candidate<V: Vector>(units: &Units, g: Unary) {
+    let (update, d_update): (V, V) = (units.plane(0), units.x(0));
+    let (new, d_new) = both(g, units.gate::<V>(2));
+    units.set_gate(0, units.h::<V>().sub(new).mul(d_update));
+    units.set_gate(2, V::splat(1.0).sub(update).mul(d_new));
+}
+
+/// The slices that parts of a phase of the walk share. A part has some blocks of units, of all rows of the batch.
+struct Gradients<'a> {
+    /// Packed.
+    weight: &'a [f32],
+    /// The gradients of the products of two steps.
+    steps: SharedMut<'a, f32>,
+    gates: SharedMut<'a, f32>,
+    carried: SharedMut<'a, f32>,
+    /// The gradient of the first state.
+    h: SharedMut<'a, f32>,
+    planes: &'a [f32],
+}
+
+/// Some rows of a block of units in a phase of the walk.
+struct Place {
+    /// The steps behind this one; as many as there are steps after the walk's end.
+    turn: usize,
+    /// Whether this is the second phase of the step.
+    second: bool,
+    /// The first unit.
+    first: usize,
+    /// Vectors of units.
+    vectors: usize,
+    rows: Range<usize>,
+}
+
+/// Completes the gradients of states from their products, and computes those of gates.
+#[inline(always)]
+fn gradients<V: Vector>(walk: &Walk, parts: &Gradients, place: &Place, sums: &[Lanes]) {
+    let RecurrentGradient { ref cell, seq, batch, units, .. } = *walk.kernel;
+    for (row, sums) in place.rows.clone().zip(sums.chunks_exact(BLOCK_VECTORS)) {
+        for (vector, sum) in sums[..place.vectors].iter().enumerate() {
+            let unit = place.first + vector * LANES;
+            // At the end of the walk, what the first step carried.
+            let step = seq - 1 - place.turn.min(seq - 1);
+            let own = Own { walk, parts, step, row, unit, lanes: LANES.min(units - unit) };
+            let sum = V::read(sum);
+            if place.second {
+                reset_gate::<V>(&own, sum);
+                continue;
             }
-            sums
-        };
-        let (input, d_input) = both(isa, *f, with_peephole(0, &cell), count);
-        let (forget, d_forget) = both(isa, *f, with_peephole(2, &cell), count);
-        let (new, d_new) = both(isa, *g, self.gate(3), count);
-        let mut after = [0.0; BLOCK];
-        (0..count).for_each(|unit| after[unit] = forget[unit] * cell[unit] + input[unit] * new[unit]);
-        let (output, d_output) = both(isa, *f, with_peephole(1, &after), count);
-        let (shown, d_shown) = both(isa, *out, after, count);
-        self.set_gate(0, |unit| new[unit] * d_input[unit]);
-        self.set_gate(1, |unit| shown[unit] * d_output[unit]);
-        self.set_gate(2, |unit| cell[unit] * d_forget[unit]);
-        self.set_gate(3, |unit| input[unit] * d_new[unit]);
-        self.set_plane(0, |unit| output[unit] * d_shown[unit]);
-        self.set_plane(1, |unit| forget[unit]);
-        self.set_memory(1, |unit| after[unit]);
-    }
-
-    /// A GRU with the reset after the product.
-    fn gru(&self, [f, g]: &[Unary; 2]) {
-        let (isa, count, h) = (self.walk.isa, self.units.len(), self.h());
-        let (update, d_update) = both(isa, *f, self.gate(0), count);
-        let (reset, d_reset) = both(isa, *f, self.gate(1), count);
-        let (mut product, bias, x) = (self.product(2), self.extra(0), self.x(2));
-        let mut sums = [0.0; BLOCK];
-        for unit in 0..count {
-            product[unit] += bias[unit];
-            sums[unit] = x[unit] + reset[unit] * product[unit];
+            let mut dh = match place.turn {
+                0 => {
+                    let at = (walk.direction * batch + row) * units + unit;
+                    V::read_part(&walk.given.dh[at..][..own.lanes], 0.0)
+                }
+                _ if matches!(cell, Cell::Gru { .. }) => sum.add(own.carried()),
+                _ => sum,
+            };
+            if place.turn == seq {
+                // SAFETY: parts differ in units.
+                dh.write_part(unsafe { parts.h.part(row * units + unit, own.lanes) });
+                continue;
+            }
+            dh = dh.add(match cell.saves_gates() {
+                true => V::read_part(&walk.given.dy[walk.in_y(step) + row * units + unit..][..own.lanes], 0.0),
+                false => own.factor(0),
+            });
+            own.gates(dh);
         }
-        let (new, d_new) = both(isa, *g, sums, count);
-        let to_new = |unit: usize| (1.0 - update[unit]) * d_new[unit];
-        self.set_gate(0, |unit| (h[unit] - new[unit]) * d_update[unit]);
-        self.set_gate(1, |unit| to_new(unit) * product[unit] * d_reset[unit]);
-        self.set_gate(2, to_new);
-        self.set_plane(0, |unit| update[unit]);
-        self.set_plane(1, |unit| reset[unit]);
-    }
-
-    /// The second half of a GRU that resets before the product.
-    fn gru_candidate(&self, g: Unary) {
-        let h = self.h();
-        let (update, d_update) = (self.plane(0), self.x(0));
-        let (new, d_new) = both(self.walk.isa, g, self.gate(2), self.units.len());
-        self.set_gate(0, |unit| (h[unit] - new[unit]) * d_update[unit]);
-        self.set_gate(2, |unit| (1.0 - update[unit]) * d_new[unit]);
     }
 }
 
-/// A block that begins with some items.
-fn first(items: &[f32]) -> Block {
-    let mut block = [0.0; BLOCK];
-    block[..items.len()].copy_from_slice(items);
-    block
+/// A vector of units of a row at a step of the walk.
+struct Own<'a> {
+    walk: &'a Walk<'a>,
+    parts: &'a Gradients<'a>,
+    step: usize,
+    row: usize,
+    unit: usize,
+    lanes: usize,
 }
 
-fn fill(items: &mut [f32], item: impl Fn(usize) -> f32) {
-    items.iter_mut().enumerate().for_each(|(unit, cell)| *cell = item(unit));
+impl Own<'_> {
+    /// The factor of a gate.
+    #[inline(always)]
+    fn factor<V: Vector>(&self, gate: usize) -> V {
+        // SAFETY: parts differ in units, and rows and gates have their own.
+        V::read_part(unsafe { self.parts.gates.shared_part(self.in_gates(gate), self.lanes) }, 0.0)
+    }
+
+    #[inline(always)]
+    fn in_gates(&self, gate: usize) -> usize {
+        self.walk.in_gates(self.step, self.row) + gate * self.walk.kernel.units + self.unit
+    }
+
+    /// Stores the gradient of a gate and that of its product with the state.
+    #[inline(always)]
+    fn set<V: Vector>(&self, gate: usize, gradient: V, of_product: V) {
+        // SAFETY: as in `factor`.
+        gradient.write_part(unsafe { self.parts.gates.part(self.in_gates(gate), self.lanes) });
+        let at = self.walk.in_step(self.step, gate, self.row) + self.unit;
+        // SAFETY: as in `factor`; products read the other step, or another group of gates.
+        of_product.write_part(unsafe { self.parts.steps.part(at, self.lanes) });
+    }
+
+    #[inline(always)]
+    fn plane<V: Vector>(&self, number: usize) -> V {
+        let RecurrentGradient { seq, batch, units, .. } = self.walk.kernel;
+        let at = ((number * seq + self.step) * batch + self.row) * units + self.unit;
+        V::read_part(&self.parts.planes[at..][..self.lanes], 0.0)
+    }
+
+    #[inline(always)]
+    fn carried<V: Vector>(&self) -> V {
+        let at = self.row * self.walk.kernel.units + self.unit;
+        // SAFETY: as in `factor`.
+        V::read_part(unsafe { self.parts.carried.shared_part(at, self.lanes) }, 0.0)
+    }
+
+    #[inline(always)]
+    fn set_carried<V: Vector>(&self, items: V) {
+        let at = self.row * self.walk.kernel.units + self.unit;
+        // SAFETY: as in `factor`.
+        items.write_part(unsafe { self.parts.carried.part(at, self.lanes) });
+    }
+
+    #[inline(always)]
+    fn extra<V: Vector>(&self, row: usize) -> V {
+        V::read_part(&self.walk.extra(row)[self.unit..][..self.lanes], 0.0)
+    }
+
+    /// The gradients of gates from that of the state. A reset before the product follows in [`reset_gate`].
+    #[inline(always)]
+    fn gates<V: Vector>(&self, dh: V) {
+        match &self.walk.kernel.cell {
+            Cell::Lstm { peepholes, .. } => {
+                let output = self.factor::<V>(1).mul(dh);
+                let mut dc = dh.mul_add(self.plane(0), self.carried());
+                if *peepholes {
+                    dc = output.mul_add(self.extra(1), dc);
+                }
+                let (input, forget) = (self.factor::<V>(0).mul(dc), self.factor::<V>(2).mul(dc));
+                let new = self.factor::<V>(3).mul(dc);
+                let mut before = dc.mul(self.plane(1));
+                if *peepholes {
+                    before = input.mul_add(self.extra(0), before);
+                    before = forget.mul_add(self.extra(2), before);
+                }
+                self.set_carried(before);
+                self.set(0, input, input);
+                self.set(1, output, output);
+                self.set(2, forget, forget);
+                self.set(3, new, new);
+            }
+            Cell::Gru { reset, .. } => {
+                let (update, new) = (self.factor::<V>(0).mul(dh), self.factor::<V>(2).mul(dh));
+                self.set_carried(dh.mul(self.plane(0)));
+                self.set(0, update, update);
+                match reset {
+                    Reset::BeforeProduct => self.set(2, new, new),
+                    Reset::AfterProduct => {
+                        let gate = self.factor::<V>(1).mul(dh);
+                        self.set(1, gate, gate);
+                        self.set(2, new, new.mul(self.plane(1)));
+                    }
+                }
+            }
+            Cell::Rnn { activation } => {
+                let slope: V = match self.walk.kernel.cell.saves_gates() {
+                    true => self.factor(0),
+                    false => {
+                        let at = self.walk.in_y(self.step) + self.row * self.walk.kernel.units + self.unit;
+                        slope_of(*activation, V::read_part(&self.walk.given.y[at..][..self.lanes], 0.0))
+                    }
+                };
+                let gate = slope.mul(dh);
+                self.set(0, gate, gate);
+            }
+        }
+    }
+}
+
+/// The gradient of a reset gate, and through it of its state, from that of the reset state.
+#[inline(always)]
+fn reset_gate<V: Vector>(own: &Own, d_kept: V) {
+    let gate = own.factor::<V>(1).mul(d_kept);
+    own.set(1, gate, gate);
+    own.set_carried(d_kept.mul_add(own.plane(1), own.carried()));
 }
 
 /// Whether [`both`] has the derivative of a function.
@@ -843,32 +1000,50 @@ fn has_derivative(function: Unary) -> bool {
     )
 }
 
-/// Values and derivatives of a function at the first `count` items of `x`. At kinks as [`Unary::derivative`].
-fn both(isa: Isa, function: Unary, x: Block, count: usize) -> (Block, Block) {
-    let mut y = x;
-    math::apply(isa, function, &mut y[..count]);
-    // A loop for each function, over whole blocks: the compiler vectorizes it.
+/// Values and derivatives of a function. At kinks as [`Unary::derivative`].
+#[inline(always)]
+fn both<V: Vector>(function: Unary, x: V) -> (V, V) {
+    match function {
+        Unary::Sigmoid => {
+            let y = math::sigmoid(x);
+            (y, slope_of(function, y))
+        }
+        Unary::Tanh => {
+            let y = math::tanh(x);
+            (y, slope_of(function, y))
+        }
+        _ => {
+            let (y, d) = both_of_lanes(V::ISA, function, &x.to_array());
+            (V::read(&y), V::read(&d))
+        }
+    }
+}
+
+/// The same for functions that few cells have.
+#[inline(never)]
+fn both_of_lanes(isa: Isa, function: Unary, x: &Lanes) -> (Lanes, Lanes) {
+    let mut y = *x;
+    math::apply(isa, function, &mut y);
     let d = match function {
-        Unary::Affine { scale, .. } => [scale; BLOCK],
+        Unary::Affine { scale, .. } => [scale; LANES],
         Unary::HardSigmoid { alpha, .. } => y.map(|y| if 0.0 < y && y < 1.0 { alpha } else { 0.0 }),
         Unary::LeakyRelu { alpha } => x.map(|x| if x <= 0.0 { alpha } else { 1.0 }),
         Unary::Relu => y.map(|y| if 0.0 < y { 1.0 } else { 0.0 }),
-        Unary::Sigmoid => y.map(|y| y * (1.0 - y)),
         Unary::Softplus => y.map(|y| 1.0 - (-y).exp()),
         Unary::Softsign => y.map(|y| (1.0 - y.abs()) * (1.0 - y.abs())),
-        Unary::Tanh => y.map(|y| 1.0 - y * y),
-        _ => [0.0; BLOCK],
+        _ => unreachable!("`sizes` refuses other functions"),
     };
     (y, d)
 }
 
 /// The derivative of a function where it yields `y`, for those of cells that do not save gates.
-fn slope_of(function: Unary, y: f32) -> f32 {
+#[inline(always)]
+fn slope_of<V: Vector>(function: Unary, y: V) -> V {
+    let one = V::splat(1.0);
     match function {
-        Unary::Relu if 0.0 < y => 1.0,
-        Unary::Sigmoid => y * (1.0 - y),
-        Unary::Tanh => 1.0 - y * y,
-        _ => 0.0,
+        Unary::Relu => V::zero().if_less(y, one, V::zero()),
+        Unary::Sigmoid => y.mul(one.sub(y)),
+        _ => one.sub(y.mul(y)),
     }
 }
 

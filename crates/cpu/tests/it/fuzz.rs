@@ -468,11 +468,14 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
             let direction = pick(random, &[Direction::Forward, Direction::Reverse, Direction::Bidirectional]);
             let (seq, batch) = (number(random), number(random));
             let units = if random.below(3) == 0 { random.below(70) as usize } else { number(random) };
+            let values = cell.gradient_follows_from_gates() && random.below(2) == 0;
             match kind {
                 KernelKind::Recurrent => {
-                    Recurrent { cell, direction, seq, batch, units, weights: weights(random) }.into()
+                    let keeps_gates = cell.has_memory() && random.below(2) == 0;
+                    let weights = weights(random);
+                    Recurrent { cell, direction, seq, batch, units, weights, keeps_gates }.into()
                 }
-                _ => RecurrentGradient { cell, direction, seq, batch, units }.into(),
+                _ => RecurrentGradient { cell, direction, seq, batch, units, values }.into(),
             }
         }
         KernelKind::ConvBlocked => {

@@ -5,7 +5,7 @@ use types::Random;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Direction, Reset};
 
-use crate::common::{cases, pools, run_bytes, run_over};
+use crate::common::{cases, numbers_of, pools, run_bytes, run_over};
 
 struct Case {
     kernel: Recurrent,
@@ -135,7 +135,7 @@ fn recurrent_cells_match_their_formulas() {
         for (number, cell) in cells().into_iter().enumerate() {
             let direction = [Direction::Forward, Direction::Reverse, Direction::Bidirectional][(ix + number) % 3];
             let weights = [Weights::Packed, Weights::Dynamic][(ix / 2 + number) % 2];
-            let kernel = Recurrent { cell, direction, seq, batch, units, weights };
+            let kernel = Recurrent { cell, direction, seq, batch, units, weights, keeps_gates: false };
             let case = Case::new(kernel, &mut random);
             let want = case.want();
             let mut first: Option<(Isa, Vec<Vec<f32>>)> = None;
@@ -159,6 +159,55 @@ fn recurrent_cells_match_their_formulas() {
     }
 }
 
+/// An LSTM that keeps the values of its gates has the same results, and its gradient follows from them.
+#[test]
+fn kept_gates_replace_their_operands() {
+    let mut random = Random::new(83);
+    let of = |bytes: &[u8]| numbers_of(StorageType::F32, bytes);
+    for pools in pools([1, 3]) {
+        for (ix, [seq, batch, units]) in
+            [[1, 1, 1], [6, 3, 5], [4, 17, 32], [5, 2, 100], [3, 201, 18]].into_iter().enumerate()
+        {
+            for peepholes in [false, true] {
+                let cell = Cell::Lstm { activation: [Unary::Sigmoid, Unary::Tanh, Unary::Softsign], peepholes };
+                let direction = [Direction::Forward, Direction::Reverse, Direction::Bidirectional][ix % 3];
+                let weights = Weights::Dynamic;
+                let layer = Recurrent { cell, direction, seq, batch, units, weights, keeps_gates: false };
+                let case = Case::new(layer.clone(), &mut random);
+                let parameters = [&case.weight, &case.h, &case.c, &case.extra];
+                let parameters = &parameters[..if peepholes { 4 } else { 3 }];
+                let bytes = |items: &[f32]| StorageType::F32.bytes(items);
+                let mut operands = vec![bytes(&case.gates)];
+                operands.extend(parameters.iter().map(|items| bytes(items)));
+                let plain = run_bytes(&layer.clone().into(), &operands, None, 7.0, &pools[0]);
+                let keeping = Kernel::from(Recurrent { keeps_gates: true, ..layer.clone() });
+                let apart = run_bytes(&keeping, &operands, None, 7.0, &pools[1]);
+                let in_place = run_bytes(&keeping, &operands, Some(0), f32::NAN, &pools[0]);
+                assert!(apart == in_place && apart[1..] == plain[..], "{keeping:?}");
+                let Recurrent { cell, .. } = layer;
+                let again = RecurrentGradient { cell, direction, seq, batch, units, values: false };
+                let dy: Vec<f32> = of(&plain[0]).iter().map(|_| random.uniform(-1.0, 1.0)).collect();
+                let mut gradients = operands[1..].to_vec();
+                gradients.push(plain[0].clone());
+                gradients.push(bytes(&dy));
+                gradients.extend([bytes(&case.c), bytes(&case.h)]);
+                let from = |gates: &[u8], kernel: RecurrentGradient| {
+                    let inputs: Vec<Vec<u8>> = [gates.to_vec()].into_iter().chain(gradients.iter().cloned()).collect();
+                    run_bytes(&kernel.into(), &inputs, None, 7.0, &pools[1])
+                };
+                let want = from(&operands[0], again.clone());
+                let got = from(&apart[0], RecurrentGradient { values: true, ..again });
+                for (got, want) in got.iter().zip(&want) {
+                    let (got, want) = (of(got), of(want));
+                    let largest = want.iter().fold(1.0f32, |largest, item| largest.max(item.abs()));
+                    let near = got.iter().zip(&want).all(|(got, want)| (got - want).abs() < 1e-5 * largest);
+                    assert!(near, "{keeping:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn recurrent_gradients_in_place_equal_those_apart() {
     let mut random = Random::new(61);
@@ -168,7 +217,9 @@ fn recurrent_gradients_in_place_equal_those_apart() {
             for direction in [direction, Direction::Bidirectional] {
                 // One step, several in one chunk, several chunks.
                 for [seq, batch] in [[1, 3], [5, 2], [7, 200]] {
-                    let kernel = RecurrentGradient { cell: cell.clone(), direction, seq, batch, units: 1 + number * 9 };
+                    let (cell, units) = (cell.clone(), 1 + number * 9);
+                    let values = cell.gradient_follows_from_gates() && batch == 2;
+                    let kernel = RecurrentGradient { cell: cell.clone(), direction, seq, batch, units, values };
                     let in_place = if cell.saves_gates() { 0 } else { 3 };
                     let kernel = Kernel::from(kernel);
                     let sizes = kernel.sizes().expect("the functions have derivatives").inputs;

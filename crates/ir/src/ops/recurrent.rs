@@ -54,10 +54,12 @@ impl Step<'_> {
         self.gates[gate * h.len() + unit] + self.product(gate, unit, h)
     }
 
-    /// Replaces the state by the state after the step; `c` is used by an LSTM only.
-    pub(super) fn apply(&self, cell: &Cell, h: &mut [f64], c: &mut [f64]) {
+    /// Replaces the state by the state after the step; `c` is used by an LSTM only. Returns the values of the gates' functions,
+    /// `[g, u]`.
+    pub(super) fn apply(&self, cell: &Cell, h: &mut [f64], c: &mut [f64]) -> Vec<f64> {
         let units = h.len();
         let old = h.to_vec();
+        let mut values = vec![0.0; cell.gates() * units];
         match cell {
             Cell::Lstm { activation: [f, g, out], .. } => {
                 let peephole =
@@ -65,8 +67,13 @@ impl Step<'_> {
                 for unit in 0..units {
                     let input = f.eval(self.sum(0, unit, &old) + peephole(0, unit) * c[unit]);
                     let forget = f.eval(self.sum(2, unit, &old) + peephole(2, unit) * c[unit]);
-                    c[unit] = forget * c[unit] + input * g.eval(self.sum(3, unit, &old));
-                    h[unit] = f.eval(self.sum(1, unit, &old) + peephole(1, unit) * c[unit]) * out.eval(c[unit]);
+                    let new = g.eval(self.sum(3, unit, &old));
+                    c[unit] = forget * c[unit] + input * new;
+                    let output = f.eval(self.sum(1, unit, &old) + peephole(1, unit) * c[unit]);
+                    h[unit] = output * out.eval(c[unit]);
+                    for (gate, value) in [input, output, forget, new].into_iter().enumerate() {
+                        values[gate * units + unit] = value;
+                    }
                 }
             }
             Cell::Gru { activation: [f, g], reset } => {
@@ -80,14 +87,64 @@ impl Step<'_> {
                             self.gates[2 * units + unit] + reset_gate[unit] * product
                         }
                     };
-                    let update = f.eval(self.sum(0, unit, &old));
-                    h[unit] = (1.0 - update) * g.eval(sum) + update * old[unit];
+                    let (update, new) = (f.eval(self.sum(0, unit, &old)), g.eval(sum));
+                    h[unit] = (1.0 - update) * new + update * old[unit];
+                    for (gate, value) in [update, reset_gate[unit], new].into_iter().enumerate() {
+                        values[gate * units + unit] = value;
+                    }
                 }
             }
             Cell::Rnn { activation } => {
                 (0..units).for_each(|unit| h[unit] = activation.eval(self.sum(0, unit, &old)));
+                values.copy_from_slice(h);
             }
         }
+        values
+    }
+}
+
+impl Recurrent {
+    /// Evaluates the layer. `visit` gets the values of the gates' functions of each step and row, and where they are in
+    /// `gates`.
+    pub(super) fn walk(&self, inputs: &[&Tensor], mut visit: impl FnMut(usize, &[f64])) -> SmallVec<[Tensor; 1]> {
+        let shape = inputs[0].shape();
+        let (seq, batch, units) = (shape[0], shape[1], inputs[1].shape()[2]);
+        let (directions, n_gates) = (self.direction.count(), self.cell.gates());
+        let (gates, weight, mut h) = (inputs[0].to_f64(), inputs[1].to_f64(), inputs[2].to_f64());
+        // Cells without a memory have one of zeros.
+        let (mut c, extra) = match self.cell.has_memory() {
+            true => (inputs[3].to_f64(), inputs.get(4)),
+            false => (vec![0.0; h.len()], inputs.get(3)),
+        };
+        let extra = extra.map(|extra| extra.to_f64()).unwrap_or_default();
+        let (gate_rows, extras) = (n_gates * units, self.cell.extras() * units);
+        let mut y = vec![0.0; seq * h.len()];
+        for step in 0..seq {
+            for direction in 0..directions {
+                let position = self.direction.position(direction, step, seq);
+                for row in 0..batch {
+                    let first = ((position * batch + row) * directions + direction) * gate_rows;
+                    let of_row = Step {
+                        gates: &gates[first..][..gate_rows],
+                        weight: &weight[direction * gate_rows * units..][..gate_rows * units],
+                        extra: &extra[direction * extras..][..extras],
+                    };
+                    let at = (direction * batch + row) * units;
+                    let states = (&mut h[at..at + units], &mut c[at..at + units]);
+                    visit(first, &of_row.apply(&self.cell, states.0, states.1));
+                    y[position * directions * batch * units + at..][..units].copy_from_slice(&h[at..at + units]);
+                }
+            }
+        }
+        let state = inputs[2].shape();
+        let mut outputs: SmallVec<[Tensor; 1]> = smallvec![
+            from_f64(Shape::from([seq, directions, batch, units]), inputs[0].dtype(), y),
+            from_f64(state.clone(), inputs[0].dtype(), h)
+        ];
+        if self.cell.has_memory() {
+            outputs.push(from_f64(state.clone(), inputs[0].dtype(), c));
+        }
+        outputs
     }
 }
 
@@ -126,43 +183,7 @@ impl Operator for Recurrent {
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
-        let shape = inputs[0].shape();
-        let (seq, batch, units) = (shape[0], shape[1], inputs[1].shape()[2]);
-        let (directions, n_gates) = (self.direction.count(), self.cell.gates());
-        let (gates, weight, mut h) = (inputs[0].to_f64(), inputs[1].to_f64(), inputs[2].to_f64());
-        // Cells without a memory have one of zeros.
-        let (mut c, extra) = match self.cell.has_memory() {
-            true => (inputs[3].to_f64(), inputs.get(4)),
-            false => (vec![0.0; h.len()], inputs.get(3)),
-        };
-        let extra = extra.map(|extra| extra.to_f64()).unwrap_or_default();
-        let (gate_rows, extras) = (n_gates * units, self.cell.extras() * units);
-        let mut y = vec![0.0; seq * h.len()];
-        for step in 0..seq {
-            for direction in 0..directions {
-                let position = self.direction.position(direction, step, seq);
-                for row in 0..batch {
-                    let of_row = Step {
-                        gates: &gates[((position * batch + row) * directions + direction) * gate_rows..][..gate_rows],
-                        weight: &weight[direction * gate_rows * units..][..gate_rows * units],
-                        extra: &extra[direction * extras..][..extras],
-                    };
-                    let at = (direction * batch + row) * units;
-                    let states = (&mut h[at..at + units], &mut c[at..at + units]);
-                    of_row.apply(&self.cell, states.0, states.1);
-                    y[position * directions * batch * units + at..][..units].copy_from_slice(&h[at..at + units]);
-                }
-            }
-        }
-        let state = inputs[2].shape();
-        let mut outputs: SmallVec<[Tensor; 1]> = smallvec![
-            from_f64(Shape::from([seq, directions, batch, units]), inputs[0].dtype(), y),
-            from_f64(state.clone(), inputs[0].dtype(), h)
-        ];
-        if self.cell.has_memory() {
-            outputs.push(from_f64(state.clone(), inputs[0].dtype(), c));
-        }
-        outputs
+        self.walk(inputs, |_, _| {})
     }
 
     fn gradient(&self, backward: &mut Backward, outputs: &[Option<ValueId>]) -> Result<Gradients, Refusal> {
@@ -172,7 +193,7 @@ impl Operator for Recurrent {
         for (ix, &gradient) in outputs.iter().enumerate() {
             operands.push(backward.or_zeros(gradient, ix));
         }
-        let gradients = backward.add_all(RecurrentGradient { recurrent: self.clone() }, &operands)?;
+        let gradients = backward.add_all(RecurrentGradient { recurrent: self.clone(), values: false }, &operands)?;
         Ok(gradients.into_iter().map(Some).collect())
     }
 

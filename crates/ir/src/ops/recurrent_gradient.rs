@@ -17,11 +17,14 @@ use crate::{Backward, Gradients, ValueId};
 ///
 /// The operands of [`Recurrent`], without `gates` unless [`Cell::saves_gates`], then its result `y`, then the gradients of its
 /// results: `dy: [seq, d, batch, u]`, `dh: [d, batch, u]` and for an LSTM `dc` -> one gradient for each operand of the layer, of
-/// its type. All `f32`. Gates and cells are computed again from the states in `y`. Refuses operands of other types.
+/// its type. All `f32`. Gates and cells are computed again from the states in `y`, or only cells if `values` is set. Refuses
+/// operands of other types, and `values` of cells that have no such operator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecurrentGradient {
     /// The layer.
     pub recurrent: Recurrent,
+    /// Whether `gates` are the values that [`RecurrentWithGates`](super::RecurrentWithGates) returns, not the layer's operand.
+    pub values: bool,
 }
 
 /// The gradients of one row of a batch while the sequence is walked.
@@ -41,6 +44,11 @@ fn both(function: Unary, x: f64) -> (f64, f64) {
     (y, function.derivative().map_or(0.0, |term| term.eval(x, f64::NAN, y)))
 }
 
+/// A value of a function and the derivative there.
+fn with_slope(function: Unary, y: f64) -> (f64, f64) {
+    (y, function.derivative().map_or(0.0, |term| term.eval(f64::NAN, f64::NAN, y)))
+}
+
 impl RowGradient<'_> {
     /// Adds the contribution of `h R` of a gate's unit with the gradient `dz`.
     fn product(&mut self, step: &Step, gate: usize, unit: usize, dz: f64, h: &[f64], dh: &mut [f64]) {
@@ -52,20 +60,25 @@ impl RowGradient<'_> {
     }
 
     /// Replaces the gradients of the states `after` a step by those of the states before it, `h` and `c`.
-    fn step(&mut self, cell: &Cell, step: &Step, [h, c]: [&[f64]; 2], after: &[f64]) {
+    fn step(&mut self, op: &RecurrentGradient, step: &Step, [h, c]: [&[f64]; 2], after: &[f64]) {
+        let cell = &op.recurrent.cell;
         let units = h.len();
         let mut dh = vec![0.0; units];
         match cell {
             Cell::Lstm { activation: [f, g, out], .. } => {
                 let has_peepholes = !step.extra.is_empty();
                 for (unit, &before) in c.iter().enumerate() {
-                    let peephole = |gate: usize| if has_peepholes { step.extra[gate * units + unit] } else { 0.0 };
-                    let (input, d_input) = both(*f, step.sum(0, unit, h) + peephole(0) * before);
-                    let (forget, d_forget) = both(*f, step.sum(2, unit, h) + peephole(2) * before);
-                    let (new, d_new) = both(*g, step.sum(3, unit, h));
+                    let peephole =
+                        |gate: usize| if has_peepholes && gate < 3 { step.extra[gate * units + unit] } else { 0.0 };
+                    let gate = |function: Unary, gate: usize, cell: f64| match op.values {
+                        true => with_slope(function, step.gates[gate * units + unit]),
+                        false => both(function, step.sum(gate, unit, h) + peephole(gate) * cell),
+                    };
+                    let ((input, d_input), (forget, d_forget)) = (gate(*f, 0, before), gate(*f, 2, before));
+                    let (new, d_new) = gate(*g, 3, 0.0);
                     let memory = forget * before + input * new;
                     let (shown, d_shown) = both(*out, memory);
-                    let (output, d_output) = both(*f, step.sum(1, unit, h) + peephole(1) * memory);
+                    let (output, d_output) = gate(*f, 1, memory);
                     let dz_output = self.h[unit] * shown * d_output;
                     let dc = self.c[unit] + self.h[unit] * output * d_shown + dz_output * peephole(1);
                     let dz = [dc * new * d_input, dz_output, dc * before * d_forget, dc * input * d_new];
@@ -130,6 +143,15 @@ impl RowGradient<'_> {
     }
 }
 
+/// The cell of an LSTM after a step, from the values of its gates.
+fn advance(gates: &[f64], c: &mut [f64]) {
+    let units = c.len();
+    for (unit, cell) in c.iter_mut().enumerate() {
+        let gate = |gate: usize| gates[gate * units + unit];
+        *cell = gate(2) * *cell + gate(0) * gate(3);
+    }
+}
+
 impl RecurrentGradient {
     /// The number of operands of the layer that are operands here: those in front of `y`.
     pub fn layer_operands(&self) -> usize {
@@ -158,6 +180,9 @@ impl Operator for RecurrentGradient {
         let gates = TensorType::new(DType::F32, [seq, batch, columns]);
         let layer: Vec<&TensorType> = [&gates][..self.absent()].iter().chain(&inputs[..operands]).copied().collect();
         let results = self.recurrent.infer(&layer)?;
+        if self.values && !self.recurrent.cell.gradient_follows_from_gates() {
+            refuse!("the gradient of `{:?}` does not follow from the values of its gates", self.recurrent.cell);
+        }
         let want: Vec<&TensorType> = results.iter().take(1).chain(&results).collect();
         if inputs[operands..] != want[..] {
             let print = |types: &[&TensorType]| types.iter().map(|ty| ty.to_string()).collect::<Vec<_>>().join(", ");
@@ -201,9 +226,11 @@ impl Operator for RecurrentGradient {
                 for step in 0..seq {
                     before.push((h.clone(), c.clone()));
                     match cell.saves_gates() {
-                        true => of_step(step).apply(cell, &mut h, &mut c),
-                        false => h.copy_from_slice(state_after(step)),
+                        true if self.values => advance(of_step(step).gates, &mut c),
+                        true => drop(of_step(step).apply(cell, &mut h, &mut c)),
+                        false => {}
                     }
+                    h.copy_from_slice(state_after(step));
                 }
                 let dh = items[operands + 2][at..at + units].to_vec();
                 let dc = memory.map_or(vec![0.0; units], |_| items[operands + 3][at..at + units].to_vec());
@@ -215,7 +242,7 @@ impl Operator for RecurrentGradient {
                     let dy = &items[operands + 1][place(step) * directions * batch * units + at..][..units];
                     gradient.h.iter_mut().zip(dy).for_each(|(h, dy)| *h += dy);
                     let (h, c) = &before[step];
-                    gradient.step(cell, &of_step(step), [h, c], state_after(step));
+                    gradient.step(self, &of_step(step), [h, c], state_after(step));
                     out[0][gates_at(step)..][..gate_rows].copy_from_slice(gradient.gates);
                 }
                 let RowGradient { h, c, .. } = gradient;

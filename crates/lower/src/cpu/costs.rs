@@ -150,6 +150,7 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
         | Op::Pad(_)
         | Op::Recurrent(_)
         | Op::RecurrentGradient(_)
+        | Op::RecurrentWithGates(_)
         | Op::Relayout(_)
         | Op::Reshape(_)
         | Op::Resize(_)

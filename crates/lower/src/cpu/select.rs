@@ -161,7 +161,8 @@ fn select_only(node: &NodeView, target: &CpuTarget) -> Result<Vec<Call>, String>
             }
             call(kernel, label, inputs).map(|call| vec![call])
         }
-        Op::Recurrent(op) => recurrent(node, op).map(|call| vec![call]),
+        Op::Recurrent(op) => recurrent(node, op, false).map(|call| vec![call]),
+        Op::RecurrentWithGates(op) => recurrent(node, &op.recurrent, true).map(|call| vec![call]),
         Op::Resize(resize) => resized(node, resize).map(|call| vec![call]),
         Op::Reduce(reduce) => {
             if let Some(call) = blocked::global_pool(node, reduce) {
@@ -395,7 +396,7 @@ fn is_right_factor(node: &NodeView, operand: usize) -> bool {
         && node.graph.nodes().values().any(multiplies)
 }
 
-fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Result<Call, String> {
+fn recurrent(node: &NodeView, op: &ir::ops::Recurrent, keeps_gates: bool) -> Result<Call, String> {
     let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
     let kernel = cpu::Recurrent {
         cell: op.cell.clone(),
@@ -404,6 +405,7 @@ fn recurrent(node: &NodeView, op: &ir::ops::Recurrent) -> Result<Call, String> {
         batch: gates[1],
         units,
         weights: node.weights(),
+        keeps_gates,
     };
     let inputs = node.with_weights(|| Packing::Recurrent(kernel.clone()));
     let label = recurrent_label(node, op);

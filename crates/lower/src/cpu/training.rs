@@ -99,7 +99,7 @@ pub(super) fn weight_gradient_kernel(
 pub(super) fn recurrent_gradient(node: &NodeView, op: &RecurrentGradient) -> Result<Call, String> {
     let y = &node.input(op.layer_operands()).shape;
     let (cell, direction) = (op.recurrent.cell.clone(), op.recurrent.direction);
-    let kernel = cpu::RecurrentGradient { cell, direction, seq: y[0], batch: y[2], units: y[3] };
+    let kernel = cpu::RecurrentGradient { cell, direction, seq: y[0], batch: y[2], units: y[3], values: op.values };
     match Kernel::from(kernel.clone()).sizes() {
         Ok(_) => call(kernel, recurrent_label(node, &op.recurrent), node.values()),
         Err(misfit) => Err(misfit.to_string()),

@@ -19,6 +19,9 @@ const BLOCKS_MAX: usize = 1024;
 
 pub(super) fn recurrent_gradient(node: &NodeView, op: &RecurrentGradient) -> Result<Vec<Call>, String> {
     node.all_f32()?;
+    if op.values {
+        return Err("its kernel computes gates again".into());
+    }
     let (y, cell) = (&node.input(op.layer_operands()).shape, &op.recurrent.cell);
     let (seq, directions, batch, units, gates) = (y[0], y[1], y[2], y[3], cell.gates());
     if seq * batch * units == 0 {

@@ -213,6 +213,7 @@ fn emit(node: &NodeView, target: TensorCores) -> Result<Vec<Call>, String> {
         Op::PoolGradient(op) => window_gradients::pool_gradient(node, op),
         Op::PoolWithPositions(op) => window_gradients::pool_with_positions(node, &op.pool),
         Op::RecurrentGradient(op) => recurrent_gradient::recurrent_gradient(node, op),
+        Op::RecurrentWithGates(_) => Err("it belongs to processors".into()),
         Op::Scatter(op) => Ok(movement::scattered(node, op)),
         Op::ScatterAdd(op) => Ok(training::scatter_add(node, op)),
         Op::SoftmaxCrossEntropy(loss) => Ok(training::cross_entropy(node, loss)),

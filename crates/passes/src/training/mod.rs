@@ -6,6 +6,7 @@
 mod build;
 mod deferred;
 mod differentiate;
+mod gates;
 mod half;
 mod loss;
 mod positions;
@@ -13,6 +14,7 @@ mod recipe;
 
 pub use build::{TrainingError, TrainingGraphs, build};
 pub use differentiate::{GradientError, differentiate};
+pub use gates::save_gates;
 pub(crate) use half::save_in_half;
 pub use positions::save_positions;
 pub use recipe::{Classes, Loss, Optimizer, Recipe};
