@@ -132,7 +132,7 @@ fn bench_and_profile_take_inputs() {
     }
 }
 
-/// Neither another file at its path nor the loss of its name changes what a program runs.
+/// A program that runs keeps its own plans and weights if its path gets another file or none.
 #[test]
 fn executable_without_its_path_uses_its_own_file() {
     let folder = folder("own-file");
