@@ -307,7 +307,13 @@ fn dropouts() -> Vec<Case> {
 
 /// Layers that keep the values of their gates, and gradients that read them. Only processors have kernels for them.
 pub fn kept_gates() -> Vec<Case> {
-    recurrent(true)
+    use types::recurrent::{Cell, Direction};
+    let mut cases = recurrent(true);
+    let recurrent = Recurrent { cell: Cell::LSTM, direction: Direction::Bidirectional };
+    let state: &[usize] = &[2, 2, 3];
+    let operands = [(F, &[3, 2, 24][..]), (F, &[2, 12, 3]), (F, state), (F, state)];
+    cases.push(case("kept gates of an LSTM", RecurrentWithGates { recurrent }, &operands));
+    cases
 }
 
 /// Gradients of recurrent layers, of each cell and direction; with `keeps_gates`, of those that may keep them.
