@@ -274,6 +274,9 @@ fn observe(
     }
     let mut copy = session.arena()?.to_vec();
     let mut outside = Vec::new();
+    let mut compare = |step: usize, bytes: &[u8], copy: &mut [u8]| {
+        outside.extend(difference(bytes, copy).map(|count| (step, count)));
+    };
     let mut outside_of = vec![0; plan.buffers.len()];
     let problem = plan.problem();
     let deaths = deaths(plan);
@@ -286,7 +289,7 @@ fn observe(
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
             let range = range(plan, operand).expect("the outputs of a checked plan are in the arena");
-            outside.extend(difference(&arena[range.clone()], &mut copy[range.clone()]).map(|bytes| (ix, bytes)));
+            compare(ix, &arena[range.clone()], &mut copy[range.clone()]);
             if !in_place {
                 arena[range.clone()].fill(pattern);
                 copy[range].fill(pattern);
@@ -314,17 +317,17 @@ fn observe(
                 let pairs = arena[range.clone()].iter().zip(&copy[range]);
                 outside_of[at] += pairs.filter(|(a, b)| a != b).count() as u64;
             }
-            outside.extend(difference(arena, &mut copy).map(|bytes| (ix, bytes)));
+            compare(ix, arena, &mut copy);
         }
         let last = plan.steps.len() - 1;
         for range in deaths[ix].iter().filter(|_| ix < last) {
-            outside.extend(difference(&arena[range.clone()], &mut copy[range.clone()]).map(|bytes| (ix, bytes)));
+            compare(ix, &arena[range.clone()], &mut copy[range.clone()]);
             arena[range.clone()].fill(pattern);
             copy[range.clone()].fill(pattern);
         }
     }
     let last = plan.steps.len().saturating_sub(1);
-    outside.extend(difference(session.arena()?, &mut copy).map(|bytes| (last, bytes)));
+    compare(last, session.arena()?, &mut copy);
     Ok(Observations { writes, outside, outside_of, results: results(session, plan)? })
 }
 
