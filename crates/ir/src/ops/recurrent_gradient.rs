@@ -297,8 +297,8 @@ impl Operator for RecurrentGradient {
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
         let (y, cell) = (&inputs[self.layer_operands()].shape, &self.recurrent.cell);
-        // The forward product, and those for the weight and for the state.
-        let products = 2 + usize::from(cell.saves_gates());
+        // The products for the weight and for the state, and the one that computes gates again.
+        let products = 2 + usize::from(cell.saves_gates() && !self.values);
         (y.elements() * cell.gates() * (2 * products * y[3] + 8)) as u64
     }
 }
