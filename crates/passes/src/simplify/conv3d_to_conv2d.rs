@@ -17,7 +17,8 @@
 //! first in its plane takes it.
 
 use ir::ops::{
-    Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, PoolGradient, PoolKind, Reshape, Slice, Transpose,
+    Binary, Concat, Conv, ConvTranspose, Epilogue, Expand, Pad, PadMode, Pool, PoolGradient, PoolKind, Reshape, Slice,
+    Transpose,
 };
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
@@ -284,14 +285,28 @@ impl Builder<'_, '_> {
         self.add(slice, &[value])
     }
 
-    /// Zeros in front of and behind an axis; negative counts remove elements.
+    /// Zeros in front of and behind an axis; negative counts remove elements. Along the first axis the padded value is a
+    /// concatenation, into which the planes are written without a copy.
     fn pad(&mut self, value: ValueId, axis: usize, by: [isize; 2]) -> ValueId {
         if by == [0, 0] {
             return value;
         }
+        if axis == 0 && 0 <= by[0].min(by[1]) {
+            let [front, behind] = by.map(|count| (0 < count).then(|| self.zeros(value, count as usize)));
+            let parts: Vec<ValueId> = [front, Some(value), behind].into_iter().flatten().collect();
+            return self.add(Concat { axis: 0 }, &parts);
+        }
         let mut pad: SmallVec<[[isize; 2]; 4]> = smallvec![[0, 0]; self.shape(value).rank()];
         pad[axis] = by;
         self.add(Pad { mode: PadMode::Constant(0.0), pad }, &[value])
+    }
+
+    /// Zeros of the type of a value, but for the first extent.
+    fn zeros(&mut self, value: ValueId, count: usize) -> ValueId {
+        let (dtype, mut shape) = (self.context.new.ty(value).dtype, self.shape(value));
+        shape[0] = count;
+        let zero = self.context.new.add_constant("zero", Tensor::scalar(0.0f32).cast(dtype));
+        self.add(Expand { shape }, &[zero])
     }
 
     /// The planes of a volume with an axis for them, and that axis: that of the images if there is one image, else the one
