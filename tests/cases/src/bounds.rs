@@ -76,7 +76,12 @@ fn is_covered(node: &Node) -> bool {
     if additions(op).is_some() {
         return true;
     }
-    matches!(op, Op::Attention(_) | Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_) | Op::Cast(_))
+    matches!(op, Op::Attention(_) | Op::Cast(_)) || is_move(op)
+}
+
+/// Whether every element of the result is one of the operands' elements, so that bounds move as values do.
+fn is_move(op: &Op) -> bool {
+    matches!(op, Op::Concat(_) | Op::Expand(_) | Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_))
 }
 
 /// The permitted difference of every output, or `None` if the graph has another operator than products, attention, sums, moves, casts,
@@ -183,7 +188,9 @@ fn of_node(op: &Op, operands: &[&Bounded], arithmetic: Arithmetic) -> Bounded {
     if matches!(op, Op::Cast(_)) {
         return Bounded::stored(value, &first.value.to_f64(), first.bound.clone());
     }
-    Bounded { value, bound: op.eval(&[&first.bounds()]).swap_remove(0).to_f64() }
+    let bounds: Vec<Tensor> = operands.iter().map(|operand| operand.bounds()).collect();
+    let bound = op.eval(&bounds.iter().collect::<Vec<_>>()).swap_remove(0).to_f64();
+    Bounded { value, bound }
 }
 
 /// Attention of exact operands. A score is off by the rounding of its operands; its weight by twice that, because the sum of
