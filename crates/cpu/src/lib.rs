@@ -89,3 +89,10 @@ pub use peak_probe::peak_flops_probe;
 pub use simd::{Isa, Level, StorageType};
 pub use table::{Kernel, KernelKind};
 pub use threads::{Pool, THREADS_MAX};
+
+// Compiled for AddressSanitizer, the kernels take minutes. All tests are then one program, so that they are compiled once.
+#[cfg(all(test, one_test_program))]
+extern crate self as prestow_cpu;
+#[cfg(all(test, one_test_program))]
+#[path = "../tests/it/main.rs"]
+mod it;

@@ -1,6 +1,6 @@
 // Mock of the CUDA driver, `libcuda.so.1`: device memory is host memory, and kernels run by the shim. A module that is a shared
 // library for this processor, as the mock of NVRTC makes them, has its own kernels; any other module uses the kernels that the
-// mock was built with (`KERNELS`).
+// mock was linked with.
 //
 //   PRESTOW_MOCK_TRACE=FILE       a line for every call with an effect
 //   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1) fails with error E; a capture with a failed call
@@ -25,8 +25,6 @@
 
 #include "shim.h"
 
-#include KERNELS
-
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -47,7 +45,7 @@ enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 
 /// Runs a kernel of a module.
 using Run = void (*)(const Kernel*, const unsigned*, const unsigned*, void**);
 
-/// A loaded module. Without a library it has the kernels of `KERNELS`.
+/// A loaded module. Without a library it has the kernels that the mock was linked with, and no function that runs them.
 struct Module {
     void* library;
     const Kernel* kernels;
@@ -67,7 +65,7 @@ struct Config {
     unsigned attribute_count;
 };
 
-/// A kernel, and the function that runs it; null for the kernels of `KERNELS`.
+/// A kernel, and the function that runs it; null for a kernel that the mock was linked with.
 struct Function {
     const Kernel* kernel;
     Run run;
@@ -75,15 +73,16 @@ struct Function {
     int shared_max = 48 * 1024;
 };
 
-/// Loads a shared library from memory. Null if the bytes are something else.
+/// Loads a shared library from memory. Any other bytes are a module of the kernels that the mock was linked with.
 Module loaded(const void* image) {
+    const Module linked = {nullptr, kernels, nullptr};
     Elf64_Ehdr head, own;
-    if (std::memcmp(image, ELFMAG, SELFMAG)) return {};
+    if (std::memcmp(image, ELFMAG, SELFMAG)) return linked;
     std::memcpy(&head, image, sizeof head);
     FILE* self = std::fopen("/proc/self/exe", "rb");
     const bool read = self && std::fread(&own, sizeof own, 1, self) == 1;
     if (self) std::fclose(self);
-    if (!read || head.e_machine != own.e_machine) return {};
+    if (!read || head.e_machine != own.e_machine) return linked;
     // The size follows from the section table, which linkers put at the end.
     const size_t size = head.e_shoff + size_t(head.e_shentsize) * head.e_shnum;
     // `dlopen` returns the loaded library for a known name, so each one needs its own.
@@ -92,9 +91,9 @@ Module loaded(const void* image) {
     void* library = nullptr;
     if (0 <= file && write(file, image, size) == ssize_t(size)) library = dlopen(path, RTLD_NOW);
     if (0 <= file) close(file), unlink(path);
-    if (!library) return {};
-    const auto kernels = reinterpret_cast<const Kernel* (*)()>(dlsym(library, "mockKernels"));
-    return {library, kernels(), reinterpret_cast<Run>(dlsym(library, "mockRun"))};
+    if (!library) return linked;
+    const auto table = reinterpret_cast<const Kernel* (*)()>(dlsym(library, "mockKernels"));
+    return {library, table(), reinterpret_cast<Run>(dlsym(library, "mockRun"))};
 }
 
 struct Launch {
@@ -105,7 +104,7 @@ struct Launch {
     const char* library = nullptr;
     void (*work)(void*) = nullptr;
     void* context = nullptr;
-    /// Null for kernels of `KERNELS`.
+    /// Null for kernels that the mock was linked with.
     Run run = nullptr;
 };
 
@@ -630,13 +629,9 @@ int cuModuleUnload(void* handle) {
 int cuModuleGetFunction(void** function, void* handle, const char* name) {
     ENTER("cuModuleGetFunction");
     // Functions are never freed.
-    const auto found = [&](const Kernel& kernel, Run run) { return *function = &driver().functions.emplace_back(Function{&kernel, run}), SUCCESS; };
     const Module& module = *static_cast<Module*>(handle);
-    for (const Kernel* kernel = module.kernels; kernel && kernel->name; kernel++) {
-        if (std::string(kernel->name) == name) return found(*kernel, module.run);
-    }
-    for (const Kernel& kernel : kernels) {
-        if (!module.library && std::string(kernel.name) == name) return found(kernel, nullptr);
+    for (const Kernel* kernel = module.kernels; kernel->name; kernel++) {
+        if (std::string(kernel->name) == name) return *function = &driver().functions.emplace_back(Function{kernel, module.run}), SUCCESS;
     }
     return NOT_FOUND;
 }

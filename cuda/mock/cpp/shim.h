@@ -348,3 +348,13 @@ inline void wait_for_products() {
     for (const auto& product : products) product();
     products.clear();
 }
+
+/// A kernel for programs that launch it by name: the number of its parameters, and of those that are numbers and not pointers.
+struct Kernel {
+    const char* name;
+    int parameters, numbers;
+    void (*call)(void**);
+};
+
+/// The kernels of a source, as `Source::for_shim` writes them. The last one has no name.
+extern const Kernel kernels[];

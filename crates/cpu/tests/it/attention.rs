@@ -1,7 +1,7 @@
 use prestow_cpu::{Attention, HeadStrides, Kernel, MaskStrides, Pool, StorageType};
 use types::{HeadOrder, Random};
 
-use crate::common::{assert_close, bits, cases, numbers_of, pools, rounded, run, run_bytes};
+use super::common::{assert_close, bits, cases, numbers_of, pools, rounded, run, run_bytes};
 
 const THREADS: [usize; 4] = [1, 2, 3, 5];
 

@@ -8,7 +8,7 @@ use prestow_cpu::{
 use types::pointwise::Unary;
 use types::{Random, WeightFormat};
 
-use crate::common::{bits, blocked, cases, numbers_of, pools, rounded, rounding, run_bytes, unblocked};
+use super::common::{bits, blocked, cases, numbers_of, pools, rounded, rounding, run_bytes, unblocked};
 
 /// Runs a kernel in all pools, in some of them with its last operand in place. Results of one ISA must be
 /// bit-identical. Returns one result per ISA.

@@ -7,7 +7,7 @@ use prestow_cpu::{
 use types::Random;
 use types::pointwise::{QuantizedSum, Unary};
 
-use crate::common::{blocked, blocked_bytes, cases, numbers_of, pools, run_bytes, unblocked};
+use super::common::{blocked, blocked_bytes, cases, numbers_of, pools, run_bytes, unblocked};
 
 fn pick<T: Clone>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize].clone()

@@ -3,7 +3,7 @@
 use prestow_cpu::{Args, Isa, Kernel, Operand, Pool, StorageType};
 use types::{bf16, f16};
 
-use crate::guarded::{Guarded, Touch};
+use super::guarded::{Guarded, Touch};
 
 /// Pools with these numbers of threads, for every ISA of this machine.
 pub(crate) fn pools<const N: usize>(threads: [usize; N]) -> Vec<[Pool; N]> {

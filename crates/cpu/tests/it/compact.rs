@@ -6,7 +6,7 @@ use prestow_cpu::{
 };
 use types::{ChannelAxis, DType, Random, Shape, Tensor, WeightFormat};
 
-use crate::common::{numbers_of, pools, run_bytes};
+use super::common::{numbers_of, pools, run_bytes};
 
 fn numbers(random: &mut Random, count: usize) -> Vec<f32> {
     (0..count).map(|_| random.uniform(-1.0, 1.0)).collect()

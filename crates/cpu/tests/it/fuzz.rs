@@ -16,8 +16,8 @@ use types::recurrent::{Cell, Direction, Reset};
 use types::update::{Adam, Lamb, RmsProp, Sgd, UpdateRule};
 use types::{DType, HeadOrder, Random, WeightFormat};
 
-use crate::counting::allocations;
-use crate::guarded::{Guarded, Touch};
+use super::counting::allocations;
+use super::guarded::{Guarded, Touch};
 
 /// Mostly small, at times enormous.
 fn number(random: &mut Random) -> usize {

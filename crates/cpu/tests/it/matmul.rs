@@ -3,7 +3,7 @@ use smallvec::SmallVec;
 use types::pointwise::Unary;
 use types::{Random, WeightFormat};
 
-use crate::common::{assert_close, bits, cases, numbers_of, pools, rounded, rounding, run_bytes};
+use super::common::{assert_close, bits, cases, numbers_of, pools, rounded, rounding, run_bytes};
 
 fn below(random: &mut Random, count: usize) -> usize {
     random.below(count as u64) as usize

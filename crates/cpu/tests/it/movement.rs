@@ -3,7 +3,7 @@
 use prestow_cpu::{ArgExtreme, AxisTaps, Copy, Kernel, Reduce, ReduceFn, Resize, StorageType, SwapAxes};
 use types::{DType, Random};
 
-use crate::common::{assert_close, bits, pools, run, run_bytes};
+use super::common::{assert_close, bits, pools, run, run_bytes};
 
 #[test]
 fn transpositions_move_every_element() {

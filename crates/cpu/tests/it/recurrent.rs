@@ -5,7 +5,7 @@ use types::Random;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Direction, Reset};
 
-use crate::common::{cases, numbers_of, pools, run_bytes, run_over};
+use super::common::{cases, numbers_of, pools, run_bytes, run_over};
 
 struct Case {
     kernel: Recurrent,

@@ -4,7 +4,7 @@ use prestow_cpu::{Chain, Instruction, Kernel, LayerNorm, Softmax, StorageType};
 use types::Random;
 use types::pointwise::{Binary, Unary};
 
-use crate::common::{assert_close, bits, numbers_of, pools, rounded, rounding, run, run_bytes};
+use super::common::{assert_close, bits, numbers_of, pools, rounded, rounding, run, run_bytes};
 
 fn softmax(kernel: &Softmax, x: &[f32]) -> Vec<f64> {
     let mut out = vec![0.0; x.len()];

@@ -10,8 +10,8 @@ use prestow_cpu::{
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::blocked::{cells, check, finish, numbers, pick, planes, run_all, window};
-use crate::common::{blocked, cases, numbers_of, pools, run_bytes, unblocked};
+use super::blocked::{cells, check, finish, numbers, pick, planes, run_all, window};
+use super::common::{blocked, cases, numbers_of, pools, run_bytes, unblocked};
 
 const F32: StorageType = StorageType::F32;
 

@@ -4,7 +4,7 @@ use prestow_cpu::{Epilogue, Pool, Window, Winograd};
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::common::{bits, blocked, cases, pools, run_over, unblocked};
+use super::common::{bits, blocked, cases, pools, run_over, unblocked};
 
 /// Row-major operands: `[batch, channels, rows, columns]`.
 struct Case {

@@ -34,9 +34,7 @@ impl Source {
             format!("    {{\"{name}\", {}, {numbers}, [](void** a) {{ {call}; }}}},\n", parameters.len())
         };
         let rows: String = self.entries.iter().map(row).collect();
-        let kernel =
-            "struct Kernel {\n    const char* name;\n    int parameters, numbers;\n    void (*call)(void**);\n};\n";
-        format!("{}{kernel}static const Kernel kernels[] = {{\n{rows}}};\n", self.text)
+        format!("{}const Kernel kernels[] = {{\n{rows}    {{nullptr, 0, 0, nullptr}},\n}};\n", self.text)
     }
 }
 

@@ -23,6 +23,7 @@ mod tune;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use cases::judge::{inputs, step};
 use compiler::{Model, Program, compile, write_executable};
@@ -141,7 +142,7 @@ impl Mocked {
 
     /// Rebuilds the mocks under sanitizers. Returns the sanitizer's library, which a process must load before them.
     fn sanitized(&self) -> Option<String> {
-        let compiler = Compiler::find().expect("it built them before");
+        let compiler = compiler().as_ref().expect("it built them before");
         let kernels = self.folder.join("kernels.inc");
         for library in [Library::Driver, Library::Cudnn, Library::Cublaslt] {
             // This process may have loaded the old file, so it is not overwritten.
@@ -208,9 +209,14 @@ pub(crate) fn system_has_wheels(test: &str) -> bool {
 /// Reason for skipping a test that builds C++.
 pub(crate) const NO_COMPILER: &str = "no C++ compiler is installed";
 
+fn compiler() -> &'static Result<Compiler, BuildError> {
+    static COMPILER: OnceLock<Result<Compiler, BuildError>> = OnceLock::new();
+    COMPILER.get_or_init(|| Compiler::find(&folder("mock-objects")))
+}
+
 /// Calls the C++ compiler. Returns false without one, and panics if it rejects the source.
 pub(crate) fn build(with: impl FnOnce(&Compiler) -> Result<(), BuildError>) -> bool {
-    match Compiler::find().and_then(|compiler| with(&compiler)) {
+    match compiler().as_ref().map_err(Clone::clone).and_then(with) {
         Ok(()) => true,
         Err(BuildError::NoCompiler) => false,
         Err(error) => panic!("{error}"),
