@@ -125,7 +125,7 @@ impl<'a> Arrangement<'a> {
         false
     }
 
-    /// Places the items of the shelf, upside down.
+    /// Places the items of the shelf upside down, around fixed buffers.
     fn hang_shelf(&mut self, aim: u64, work: &mut Work) -> bool {
         let items = self.shelf.iter().map(|item| &self.instance.items[*item as usize]);
         // Upside down, an offset is a multiple of the alignment if the end was one.
@@ -139,7 +139,15 @@ impl<'a> Arrangement<'a> {
             let lifetime = Lifetime { first: item.hull.start, end: item.hull.end };
             Buffer { alignment: Bytes(unit), ..Buffer::new(lifetime, Bytes(item.size)) }
         });
-        let hung = Instance::new(&Problem { buffers: buffers.collect(), capacity: None });
+        let below = self.instance.fixed.iter().filter(|slot| slot.start < ceiling);
+        let fixed = below.map(|slot| {
+            let top = slot.top.min(ceiling);
+            Buffer {
+                fixed: Some(Bytes(ceiling - top)),
+                ..Buffer::new(Lifetime { first: slot.first, end: slot.end }, Bytes(top - slot.start))
+            }
+        });
+        let hung = Instance::new(&Problem { buffers: buffers.chain(fixed).collect(), capacity: None });
         let order = hung.order(Priority::Width);
         let Some(offsets) = skyline(&hung, &order, None, ceiling, work) else { return false };
         let mut depth = RaiseMaxTree::new(self.instance.n_sections);
@@ -289,5 +297,51 @@ impl<'a> Arrangement<'a> {
             ..Buffer::new(Lifetime { first, end }, Bytes(high - low))
         });
         Problem { buffers: free.chain(fixed).collect(), capacity: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Random;
+
+    use super::*;
+
+    /// Also fixed buffers below the goal, where the shelf is.
+    #[test]
+    fn lowered_items_overlap_nothing() {
+        let mut random = Random::new(3);
+        let mut lowered = 0;
+        for _ in 0..12 {
+            let short = (0..900u32).map(|step| (step, step + 1 + random.below(4) as u32, 1 + random.below(30)));
+            let mut lives: Vec<(u32, u32, u64)> = short.collect();
+            lives.extend(
+                (0..30).map(|_| (random.below(300) as u32, 600 + random.below(300) as u32, 1 + random.below(9))),
+            );
+            let buffers = lives.into_iter().map(|(first, end, words)| Buffer {
+                alignment: Bytes(64),
+                ..Buffer::new(Lifetime { first, end }, Bytes(64 * words))
+            });
+            let mut problem = Problem { buffers: buffers.collect(), capacity: None };
+            let pack = |problem: &Problem, priority| {
+                let instance = Instance::new(problem);
+                let order = instance.order(priority);
+                let offsets =
+                    skyline(&instance, &order, None, u64::MAX, &mut Work::new(u64::MAX)).expect("it has room");
+                (Packing::new(&instance, offsets), instance)
+            };
+            let (first, instance) = pack(&problem, Priority::Width);
+            let offsets = instance.offsets(&problem, &first.offsets);
+            for (buffer, offset) in problem.buffers.iter_mut().zip(offsets) {
+                if first.height / 2 < offset && random.below(2) == 0 {
+                    buffer.fixed = Some(Bytes(offset));
+                }
+            }
+            let (best, instance) = pack(&problem, Priority::First);
+            let Some(found) = lower_tops(&instance, &best, first.height, &mut Work::new(5_000_000)) else { continue };
+            lowered += 1;
+            let offsets: Vec<Bytes> = instance.offsets(&problem, &found.offsets).into_iter().map(Bytes).collect();
+            assert_eq!(crate::check(&problem, &offsets, Bytes(found.height)), Ok(()));
+        }
+        assert!(4 < lowered, "{lowered}");
     }
 }
