@@ -3,7 +3,7 @@
 //! A test that cannot run here (data that was not fetched) writes its reason to a file and counts as skipped.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, ExitStatus, Stdio};
 
 use crate::aarch64::Emulator;
 use crate::{cargo, check, fetch, root, target, tidy, tools};
@@ -15,18 +15,21 @@ const SKIPPED: &str = "PRESTOW_SKIPPED";
 const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
 /// Tests of the kernels under AddressSanitizer, which finds reads and writes outside operands. `RUSTC_BOOTSTRAP` enables it
-/// in a stable compiler.
-fn sanitized(words: &[&String]) -> Result<u8, String> {
+/// in a stable compiler. Returns `None` where there is no sanitizer.
+fn sanitized(words: &[&String]) -> Result<Option<Count>, String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
         println!("skipped: the kernels under AddressSanitizer: needs {SANITIZED}");
-        return Ok(0);
+        return Ok(None);
     }
     let mut command = cargo();
     command.args(["test", "--release", "--target", SANITIZED, "--target-dir"]).arg(target().join("sanitized"));
     command.args(["-p", "prestow-cpu", "--lib"]).args(words);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address --cfg one_test_program");
-    check("the kernels under AddressSanitizer", &mut command)?;
-    Ok(0)
+    let mut count = Count::default();
+    match counted(&mut command, &mut count)?.success() {
+        true => Ok(Some(count)),
+        false => Err("the kernels under AddressSanitizer: a test failed".into()),
+    }
 }
 
 /// Tests of the thread pool under ThreadSanitizer, with the compiler that builds everything else. Its standard library is not
@@ -73,19 +76,19 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
         _ => {}
     }
     if words.iter().any(|word| word == "--asan") {
-        return sanitized(&words.iter().filter(|word| *word != "--asan").collect::<Vec<_>>());
+        return sanitized(&words.iter().filter(|word| *word != "--asan").collect::<Vec<_>>()).map(|_| 0);
     }
     if words.iter().any(|word| word == "--aarch64") {
         let emulator = Emulator::find()?;
         emulator.test_crates()?;
         return emulator.test_networks();
     }
-    everything(words, None)
+    everything(words, None, None)
 }
 
-/// Every test: under the sanitizer, for aarch64 if there is an emulator, and all others.
+/// Every test: those of the kernels under the sanitizer, for aarch64 if there is an emulator, and all others.
 pub(crate) fn ci() -> Result<u8, String> {
-    sanitized(&[])?;
+    let kernels = sanitized(&[])?;
     let emulator = match Emulator::find() {
         Ok(emulator) => Some(emulator),
         Err(missing) => {
@@ -96,10 +99,11 @@ pub(crate) fn ci() -> Result<u8, String> {
     if let Some(emulator) = &emulator {
         emulator.test_crates()?;
     }
-    everything(&[], emulator.as_ref())
+    everything(&[], emulator.as_ref(), kernels)
 }
 
-fn everything(words: &[String], emulator: Option<&Emulator>) -> Result<u8, String> {
+/// Every test of the workspace. If tests of the `kernels` have run, only the example in their documentation is left of them.
+fn everything(words: &[String], emulator: Option<&Emulator>, kernels: Option<Count>) -> Result<u8, String> {
     let (cuda, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| *word == "--cuda-tools");
     if !cuda.is_empty() {
         fetch::cuda()?;
@@ -112,21 +116,23 @@ fn everything(words: &[String], emulator: Option<&Emulator>) -> Result<u8, Strin
     // Tests run whole executables.
     tools::build(&[tools::PRODUCT[0], tools::PRODUCT[1], tools::GPU_CHECK])?;
     tools::store()?;
-    let mut command = cargo();
-    command.args(["test", "--release", "--workspace", "--exclude", "prestow-benches", "--no-fail-fast"]);
-    command.args(words).env(SKIPPED, &skips).stdout(Stdio::piped());
-    if let Some(emulator) = emulator {
-        emulator.configure(&mut command)?;
+    let run = |more: &[&str], count: &mut Count| {
+        let mut command = cargo();
+        command.args(["test", "--release", "--workspace", "--exclude", "prestow-benches", "--no-fail-fast"]);
+        command.args(more).args(&words).env(SKIPPED, &skips);
+        if let Some(emulator) = emulator {
+            emulator.configure(&mut command)?;
+        }
+        counted(&mut command, count)
+    };
+    let (mut count, mut statuses) = (Count::default(), Vec::new());
+    if let Some(kernels) = kernels {
+        count = kernels;
+        statuses.push(run(&["--exclude", "prestow-cpu"], &mut count)?);
+        statuses.push(run(&["--doc", "crates/cpu"], &mut count)?);
+    } else {
+        statuses.push(run(&[], &mut count)?);
     }
-    let mut child = command.spawn().map_err(|error| format!("cannot run {command:?}: {error}"))?;
-    let mut count = Count::default();
-    let output = child.stdout.take().ok_or("cargo test has no output")?;
-    for line in BufReader::new(output).lines() {
-        let line = line.map_err(|error| format!("cannot read the output of cargo test: {error}"))?;
-        count.add(&line);
-        println!("{line}");
-    }
-    let status = child.wait().map_err(|error| format!("cargo test: {error}"))?;
 
     let text = std::fs::read_to_string(&skips).unwrap_or_default();
     let mut reasons: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
@@ -137,15 +143,28 @@ fn everything(words: &[String], emulator: Option<&Emulator>) -> Result<u8, Strin
     if let Err(error) = &tidy {
         println!("failed: tidy: {error}");
     }
-    let build_failed = !status.success() && count.failed == 0;
-    if build_failed {
+    let failure = statuses.iter().find(|status| !status.success() && count.failed == 0);
+    if let Some(status) = failure {
         println!("failed: cargo test ended with {status} outside its tests");
     }
-    let failed = count.failed + u64::from(tidy.is_err()) + u64::from(build_failed);
+    let failed = count.failed + u64::from(tidy.is_err()) + u64::from(failure.is_some());
     let skipped = reasons.len() as u64 + count.ignored;
     let passed = (count.passed + u64::from(tidy.is_ok())).saturating_sub(reasons.len() as u64);
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     Ok(u8::from(0 < failed))
+}
+
+/// Runs `cargo test`, prints what it prints, and adds its results to a count.
+fn counted(command: &mut Command, count: &mut Count) -> Result<ExitStatus, String> {
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    let output = child.stdout.take().ok_or("cargo test has no output")?;
+    for line in BufReader::new(output).lines() {
+        let line = line.map_err(|error| format!("cannot read the output of cargo test: {error}"))?;
+        count.add(&line);
+        println!("{line}");
+    }
+    child.wait().map_err(|error| format!("cargo test: {error}"))
 }
 
 /// Reports that a test of the build tool was skipped.

@@ -1,6 +1,6 @@
 //! [`canonicalize`]: one form for equal things. Removes nodes without effect and merges adjacent ones.
 
-use ir::ops::{Binary, Conv, Pad, PadMode, Reshape, Transpose};
+use ir::ops::{Binary, Concat, Conv, Pad, PadMode, Reshape, Transpose};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
@@ -10,8 +10,8 @@ use crate::uses::{Uses, scalar_constant};
 
 /// Removes identities (a cast to the same dtype, a reshape or expansion to the same shape, a transpose in order, a pad by 0, a
 /// slice of all elements, a concatenation of one, a sum with 0, a product with 1), merges adjacent reshapes and adjacent transposes,
-/// also around a reshape, moves zero padding into the convolution behind it, leaves expansions to functions that broadcast, and
-/// writes squares as products.
+/// also around a reshape, moves zero padding into the convolution behind it, leaves expansions to functions that broadcast, writes
+/// squares as products, and sums of parts between zeros as concatenations.
 pub fn canonicalize(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
@@ -27,6 +27,9 @@ pub fn canonicalize(graph: &Graph) -> Graph {
         }
         if let Some(operands) = unexpanded(context, node, &graph.ty(node.outputs[0]).shape) {
             return Some(smallvec![context.add(node.op.clone(), &operands, &node.scope).ok()?]);
+        }
+        if let Some(joined) = joined_parts(context, &uses, node) {
+            return Some(smallvec![joined]);
         }
         if is_square(graph, node) && same_type {
             let product = Binary(Function::Mul);
@@ -131,6 +134,56 @@ fn unexpanded(context: &mut Rewrite, node: &Node, shape: &Shape) -> Option<[Valu
         }
     }
     (operands != before).then_some(operands)
+}
+
+/// A sum of two values of which one is zero where the other is not, as the concatenation of both: the gradients of the slices of
+/// a value are padded and added.
+fn joined_parts(context: &mut Rewrite, uses: &Uses, node: &Node) -> Option<ValueId> {
+    let is_read_once = |&value: &ValueId| uses.readers(value).len() == 1 && !context.old.is_output(value);
+    if node.op != Op::Binary(Binary(Function::Add)) || !node.inputs.iter().all(is_read_once) {
+        return None;
+    }
+    let [a, b] = [context.value(node.inputs[0]), context.value(node.inputs[1])];
+    let (ty, mut parts) = (context.new.ty(a).clone(), [Part::of(&context.new, a)?, Part::of(&context.new, b)?]);
+    parts.sort_by_key(|part| part.zeros[0]);
+    let [Part { axis, values, zeros: [low, behind] }, second] = parts;
+    let are_neighbors = axis == second.axis && ty.shape[axis].checked_sub(behind) == Some(second.zeros[0]);
+    if !are_neighbors || ty != *context.new.ty(b) {
+        return None;
+    }
+    let joined = context.add(Concat { axis }, &[values, second.values].concat(), &node.scope).ok()?;
+    let zeros = [low, second.zeros[1]];
+    if zeros == [0, 0] {
+        return Some(joined);
+    }
+    let mut pad = SmallVec::from_elem([0, 0], ty.shape.rank());
+    pad[axis] = zeros.map(|count| count as isize);
+    context.add(Pad { mode: PadMode::Constant(0.0), pad }, &[joined], &node.scope).ok()
+}
+
+/// Values beside each other between zeros.
+struct Part {
+    /// The axis along which values and zeros lie.
+    axis: usize,
+    values: Vec<ValueId>,
+    /// Extents of the zeros on both sides.
+    zeros: [usize; 2],
+}
+
+impl Part {
+    fn of(graph: &Graph, value: ValueId) -> Option<Part> {
+        let before = |value: ValueId| graph.value(value).producer().map(|node| graph.node(node));
+        let padded = before(value)?;
+        let Op::Pad(Pad { mode: PadMode::Constant(0.0), pad }) = &padded.op else { return None };
+        let mut sides = pad.iter().enumerate().filter(|(_, side)| **side != [0, 0]);
+        let (Some((axis, &[low, high])), None) = (sides.next(), sides.next()) else { return None };
+        let zeros = [usize::try_from(low).ok()?, usize::try_from(high).ok()?];
+        let values = match before(padded.inputs[0]) {
+            Some(Node { op: Op::Concat(concat), inputs, .. }) if concat.axis == axis => inputs.to_vec(),
+            _ => vec![padded.inputs[0]],
+        };
+        Some(Part { axis, values, zeros })
+    }
 }
 
 /// Whether a node is `x` to the power of two. A power has no fast kernel.
@@ -259,6 +312,45 @@ mod tests {
         ir::verify(&short).unwrap();
         let expansions = short.nodes().values().filter(|node| matches!(node.op, Op::Expand(_))).count();
         assert_eq!(expansions, 1, "{short:?}");
+        let mut random = Random::new(5);
+        let inputs: Vec<Tensor> = (graph.inputs().iter())
+            .map(|&input| Tensor::from_fn(graph.ty(input).shape.clone(), |_| random.uniform(-1.0, 1.0)))
+            .collect();
+        assert_eq!(ir::evaluate(&short, &inputs), ir::evaluate(&graph, &inputs));
+    }
+
+    /// Neighbors become one concatenation in either order; parts that overlap, or that another node reads, stay.
+    #[test]
+    fn sums_of_parts_between_zeros_are_concatenated() {
+        let mut graph = Graph::new("parts");
+        let mut input = |name: &str, extent| graph.add_input(name, DType::F32, Shape::from([2, extent, 3]));
+        let parts = [input("a", 2), input("b", 1), input("c", 4)];
+        let mut add = |op: Op, operands: &[ValueId]| graph.add1(op, operands, Scope::new("node")).unwrap();
+        let mut between = |part: usize, zeros: [isize; 2]| {
+            let pad = smallvec![[0, 0], zeros, [0, 0]];
+            add(Pad { mode: PadMode::Constant(0.0), pad }.into(), &[parts[part]])
+        };
+        let of_all = [between(2, [4, 1]), between(1, [3, 5]), between(0, [1, 6])];
+        let overlapping = [between(0, [0, 1]), between(1, [1, 1])];
+        let read_twice = [between(0, [0, 1]), between(1, [2, 0])];
+        let mut sum = |a, b| add(Binary(Function::Add).into(), &[a, b]);
+        let last = sum(of_all[0], of_all[1]);
+        let results = [
+            sum(last, of_all[2]),
+            sum(overlapping[0], overlapping[1]),
+            sum(read_twice[0], read_twice[1]),
+            read_twice[0],
+        ];
+        let named = results.into_iter().enumerate().map(|(ix, value)| (format!("y{ix}"), value)).collect();
+        graph.set_outputs(named);
+        let short = crate::dce(&canonicalize(&graph));
+        ir::verify(&short).unwrap();
+        let count = |is: fn(&Op) -> bool| short.nodes().values().filter(|node| is(&node.op)).count();
+        assert_eq!(
+            [count(|op| matches!(op, Op::Concat(_))), count(|op| matches!(op, Op::Pad(_)))],
+            [1, 5],
+            "{short:?}"
+        );
         let mut random = Random::new(5);
         let inputs: Vec<Tensor> = (graph.inputs().iter())
             .map(|&input| Tensor::from_fn(graph.ty(input).shape.clone(), |_| random.uniform(-1.0, 1.0)))
