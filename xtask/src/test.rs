@@ -15,7 +15,7 @@ const SKIPPED: &str = "PRESTOW_SKIPPED";
 const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
 /// Tests of the kernels under AddressSanitizer, which finds reads and writes outside operands. `RUSTC_BOOTSTRAP` enables it
-/// in a stable compiler. Returns `None` where there is no sanitizer.
+/// in a stable compiler. Returns `None` if there is no sanitizer.
 fn sanitized(words: &[&String]) -> Result<Option<Count>, String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
         println!("skipped: the kernels under AddressSanitizer: needs {SANITIZED}");
@@ -154,7 +154,7 @@ fn everything(words: &[String], emulator: Option<&Emulator>, kernels: Option<Cou
     Ok(u8::from(0 < failed))
 }
 
-/// Runs `cargo test`, prints what it prints, and adds its results to a count.
+/// Runs `cargo test`, passes its output on, and adds its results to a count.
 fn counted(command: &mut Command, count: &mut Count) -> Result<ExitStatus, String> {
     let mut child =
         command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run {command:?}: {error}"))?;

@@ -82,7 +82,7 @@ impl std::error::Error for BuildError {}
 /// The C++ compiler of this machine.
 pub struct Compiler {
     tool: cc::Tool,
-    /// What objects depend on beside their source and flags: the compiler's version, and all headers.
+    /// A hash of the compiler's version and all headers: objects depend on both, apart from their source and flags.
     surroundings: u64,
     objects: PathBuf,
 }

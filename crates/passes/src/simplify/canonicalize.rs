@@ -136,7 +136,7 @@ fn unexpanded(context: &mut Rewrite, node: &Node, shape: &Shape) -> Option<[Valu
     (operands != before).then_some(operands)
 }
 
-/// A sum of two values of which one is zero where the other is not, as the concatenation of both: the gradients of the slices of
+/// A sum of two values that are never both other than zero, as the concatenation of their parts: the gradients of the slices of
 /// a value are padded and added.
 fn joined_parts(context: &mut Rewrite, uses: &Uses, node: &Node) -> Option<ValueId> {
     let is_read_once = |&value: &ValueId| uses.readers(value).len() == 1 && !context.old.is_output(value);
@@ -161,7 +161,7 @@ fn joined_parts(context: &mut Rewrite, uses: &Uses, node: &Node) -> Option<Value
     context.add(Pad { mode: PadMode::Constant(0.0), pad }, &[joined], &node.scope).ok()
 }
 
-/// Values beside each other between zeros.
+/// Neighboring values between zeros.
 struct Part {
     /// The axis along which values and zeros lie.
     axis: usize,
@@ -178,10 +178,8 @@ impl Part {
         let mut sides = pad.iter().enumerate().filter(|(_, side)| **side != [0, 0]);
         let (Some((axis, &[low, high])), None) = (sides.next(), sides.next()) else { return None };
         let zeros = [usize::try_from(low).ok()?, usize::try_from(high).ok()?];
-        let values = match before(padded.inputs[0]) {
-            Some(Node { op: Op::Concat(concat), inputs, .. }) if concat.axis == axis => inputs.to_vec(),
-            _ => vec![padded.inputs[0]],
-        };
+        let joined = before(padded.inputs[0]).filter(|node| node.op == Op::Concat(Concat { axis }));
+        let values = joined.map_or_else(|| vec![padded.inputs[0]], |node| node.inputs.to_vec());
         Some(Part { axis, values, zeros })
     }
 }
