@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cpu::{Args, Isa, Kernel, Level, Operand as Slice, Pool, Sizes};
-use memmap2::MmapMut;
+use memmap2::{Advice, MmapMut};
 use plan::{ConstantIx, Operand, Place, Plan, Step};
 use smallvec::SmallVec;
 
@@ -42,6 +42,8 @@ impl Device for Host {
         let length = size.index().ok_or_else(|| no_memory("it is larger than the address space".into()))?;
         // Anonymous pages are zero, page-aligned, and take no memory until they are touched.
         let arena = MmapMut::map_anon(length.max(1)).map_err(|error| no_memory(error.to_string()))?;
+        // Fewer page faults and misses of the TLB where the system has huge pages; elsewhere nothing is lost.
+        let _ = arena.advise(Advice::HugePage);
         let mut opened = Vec::with_capacity(plans.len());
         for plan in plans {
             let prepare = |(ix, step): (usize, &Step)| {
