@@ -3,7 +3,7 @@
 use prestow_arena::{Aim, Limits, PlaceError, Problem, csv, place};
 use types::{Bytes, Proof};
 
-use crate::place_and_check;
+use crate::{place_and_check, place_and_check_with};
 
 /// The heights are those that the planner reaches today; a change needs a review.
 #[track_caller]
@@ -36,6 +36,18 @@ fn iopddl_g_1_reaches_the_bound() {
 fn resnet50_training_step_reaches_the_bound() {
     let text = include_str!("../data/resnet50.csv");
     check_instance(text, 1042, 1_515_472_556, 1_515_472_556, Proof::Bound);
+}
+
+/// Budgets around the compiler's, which end in different passes.
+#[test]
+fn mobilenet_v2_training_step_is_placed_with_every_budget() {
+    let table = csv::parse(include_str!("../data/mobilenet_v2.csv")).expect("a table");
+    for work in [500_000, 5_000_000, 10_000_000, 40_000_000] {
+        let placement = place_and_check_with(&table.problem, work);
+        // The bound, and the height of the first pass.
+        assert_eq!(placement.certificate.lower_bound, Bytes(252_446_208));
+        assert!(placement.height() <= Bytes(252_928_768), "{work}: {}", placement.height());
+    }
 }
 
 #[test]
