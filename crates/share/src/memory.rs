@@ -7,8 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::core::ExtentId;
@@ -24,6 +26,10 @@ pub const TENSOR_ALIGNMENT: u64 = 256;
 
 /// The seals of memory that is shared.
 const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK).union(SealFlags::SEAL);
+
+/// How often sealing is tried again, and how long after. Each try waits a tenth of a second in the system, too.
+const SEAL_TRIES: usize = 8;
+const SEAL_PAUSE: Duration = Duration::from_millis(20);
 
 /// A memfd that is being filled. Only its maker has the descriptor.
 #[derive(Debug)]
@@ -69,10 +75,22 @@ impl Filling {
     /// # Errors
     /// Those of the system.
     pub fn seal(self, id: ExtentId) -> io::Result<Extent> {
-        fcntl_add_seals(&self.file, SEALS)?;
+        add_seals(&self.file)?;
         let bytes = self.file.metadata()?.len();
         Ok(Extent { id, file: self.file, bytes, huge_bytes: self.huge_bytes })
     }
+}
+
+/// Seals memory. The system refuses while something else holds a page or a mapping, which ends by itself: compaction, or a child
+/// process of another thread between `fork` and `exec`.
+fn add_seals(file: &File) -> io::Result<()> {
+    for _ in 0..SEAL_TRIES {
+        match fcntl_add_seals(file, SEALS) {
+            Err(Errno::BUSY) => std::thread::sleep(SEAL_PAUSE),
+            other => return Ok(other?),
+        }
+    }
+    Ok(fcntl_add_seals(file, SEALS)?)
 }
 
 /// Whether the system gives shared memory huge pages, at least on request.
@@ -282,6 +300,26 @@ impl Drop for Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As by a child process of another thread that has not called `exec` yet.
+    #[test]
+    fn sealing_waits_for_a_mapping_that_ends() {
+        let filling = Filling::new("test", PAGE).expect("there is memory");
+        let (length, protection) = (PAGE as usize, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a fresh mapping at an address that the kernel chooses, of which no byte is accessed.
+        #[expect(unsafe_code, reason = "a writable mapping")]
+        let start = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, &filling.file, 0) };
+        let start = start.expect("there is memory").addr();
+        let holder = std::thread::spawn(move || {
+            std::thread::sleep(SEAL_PAUSE * 2);
+            // SAFETY: the mapping of above, which nothing refers to.
+            #[expect(unsafe_code, reason = "the end of the mapping")]
+            let ended = unsafe { munmap(std::ptr::without_provenance_mut(start), length) };
+            ended.expect("it was mapped");
+        });
+        filling.seal(ExtentId(1)).expect("the mapping ends");
+        holder.join().expect("it does not panic");
+    }
 
     #[test]
     fn setting_of_huge_pages_is_the_word_in_brackets() {
