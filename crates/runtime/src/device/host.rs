@@ -42,8 +42,6 @@ impl Device for Host {
         let length = size.index().ok_or_else(|| no_memory("it is larger than the address space".into()))?;
         // Anonymous pages are zero, page-aligned, and take no memory until they are touched.
         let arena = MmapMut::map_anon(length.max(1)).map_err(|error| no_memory(error.to_string()))?;
-        // Fewer page faults and misses of the TLB where the system has huge pages; elsewhere nothing is lost.
-        let _ = arena.advise(Advice::HugePage);
         let mut opened = Vec::with_capacity(plans.len());
         for plan in plans {
             let prepare = |(ix, step): (usize, &Step)| {
@@ -53,9 +51,15 @@ impl Device for Host {
             let steps: Result<Vec<Prepared>, RunError> = plan.steps.iter().enumerate().map(prepare).collect();
             opened.push(Opened { plan: plan.clone(), steps: steps? });
         }
+        let has_residency = plans.iter().any(|plan| plan.residency.is_some());
+        if !has_residency {
+            // Fewer page faults and misses of the TLB where the system has huge pages; elsewhere nothing is lost. With the
+            // pager, its block has them: the system joins neighboring mappings that are alike, and reports them as one.
+            let _ = arena.advise(Advice::HugePage);
+        }
         // Bytes that are in memory already need no reads.
         let weights = match weights {
-            WeightSource::File { file, offset, size } if plans.iter().any(|plan| plan.residency.is_some()) => {
+            WeightSource::File { file, offset, size } if has_residency => {
                 Constants::Paged(Pager::new(plans, file, *offset, *size)?)
             }
             _ => Constants::Whole(weights.to_host(plans)?),
