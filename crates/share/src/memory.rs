@@ -306,7 +306,7 @@ mod tests {
     fn sealing_waits_for_a_mapping_that_ends() {
         let filling = Filling::new("test", PAGE).expect("there is memory");
         let (length, protection) = (PAGE as usize, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a fresh mapping at an address that the kernel chooses, of which no byte is accessed.
+        // SAFETY: a fresh mapping at an address that the kernel chooses. No byte of it is accessed.
         #[expect(unsafe_code, reason = "a writable mapping")]
         let start = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, &filling.file, 0) };
         let start = start.expect("there is memory").addr();
