@@ -468,6 +468,13 @@ mod tests {
     }
 
     #[test]
+    fn factors_without_terms_have_an_empty_form() {
+        let empty = |shape: [usize; 2]| Tensor::from_fn(Shape::from(shape), |_| 0.0f32);
+        assert!(Packing::TransposedFactor { k: 0, n: 3, weights: None }.apply(&empty([3, 0])).is_empty());
+        assert!(Packing::RightFactor(right_factor(0, 3, None)).apply(&empty([0, 3])).is_empty());
+    }
+
+    #[test]
     fn size_is_that_of_the_packed_bytes() {
         let (k, n) = (5, 37);
         let blocks = Packing::Blocked { from: Shape::from([20, 1, 1]), to: Shape::from([1, 2, 1, 1, 16]) };

@@ -124,6 +124,9 @@ impl<'a> MatrixView<'a> {
 
     /// Some rows of up to 16 columns, each row in a vector of `block`.
     fn copy_block(self, rows: Range<usize>, columns: Range<usize>, block: &mut [f32]) {
+        if rows.is_empty() {
+            return;
+        }
         if self.column_step == 1 {
             for (row, vector) in rows.zip(block.chunks_exact_mut(LANES)) {
                 vector[..columns.len()].copy_from_slice(&self.items[row * self.row_step..][columns.clone()]);
