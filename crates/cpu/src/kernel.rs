@@ -132,6 +132,9 @@ const BYTES_MAX: usize = isize::MAX as usize;
 #[error("{0}")]
 pub struct InvalidKernel(pub &'static str);
 
+/// The alignment of a workspace in bytes: kernels keep numbers of up to eight bytes in theirs.
+pub const WORKSPACE_ALIGNMENT: usize = 8;
+
 /// The contract of a kernel.
 pub trait KernelFn {
     /// The name in plans and reports.
@@ -146,7 +149,7 @@ pub trait KernelFn {
     /// Computes the outputs. `args` must have the sizes that `sizes` states.
     fn run(&self, args: Args, pool: &Pool);
 
-    /// The alignment of an input, or with `None` of outputs and workspace.
+    /// The alignment of an input, or with `None` of outputs, in bytes. That of the workspace is [`WORKSPACE_ALIGNMENT`].
     fn alignment(&self, _input: Option<usize>) -> usize {
         4
     }

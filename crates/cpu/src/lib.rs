@@ -51,7 +51,7 @@ pub use conv::{
     WeightGradientRows, WeightOrder, Window, groups_of_blocks, joined_groups,
 };
 pub use gemm::{Epilogue, Weights};
-pub use kernel::{Args, InvalidKernel, KernelFn, Operand, SizeMismatch, Sizes};
+pub use kernel::{Args, InvalidKernel, KernelFn, Operand, SizeMismatch, Sizes, WORKSPACE_ALIGNMENT};
 pub use movement::copy::Copy;
 pub use movement::fill::Fill;
 pub use movement::gather::{Gather, GatherTable};

@@ -660,7 +660,10 @@ fn sums_of_taps<V: Vector, const R: usize, const C: usize>(task: &RowsTask<'_>, 
                 copy_padded(x, start * stride + first.column * dilation, window.pad[1], &mut padded[..count]);
                 for at in (start..end).step_by(LANES) {
                     let count = LANES.min(end - at);
-                    let slopes: [V; R] = std::array::from_fn(|ix| V::read_part(&dy[ix][at..at + count], 0.0));
+                    let mut slopes = [V::zero(); R];
+                    for (slopes, dy) in slopes.iter_mut().zip(dy) {
+                        *slopes = V::read_part(&dy[at..at + count], 0.0);
+                    }
                     for tap in 0..C {
                         // Nothing behind the last pixel of a part may get into its sums.
                         let x = &padded[(at - start) * stride + tap * dilation..];
@@ -674,7 +677,13 @@ fn sums_of_taps<V: Vector, const R: usize, const C: usize>(task: &RowsTask<'_>, 
             }
         }
     }
-    std::array::from_fn(|ix| std::array::from_fn(|tap| sums[ix][tap].sum()))
+    let mut totals = [[0.0; C]; R];
+    for (totals, sums) in totals.iter_mut().zip(sums) {
+        for (total, sum) in totals.iter_mut().zip(sums) {
+            *total = sum.sum();
+        }
+    }
+    totals
 }
 
 /// Copies a row from pixel `first` on, counted with the padding of `pad` zeros in front of it and as many as are needed behind.

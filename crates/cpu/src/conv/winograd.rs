@@ -497,21 +497,26 @@ fn weight_tiles<V: Vector, const T: usize>(
             }
             *vector = V::read(&lanes);
         }
-        let product = |row: &[f32; 3], items: [V; 3]| {
-            let sum = items[0].mul(V::splat(row[0]));
-            let sum = items[1].mul_add(V::splat(row[1]), sum);
-            items[2].mul_add(V::splat(row[2]), sum)
-        };
         for (left, row) in matrix.iter().enumerate() {
-            let half_done: [V; 3] = std::array::from_fn(|c| product(row, [taps[c], taps[3 + c], taps[6 + c]]));
+            let mut half_done = [V::zero(); 3];
+            for (c, half_done) in half_done.iter_mut().enumerate() {
+                *half_done = product_of_taps(row, [taps[c], taps[3 + c], taps[6 + c]]);
+            }
             for (right, column) in matrix.iter().enumerate() {
                 let place = left * T + right;
                 let at = start + (place * width + half) * kernel.in_channels + channel * LANES;
                 // SAFETY: tasks differ in output or input channels, and so do the rows of weights they write.
-                product(column, half_done).write(unsafe { packed.part(at, LANES) });
+                product_of_taps(column, half_done).write(unsafe { packed.part(at, LANES) });
             }
         }
     }
+}
+
+#[inline(always)]
+fn product_of_taps<V: Vector>(row: &[f32; 3], taps: [V; 3]) -> V {
+    let sum = taps[0].mul(V::splat(row[0]));
+    let sum = taps[1].mul_add(V::splat(row[1]), sum);
+    taps[2].mul_add(V::splat(row[2]), sum)
 }
 
 /// Transforms some blocks of channels of some tiles: `cells[channel block][place][tile]`.

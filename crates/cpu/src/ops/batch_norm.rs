@@ -171,18 +171,6 @@ fn widened(items: &[f32]) -> [f32; LANES] {
     lanes
 }
 
-/// Calls `take` with full vectors of two slices, and with the last elements of both followed by zeros.
-#[inline(always)]
-fn zip_vectors<V: Vector>(a: &[f32], b: &[f32], mut take: impl FnMut(usize, V, V)) {
-    let whole = a.len() / LANES * LANES;
-    for (ix, (a, b)) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)).enumerate() {
-        take(ix, V::read(a), V::read(b));
-    }
-    if whole < a.len() {
-        take(whole / LANES, V::read_part(&a[whole..], 0.0), V::read_part(&b[whole..], 0.0));
-    }
-}
-
 /// Mean and sum of squared distances of each lane.
 #[inline(always)]
 fn block_statistics<V: Vector>(items: &[f32], partial: &mut [f32]) {
@@ -237,25 +225,59 @@ fn row_statistics<V: Vector>(items: &[f32], partial: &mut [f32]) {
     partial.copy_from_slice(&[mean, squares]);
 }
 
+/// `(x - center) * factor + shift`.
+struct Affine<V> {
+    center: V,
+    factor: V,
+    shift: V,
+}
+
+// Methods and no closures: one that is not inlined is not compiled for the instruction set.
+impl<V: Vector> Affine<V> {
+    #[inline(always)]
+    fn new([center, factor, shift]: [[f32; LANES]; 3]) -> Affine<V> {
+        Affine { center: V::read(&center), factor: V::read(&factor), shift: V::read(&shift) }
+    }
+
+    #[inline(always)]
+    fn of(&self, x: V) -> V {
+        x.sub(self.center).mul_add(self.factor, self.shift)
+    }
+
+    /// `x - center`, and `dy` where the result is positive, or everywhere without `relu`.
+    #[inline(always)]
+    fn slope(&self, dy: V, x: V, relu: bool) -> [V; 2] {
+        let distance = x.sub(self.center);
+        let dy = match relu {
+            true => V::zero().if_less(distance.mul_add(self.factor, self.shift), dy, V::zero()),
+            false => dy,
+        };
+        [distance, dy]
+    }
+}
+
 /// `y = (x - center) * factor + shift` of a plane; `x` may be `y`.
 #[inline(always)]
 fn normalize<V: Vector>(x: Option<&[f32]>, y: &mut [f32], lanes: [[f32; LANES]; 3], relu: bool) {
-    let [center, factor, shift] = lanes.map(|lanes| V::read(&lanes));
+    let affine = Affine::<V>::new(lanes);
     let low = V::splat(if relu { 0.0 } else { f32::NEG_INFINITY });
-    let result = |x: V| x.sub(center).mul_add(factor, shift).at_least(low);
     let whole = y.len() / LANES * LANES;
     let (vectors, rest) = y.split_at_mut(whole);
     match x {
         Some(x) => {
             for (y, x) in vectors.chunks_exact_mut(LANES).zip(x.chunks_exact(LANES)) {
-                result(V::read(x)).write(y);
+                affine.of(V::read(x)).at_least(low).write(y);
             }
         }
-        None => vectors.chunks_exact_mut(LANES).for_each(|y| result(V::read(y)).write(y)),
+        None => {
+            for y in vectors.chunks_exact_mut(LANES) {
+                affine.of(V::read(y)).at_least(low).write(y);
+            }
+        }
     }
     if !rest.is_empty() {
         let last = V::read_part(x.map_or(&*rest, |x| &x[whole..]), 0.0);
-        result(last).write_part(rest);
+        affine.of(last).at_least(low).write_part(rest);
     }
 }
 
@@ -389,20 +411,20 @@ struct GradientPlane<'a> {
 /// Sums of `dy` and of `dy * (x - center)`: of each lane of a block, or of all elements.
 #[inline(always)]
 fn sums_of_plane<V: Vector>(plane: &GradientPlane<'_>, dy: &[f32], partial: &mut [f32]) {
-    let [center, factor, shift] = [plane.center, plane.factor, plane.shift].map(|lanes| V::read(&lanes));
+    let affine = Affine::<V>::new([plane.center, plane.factor, plane.shift]);
     let (mut total, mut total_products) = (V::zero(), V::zero());
     // Chunks keep the rounding errors of long sums small.
     for (dy, x) in dy.chunks(CHUNK).zip(plane.x.chunks(CHUNK)) {
         let (mut sums, mut products) = ([V::zero(); 2], [V::zero(); 2]);
-        zip_vectors::<V>(dy, x, |ix, dy, x| {
-            let distance = x.sub(center);
-            let dy = match plane.relu {
-                true => V::zero().if_less(distance.mul_add(factor, shift), dy, V::zero()),
-                false => dy,
-            };
-            sums[ix % 2] = sums[ix % 2].add(dy);
-            products[ix % 2] = dy.mul_add(distance, products[ix % 2]);
-        });
+        // Two sums each, to hide the latency of additions.
+        for (dy, x) in dy.chunks(2 * LANES).zip(x.chunks(2 * LANES)) {
+            let vectors = dy.chunks(LANES).zip(x.chunks(LANES));
+            for ((dy, x), (sum, product)) in vectors.zip(sums.iter_mut().zip(&mut products)) {
+                let [distance, dy] = affine.slope(V::read_part(dy, 0.0), V::read_part(x, 0.0), plane.relu);
+                *sum = sum.add(dy);
+                *product = dy.mul_add(distance, *product);
+            }
+        }
         total = total.add(sums[0].add(sums[1]));
         total_products = total_products.add(products[0].add(products[1]));
     }
@@ -415,6 +437,22 @@ fn sums_of_plane<V: Vector>(plane: &GradientPlane<'_>, dy: &[f32], partial: &mut
     }
 }
 
+/// The numbers of [`gradient_of_plane`].
+struct GradientStep<V> {
+    affine: Affine<V>,
+    offset: V,
+    slope: V,
+    relu: bool,
+}
+
+impl<V: Vector> GradientStep<V> {
+    #[inline(always)]
+    fn of(&self, dy: V, x: V) -> V {
+        let [distance, dy] = self.affine.slope(dy, x, self.relu);
+        dy.mul_add(self.affine.factor, distance.mul_add(self.slope, self.offset))
+    }
+}
+
 /// `dx = dy * factor + slopes[0] + (x - center) * slopes[1]`; `dy` may be `dx`.
 #[inline(always)]
 fn gradient_of_plane<V: Vector>(
@@ -423,16 +461,11 @@ fn gradient_of_plane<V: Vector>(
     slopes: [[f32; LANES]; 2],
     dx: &mut [f32],
 ) {
-    let [center, factor, shift] = [plane.center, plane.factor, plane.shift].map(|lanes| V::read(&lanes));
-    let [offset, slope] = slopes.map(|lanes| V::read(&lanes));
-    let relu = plane.relu;
-    let result = |dy: V, x: V| {
-        let distance = x.sub(center);
-        let dy = match relu {
-            true => V::zero().if_less(distance.mul_add(factor, shift), dy, V::zero()),
-            false => dy,
-        };
-        dy.mul_add(factor, distance.mul_add(slope, offset))
+    let step = GradientStep {
+        affine: Affine::<V>::new([plane.center, plane.factor, plane.shift]),
+        offset: V::read(&slopes[0]),
+        slope: V::read(&slopes[1]),
+        relu: plane.relu,
     };
     let whole = dx.len() / LANES * LANES;
     let (vectors, rest) = dx.split_at_mut(whole);
@@ -440,18 +473,18 @@ fn gradient_of_plane<V: Vector>(
     match dy {
         Some(dy) => {
             for ((dx, dy), x) in vectors.chunks_exact_mut(LANES).zip(dy.chunks_exact(LANES)).zip(x) {
-                result(V::read(dy), V::read(x)).write(dx);
+                step.of(V::read(dy), V::read(x)).write(dx);
             }
         }
         None => {
             for (dx, x) in vectors.chunks_exact_mut(LANES).zip(x) {
-                result(V::read(dx), V::read(x)).write(dx);
+                step.of(V::read(dx), V::read(x)).write(dx);
             }
         }
     }
     if !rest.is_empty() {
         let last = V::read_part(dy.map_or(&*rest, |dy| &dy[whole..]), 0.0);
-        result(last, V::read_part(&plane.x[whole..], 0.0)).write_part(rest);
+        step.of(last, V::read_part(&plane.x[whole..], 0.0)).write_part(rest);
     }
 }
 
@@ -498,7 +531,11 @@ fn sum_of_plane<V: Vector>(items: &[f32], partial: &mut [f32]) {
     let mut total = V::zero();
     for chunk in items.chunks(CHUNK) {
         let mut sums = [V::zero(); 4];
-        zip_vectors::<V>(chunk, chunk, |ix, item, _| sums[ix % 4] = sums[ix % 4].add(item));
+        for items in chunk.chunks(4 * LANES) {
+            for (sum, items) in sums.iter_mut().zip(items.chunks(LANES)) {
+                *sum = sum.add(V::read_part(items, 0.0));
+            }
+        }
         total = total.add(sums[0].add(sums[1]).add(sums[2].add(sums[3])));
     }
     partial.fill(0.0);

@@ -155,10 +155,6 @@ impl KernelFn for Ctc {
         Sizes::with_workspace(&[sequences.logits(), sequences.label_elements()], Some(sequences.batch), workspace, 4)
     }
 
-    fn alignment(&self, input: Option<usize>) -> usize {
-        if input.is_none() { 8 } else { 4 }
-    }
-
     fn run(&self, args: Args, pool: &Pool) {
         let (logits, labels): (&[f32], &[u8]) = (input(&args, 0), input(&args, 1));
         let (sequences, losses) = (&self.sequences, elements_mut::<f32>(args.outputs[0]));
@@ -203,10 +199,6 @@ impl KernelFn for CtcGradient {
         let (logits, batch) = (sequences.logits(), Some(sequences.batch));
         let workspace = sequences.workspace(sequences.steps).and_then(|own| product(&[sequences.batch, own]));
         Sizes::with_workspace(&[batch, logits, sequences.label_elements()], logits, workspace, 4)
-    }
-
-    fn alignment(&self, input: Option<usize>) -> usize {
-        if input.is_none() { 8 } else { 4 }
     }
 
     fn run(&self, args: Args, pool: &Pool) {

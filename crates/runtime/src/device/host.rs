@@ -4,7 +4,7 @@ use std::env::consts::ARCH;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cpu::{Args, Isa, Kernel, Level, Operand as Slice, Pool, Sizes};
+use cpu::{Args, Isa, Kernel, Level, Operand as Slice, Pool, Sizes, WORKSPACE_ALIGNMENT};
 use memmap2::{Advice, MmapMut};
 use plan::{ConstantIx, Operand, Place, Plan, Step};
 use smallvec::SmallVec;
@@ -238,10 +238,10 @@ fn check_alignment(kernel: &Kernel, plan: &Plan, step: &Step) -> Result<(), Stri
             base.checked_add(operand.offset.0)
         }
     };
-    let inputs = step.inputs.iter().enumerate().map(|(ix, operand)| (Some(ix), operand));
-    let others = step.outputs.iter().chain(&step.workspace).map(|operand| (None, operand));
-    for (input, operand) in inputs.chain(others) {
-        let alignment = kernel.alignment(input);
+    let inputs = step.inputs.iter().enumerate().map(|(ix, operand)| (kernel.alignment(Some(ix)), operand));
+    let outputs = step.outputs.iter().map(|operand| (kernel.alignment(None), operand));
+    let workspace = step.workspace.iter().map(|operand| (WORKSPACE_ALIGNMENT, operand));
+    for (alignment, operand) in inputs.chain(outputs).chain(workspace) {
         if operand.size.0 != 0 && start(operand).is_none_or(|start| start % alignment as u64 != 0) {
             return Err(format!("kernel `{}` needs an operand aligned to {alignment} bytes", kernel.name()));
         }

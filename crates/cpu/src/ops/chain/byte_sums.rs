@@ -51,35 +51,51 @@ impl ByteSum {
     #[inline(always)]
     pub(super) fn run<V: Vector>(&self, stored: StorageType, operands: [Option<&[u8]>; 2], out: &mut [u8]) {
         match (stored, self) {
-            (StorageType::U8, ByteSum::Sum(sum)) => each::<V, u8>(|x, y| quantized_sum(sum, x, y), operands, out),
-            (StorageType::U8, ByteSum::Product(product)) => each::<V, u8>(|x, y| product.of(x, y), operands, out),
-            (_, ByteSum::Sum(sum)) => each::<V, i8>(|x, y| quantized_sum(sum, x, y), operands, out),
-            (_, ByteSum::Product(product)) => each::<V, i8>(|x, y| product.of(x, y), operands, out),
+            (StorageType::U8, ByteSum::Sum(sum)) => each::<V, u8>(sum, operands, out),
+            (StorageType::U8, ByteSum::Product(product)) => each::<V, u8>(product, operands, out),
+            (_, ByteSum::Sum(sum)) => each::<V, i8>(sum, operands, out),
+            (_, ByteSum::Product(product)) => each::<V, i8>(product, operands, out),
         }
     }
 }
 
-impl ScaledProduct {
+/// A result before it is rounded. No closure: one that is not inlined is not compiled for the instruction set.
+trait Join {
+    fn join<V: Vector>(&self, x: V, y: V) -> V;
+}
+
+impl Join for QuantizedSum {
     #[inline(always)]
-    fn of<V: Vector>(&self, x: V, y: V) -> V {
-        let affine = |[scale, shift]: [f32; 2], x: V| x.mul(V::splat(scale)).add(V::splat(shift));
+    fn join<V: Vector>(&self, x: V, y: V) -> V {
+        quantized_sum(self, x, y)
+    }
+}
+
+impl Join for ScaledProduct {
+    #[inline(always)]
+    fn join<V: Vector>(&self, x: V, y: V) -> V {
         affine(self.result, affine(self.inputs[0], x).mul(affine(self.inputs[1], y)))
     }
 }
 
 #[inline(always)]
-fn each<V: Vector, T: Item>(join: impl Fn(V, V) -> V, operands: [Option<&[u8]>; 2], out: &mut [u8]) {
+fn affine<V: Vector>([scale, shift]: [f32; 2], x: V) -> V {
+    x.mul(V::splat(scale)).add(V::splat(shift))
+}
+
+#[inline(always)]
+fn each<V: Vector, T: Item>(join: &impl Join, operands: [Option<&[u8]>; 2], out: &mut [u8]) {
     let out: &mut [T] = kernel::elements_mut(out);
     let operands = operands.map(|bytes| bytes.map(|bytes| &kernel::elements::<T>(bytes)[..out.len()]));
     let whole = out.len() / LANES * LANES;
     for at in (0..whole).step_by(LANES) {
         let x: V = T::read(&operands[0].unwrap_or(out)[at..at + LANES]);
         let y: V = T::read(&operands[1].unwrap_or(out)[at..at + LANES]);
-        T::write(join(x, y), &mut out[at..at + LANES]);
+        T::write(join.join(x, y), &mut out[at..at + LANES]);
     }
     if whole < out.len() {
         let x: V = T::read_part(&operands[0].unwrap_or(out)[whole..], 0.0);
         let y: V = T::read_part(&operands[1].unwrap_or(out)[whole..], 0.0);
-        T::write_part(join(x, y), &mut out[whole..]);
+        T::write_part(join.join(x, y), &mut out[whole..]);
     }
 }
