@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value as Json;
 use weights::npy;
 
-use crate::support::{data, difference, root};
+use crate::support::{data, difference, root, skip};
 
 /// A program that `cargo xtask test` built next to this test.
 pub(crate) fn program(name: &str) -> PathBuf {
@@ -561,4 +561,22 @@ fn mxnet_symbol_compiles_to_an_executable() {
         assert_eq!(done.status.code(), Some(2));
         assert!(text(&done.stderr).contains(want), "{}", text(&done.stderr));
     }
+}
+
+/// A function that is not inlined into one of an instruction set is compiled without it. It then calls each vector instruction
+/// as a function of the standard library, which takes many times as long.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn no_vector_instruction_is_behind_a_call() {
+    if cfg!(debug_assertions) {
+        skip("no_vector_instruction_is_behind_a_call", "the build is not optimized");
+        return;
+    }
+    let bytes = std::fs::read(program("prestow-runner")).expect("it was built");
+    let names = bytes.split(|&byte| byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
+    let names: Vec<&str> = names.filter(|name| name.contains("core_arch")).collect();
+    // How the instruction set is detected.
+    assert!(names.iter().any(|name| name.contains("xgetbv")), "the symbols of the program are missing");
+    let called: Vec<&&str> = names.iter().filter(|name| name.contains("_mm")).collect();
+    assert!(called.is_empty(), "{called:#?}");
 }
