@@ -272,7 +272,18 @@ fn losses() -> Vec<Case> {
             cases.push(case(&name, loss, &[(F, &logits), (label, &labels)]));
         }
     }
+    cases.push(joined_losses());
     cases
+}
+
+/// Losses as parts of one value, which begin at any multiple of four bytes.
+fn joined_losses() -> Case {
+    let mut maker = Maker::new("losses of three sequences behind three others");
+    let logits = [0, 1].map(|ix| maker.input(&format!("x{ix}"), F, &[4, 3, 5]));
+    let labels = maker.input("labels", DType::I32, &[3, 2]);
+    let losses = logits.map(|logits| maker.add(Ctc { blank: 0 }, &[logits, labels], "loss")[0]);
+    let joined = maker.add(Concat { axis: 0 }, &losses, "joined");
+    maker.case(&joined)
 }
 
 /// Sums of slices by index, on the first, a middle and the last axis; indices repeat.
