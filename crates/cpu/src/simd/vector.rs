@@ -3,6 +3,10 @@
 //! A kernel is written once, generic over [`Vector`], as an `#[inline(always)]` function; [`with_vector`] compiles it
 //! for every ISA and dispatches. Sixteen lanes are one AVX-512 register, two of AVX2, four of NEON, so that blocked
 //! layouts and packed weights are the same bytes for all.
+//!
+//! A closure, also one of `map` or `from_fn`, is compiled for the ISA only where the compiler inlines it: if it is used twice
+//! or is large, each of its instructions becomes a call. Use loops and `#[inline(always)]` functions instead. A test looks for
+//! such calls in the built program (`no_vector_instruction_is_behind_a_call`).
 
 use types::{bf16, f16};
 
