@@ -64,46 +64,62 @@ impl KernelFn for Dropout {
     }
 }
 
-/// Drops elements of a task, which begins with a block. The vector type only selects the instruction set.
+/// Drops elements of a task, which begins with a block. The vector type only selects the instruction set, for which plain
+/// loops over arrays are compiled.
 #[inline(always)]
 fn drop_elements<V: Vector>(philox: Philox, first: u32, threshold: u32, scale: f32, cells: &mut [f32]) {
     for (piece, cells) in cells.chunks_mut(PIECE).enumerate() {
-        let bits = blocks(philox, first.wrapping_add((piece * LANES) as u32));
-        for (ix, cell) in cells.iter_mut().enumerate() {
-            let own = bits[ix % Philox::BLOCK][ix / Philox::BLOCK];
-            *cell = if own < threshold { 0.0 } else { *cell * scale };
+        let numbers = numbers(philox, first.wrapping_add((piece * LANES) as u32));
+        // A loop of constant length is vectorized.
+        match cells.first_chunk_mut::<PIECE>() {
+            Some(cells) => drop_some(&numbers, threshold, scale, cells),
+            None => drop_some(&numbers, threshold, scale, cells),
         }
     }
 }
 
-const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
-
-/// [`Philox::block`] of sixteen neighboring blocks, a lane each.
 #[inline(always)]
-fn blocks(philox: Philox, first: u32) -> [[u32; LANES]; 4] {
-    let mut key = [philox.seed as u32, (philox.seed >> 32) as u32];
-    let mut counter = [
-        std::array::from_fn(|lane| first.wrapping_add(lane as u32)),
-        [philox.stream; LANES],
-        [philox.step as u32; LANES],
-        [(philox.step >> 32) as u32; LANES],
-    ];
-    for round in 0..10 {
-        if 0 < round {
-            key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
-        }
-        let [a, b]: [[u64; LANES]; 2] = std::array::from_fn(|ix| {
-            std::array::from_fn(|lane| u64::from(MULTIPLIERS[ix]) * u64::from(counter[2 * ix][lane]))
-        });
-        counter = [
-            std::array::from_fn(|lane| (b[lane] >> 32) as u32 ^ counter[1][lane] ^ key[0]),
-            b.map(|product| product as u32),
-            std::array::from_fn(|lane| (a[lane] >> 32) as u32 ^ counter[3][lane] ^ key[1]),
-            a.map(|product| product as u32),
-        ];
+fn drop_some(numbers: &[u32; PIECE], threshold: u32, scale: f32, cells: &mut [f32]) {
+    for (cell, &number) in cells.iter_mut().zip(numbers) {
+        *cell = if number < threshold { 0.0 } else { *cell * scale };
     }
-    counter
+}
+
+const MULTIPLIERS: [u64; 2] = [0xd251_1f53, 0xcd9e_8d57];
+const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
+/// The half of a word that counts.
+const LOW: u64 = 0xffff_ffff;
+
+/// The numbers of sixteen neighboring blocks in their order, see [`Philox::block`].
+///
+/// A word is in the lower half of eight bytes and the upper half does not count, as vector instructions multiply words.
+#[inline(always)]
+fn numbers(philox: Philox, first: u32) -> [u32; PIECE] {
+    let mut key = [philox.seed as u32, (philox.seed >> 32) as u32];
+    let mut words = [[0; LANES], [u64::from(philox.stream); LANES], [philox.step; LANES], [philox.step >> 32; LANES]];
+    for (lane, word) in words[0].iter_mut().enumerate() {
+        *word = u64::from(first.wrapping_add(lane as u32));
+    }
+    for _ in 0..10 {
+        let mut next = [[0; LANES]; 4];
+        for lane in 0..LANES {
+            let a = MULTIPLIERS[0] * (words[0][lane] & LOW);
+            let b = MULTIPLIERS[1] * (words[2][lane] & LOW);
+            next[0][lane] = (b >> 32) ^ words[1][lane] ^ u64::from(key[0]);
+            next[1][lane] = b;
+            next[2][lane] = (a >> 32) ^ words[3][lane] ^ u64::from(key[1]);
+            next[3][lane] = a;
+        }
+        words = next;
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+    }
+    let mut numbers = [0; PIECE];
+    for lane in 0..LANES {
+        for (number, words) in words.iter().enumerate() {
+            numbers[lane * Philox::BLOCK + number] = words[lane] as u32;
+        }
+    }
+    numbers
 }
 
 #[cfg(test)]
@@ -111,12 +127,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_have_the_numbers_of_single_blocks() {
-        let philox = Philox { seed: 0x1234_5678_9abc_def0, step: 77, stream: 3 };
-        let all = blocks(philox, u32::MAX - 5);
-        for lane in 0..LANES {
-            let block = philox.block((u32::MAX - 5).wrapping_add(lane as u32));
-            assert_eq!(all.map(|numbers| numbers[lane]), block);
+    fn numbers_are_those_of_single_blocks() {
+        let philox = Philox { seed: 0x1234_5678_9abc_def0, step: 0xfedc_ba98_7654_3210, stream: 0xffff_fff3 };
+        let all = numbers(philox, u32::MAX - 5);
+        for (lane, numbers) in all.chunks(Philox::BLOCK).enumerate() {
+            assert_eq!(numbers, philox.block((u32::MAX - 5).wrapping_add(lane as u32)));
         }
     }
 }
