@@ -28,6 +28,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use types::pointwise::Unary;
 
 use crate::conv::row_major::copy::copy_channel;
 use crate::conv::row_major::few_channels::few_channels;
@@ -61,6 +62,8 @@ const CHANNELS_COPIED: usize = 64;
 const COPY: usize = 1 << 16;
 /// Columns of a block at least.
 const COLUMNS_MIN: usize = 2 * TILE;
+/// Elements that a block may have in any case: with fewer, its division into tasks would take longer than its sums.
+const BLOCK_MIN: usize = 1 << 12;
 /// Phases of a tile; more are added up in several calls.
 const NESTS_MAX: usize = 16;
 /// Taps of a phase that are a loop of their own.
@@ -267,25 +270,25 @@ impl Conv {
             [ins.max(1), copies[0], copies[1], pitch].iter().fold(1usize, |all, &each| all.saturating_mul(each)).max(1);
         let of_rows = |rows: usize| row.saturating_mul(rows + more_rows);
         let whole = of_rows(output[0]).max(1);
+        let workspace_max = self.workspace_max.max(BLOCK_MIN);
         let fit = |elements: usize| (elements / row).saturating_sub(more_rows).clamp(1, output[0].max(1));
         let most = match ins < CHANNELS_COPIED {
-            true => fit(self.workspace_max),
-            false => fit(COPY.min(self.workspace_max)).max(fit(self.workspace_max).min(STAGED.div_ceil(pitch.max(1)))),
+            true => fit(workspace_max),
+            false => fit(COPY.min(workspace_max)).max(fit(workspace_max).min(STAGED.div_ceil(pitch.max(1)))),
         };
         let (mut groups, mut images, mut rows) = (1, 1, output[0]);
         if output[0] <= most {
             let pixels = output[0].saturating_mul(pitch).max(1);
             if pixels <= PLANE_LARGE {
-                images =
-                    (self.workspace_max / whole).min((2 * PLANE_LARGE).div_ceil(pixels)).clamp(1, self.batch.max(1));
+                images = (workspace_max / whole).min((2 * PLANE_LARGE).div_ceil(pixels)).clamp(1, self.batch.max(1));
             }
-            groups = (self.workspace_max / whole.saturating_mul(images)).clamp(1, self.groups);
+            groups = (workspace_max / whole.saturating_mul(images)).clamp(1, self.groups);
         } else {
             rows = output[0].div_ceil(output[0].div_ceil(most));
         }
         let mut elements = of_rows(rows).saturating_mul(images).saturating_mul(groups);
         let mut columns = output[1];
-        let limit = if ins < CHANNELS_COPIED { self.workspace_max } else { COPY.min(self.workspace_max) };
+        let limit = if ins < CHANNELS_COPIED { workspace_max } else { COPY.min(workspace_max) };
         if rows == 1 && limit < elements && STAGED < columns {
             let column = (elements / pitch).max(1);
             let fit = (limit / column).saturating_sub(more_columns).max(COLUMNS_MIN);
@@ -665,51 +668,62 @@ impl Job<'_> {
 
     /// Writes a channel's results at some pixels, from those sums.
     fn store(&self, sums: &mut [f32], channel: usize, first: usize) {
-        let (conv, part) = (self.conv, &self.part);
-        let ([height, width], columns, pitch) = (conv.window.output, part.columns, part.block.pitch);
-        let bias = self.bias.map_or(0.0, |bias| bias[channel]);
-        let mut at = 0;
-        while at < sums.len() {
-            let (image, rest) = ((first + at) / part.image_step(), (first + at) % part.image_step());
-            let (row, column) = (rest / pitch, rest % pitch);
-            if part.rows <= row {
-                // Rows between two images.
-                at += part.image_step() - rest;
-                continue;
-            }
-            if columns <= column {
-                at += pitch - column;
-                continue;
-            }
-            // Rows without padding between them are one run.
-            let run = if pitch == columns { (part.rows - row) * columns - column } else { columns - column };
-            let run = run.min(sums.len() - at);
-            let row = ((part.image + image) * conv.out_channels + channel) * height + part.row + row;
-            let start = row * width + part.column + column;
-            let sums = &mut sums[at..at + run];
-            // SAFETY: a task's channels and pixels are its own.
-            let cells = unsafe { self.out.part(start, run) };
-            let residual = self.residual.map(|residual| residual.map(|items| &items[start..start + run]));
-            let epilogue = &conv.epilogue;
-            with_vector!(self.isa, store_run(
-                sums: &mut [f32], bias: f32, residual: Option<Option<&[f32]>>, epilogue: &Epilogue, cells: &mut [f32]
-            ));
-            at += run;
+        let job = self;
+        with_vector!(self.isa, store_channel(job: &Job<'_>, sums: &mut [f32], channel: usize, first: usize));
+    }
+}
+
+/// See [`Job::store`].
+#[inline(always)]
+fn store_channel<V: Vector>(job: &Job<'_>, sums: &mut [f32], channel: usize, first: usize) {
+    let (conv, part) = (job.conv, &job.part);
+    let ([height, width], columns, pitch) = (conv.window.output, part.columns, part.block.pitch);
+    let (limits, functions) = conv.epilogue.limits_and_functions();
+    let limits = limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);
+    let bias = V::splat(job.bias.map_or(0.0, |bias| bias[channel]));
+    let (mut image, rest) = (first / part.image_step(), first % part.image_step());
+    let (mut row, mut column) = (rest / pitch, rest % pitch);
+    let mut at = 0;
+    while at < sums.len() {
+        if part.rows <= row {
+            // Rows between two images.
+            at += part.image_step() - row * pitch - column;
+            (image, row, column) = (image + 1, 0, 0);
+            continue;
+        }
+        if columns <= column {
+            at += pitch - column;
+            (row, column) = (row + 1, 0);
+            continue;
+        }
+        // Rows without padding between them are one run.
+        let is_dense = pitch == columns;
+        let run = if is_dense { (part.rows - row) * columns - column } else { columns - column };
+        let run = run.min(sums.len() - at);
+        let start = ((part.image + image) * conv.out_channels + channel) * height + part.row + row;
+        let start = start * width + part.column + column;
+        let sums = &mut sums[at..at + run];
+        // SAFETY: a task's channels and pixels are its own.
+        let cells = unsafe { job.out.part(start, run) };
+        let residual = job.residual.map(|residual| residual.map(|items| &items[start..start + run]));
+        store_run(sums, bias, residual, limits, functions, cells);
+        (at, column) = (at + run, column + run);
+        if is_dense {
+            (row, column) = (row + column / columns, column % columns);
         }
     }
 }
 
+/// Writes the results of neighboring pixels.
 #[inline(always)]
 fn store_run<V: Vector>(
     sums: &mut [f32],
-    bias: f32,
+    bias: V,
     residual: Option<Option<&[f32]>>,
-    epilogue: &Epilogue,
+    [low, high]: [V; 2],
+    functions: &[Unary],
     cells: &mut [f32],
 ) {
-    let (limits, functions) = epilogue.limits_and_functions();
-    let [low, high] = limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);
-    let bias = V::splat(bias);
     for (ix, (sums, cells)) in sums.chunks_mut(LANES).zip(cells.chunks_mut(LANES)).enumerate() {
         let mut lanes = V::read_part(sums, 0.0).add(bias);
         match residual {

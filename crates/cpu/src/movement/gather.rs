@@ -114,6 +114,13 @@ impl KernelFn for Gather {
 const WORD: usize = 4;
 /// Bytes that a task copies.
 const TASK: usize = 1 << 15;
+/// Indices that are resolved at a time.
+const BLOCK: usize = 256;
+
+/// Copies rows of one element.
+fn copy_rows<T: Copy>(table: &[T], rows: &[usize], cells: &mut [T]) {
+    cells.iter_mut().zip(rows).for_each(|(cell, &row)| *cell = table[row]);
+}
 
 impl Gather {
     /// The row of the table that is a row of the output.
@@ -188,10 +195,50 @@ impl Gather {
         parts.flat_map(|(start, count)| table[start..].iter().step_by(LANES).take(count))
     }
 
-    fn copy_elements<const SIZE: usize>(&self, table: &[u8], index: &[u8], first: usize, cells: &mut [u8]) {
+    /// Rows of one element, from number `first` on.
+    fn copy_elements<const SIZE: usize>(&self, table: &[u8], index: &[u8], mut first: usize, cells: &mut [u8]) {
         let (table, _) = table.as_chunks::<SIZE>();
-        for (ix, cell) in cells.as_chunks_mut::<SIZE>().0.iter_mut().enumerate() {
-            *cell = table[self.row(index, first + ix)];
+        let (mut cells, _) = cells.as_chunks_mut::<SIZE>();
+        let mut rows = [0; BLOCK];
+        while !cells.is_empty() {
+            // The indices from one on are resolved once for all tables whose rows at them are in this task.
+            let (outer, at) = (first / self.indices, first % self.indices);
+            if at == 0 && self.indices <= cells.len() {
+                let outers = cells.len() / self.indices;
+                let (whole, rest) = cells.split_at_mut(outers * self.indices);
+                for from in (0..self.indices).step_by(BLOCK) {
+                    let rows = &mut rows[..BLOCK.min(self.indices - from)];
+                    self.resolve(index, from, rows);
+                    let tables = table[outer * self.axis..].chunks_exact(self.axis);
+                    for (table, cells) in tables.zip(whole.chunks_exact_mut(self.indices)) {
+                        copy_rows(table, rows, &mut cells[from..]);
+                    }
+                }
+                (cells, first) = (rest, first + outers * self.indices);
+                continue;
+            }
+            let rows = &mut rows[..BLOCK.min(self.indices - at).min(cells.len())];
+            self.resolve(index, at, rows);
+            let (part, rest) = cells.split_at_mut(rows.len());
+            copy_rows(&table[outer * self.axis..][..self.axis], rows, part);
+            (cells, first) = (rest, first + rows.len());
+        }
+    }
+
+    /// The rows of a table that indices from one on select.
+    fn resolve(&self, index: &[u8], first: usize, rows: &mut [usize]) {
+        let last = self.axis as i64 - 1;
+        // A negative index counts from the end; without a branch, which random signs would mispredict.
+        let row = |at: i64| at.saturating_add((at >> 63) & self.axis as i64).clamp(0, last) as usize;
+        match self.wide {
+            true => {
+                let index = &index.as_chunks::<8>().0[first..];
+                rows.iter_mut().zip(index).for_each(|(to, bytes)| *to = row(<i64 as Element>::from_le(bytes)));
+            }
+            false => {
+                let index = &index.as_chunks::<4>().0[first..];
+                rows.iter_mut().zip(index).for_each(|(to, bytes)| *to = row(<i32 as Element>::from_le(bytes).into()));
+            }
         }
     }
 }

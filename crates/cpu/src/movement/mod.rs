@@ -11,5 +11,6 @@ pub(crate) mod remap;
 pub(crate) mod reorder;
 pub(crate) mod resize;
 pub(crate) mod scatter_add;
+pub(crate) mod short_rows;
 pub(crate) mod strips;
 pub(crate) mod swap_axes;

@@ -1,5 +1,7 @@
 //! [`Remap`]: a copy through one index table per axis: reflection and edge padding, nearest-neighbor resizing.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
@@ -50,6 +52,22 @@ impl KernelFn for Remap {
 /// Elements per task, unless one run is longer.
 const TASK: usize = 1 << 13;
 
+/// Fewer neighbors are moved one by one.
+const SHORT: usize = 16;
+
+/// The longest part of a table whose entries are neighbors in ascending order.
+fn longest_run(table: &[u32]) -> Range<usize> {
+    let mut longest = 0..0;
+    let mut start = 0;
+    for part in table.chunk_by(|&a, &b| a.checked_add(1) == Some(b)) {
+        if longest.len() < part.len() {
+            longest = start..start + part.len();
+        }
+        start += part.len();
+    }
+    longest
+}
+
 impl Remap {
     fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool) {
         let x: &[T] = input(&args, 0);
@@ -78,6 +96,7 @@ impl Remap {
             }
             start
         };
+        let middle = longest_run(columns);
         let runs = (TASK / run).max(1);
         for_each_chunk(pool, out, runs * run, &|number, mut cells| {
             let mut at = number * runs;
@@ -87,8 +106,19 @@ impl Remap {
                 let count = columns.len().min(cells.len() / run);
                 let (now, later) = cells.split_at_mut(count * run);
                 let x = &x[start_of(row)..];
-                if run == 1 {
+                if run == 1 && middle.len() < SHORT {
                     now.iter_mut().zip(columns).for_each(|(cell, &column)| *cell = x[column as usize]);
+                } else if run == 1 {
+                    // The neighbors among the columns of this part.
+                    let [start, end] = [middle.start, middle.end].map(|at| at.clamp(column, column + count) - column);
+                    let gather = |part: Range<usize>, cells: &mut [T]| {
+                        cells.iter_mut().zip(&columns[part]).for_each(|(cell, &column)| *cell = x[column as usize]);
+                    };
+                    gather(0..start, &mut now[..start]);
+                    if start < end {
+                        now[start..end].copy_from_slice(&x[columns[start] as usize..][..end - start]);
+                    }
+                    gather(end..count, &mut now[end..]);
                 } else {
                     for (cells, &column) in now.chunks_exact_mut(run).zip(columns) {
                         cells.copy_from_slice(&x[column as usize * run..][..run]);

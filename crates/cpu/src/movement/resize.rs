@@ -44,7 +44,7 @@ impl KernelFn for Resize {
     const NAME: &'static str = "resize";
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
-        if self.taps.len() != self.shape.len() || self.shape.is_empty() || 8 < self.shape.len() {
+        if self.taps.len() != self.shape.len() || self.shape.is_empty() || RANK < self.shape.len() {
             return Err(InvalidKernel("there must be at most 8 axes, each with taps"));
         }
         if !self.taps.iter().zip(&self.shape).all(|(taps, &extent)| taps.fits(extent)) {
@@ -62,7 +62,7 @@ impl KernelFn for Resize {
         }
         let sides = Sides::of(self);
         let width = sides.columns.outputs() * sides.run;
-        let rows = (TASK / width).max(1);
+        let rows = (TASK / width).next_multiple_of(LANES);
         for_each_chunk(pool, out, rows * width, &|number, cells| {
             let (sides, first) = (&sides, number * rows);
             with_vector!(pool.isa(), resize_rows(sides: &Sides, x: &[f32], first: usize, cells: &mut [f32]));
@@ -74,6 +74,15 @@ impl KernelFn for Resize {
 const TASK: usize = 1 << 12;
 /// Elements of input rows that are blended at a time.
 const BLEND: usize = 2048;
+/// Columns of input rows that are interpolated sixteen rows at a time.
+const TOGETHER: usize = 512;
+/// Combinations of the outer axes' taps of such rows.
+const COMBINATIONS: usize = 16;
+/// With fewer rows, lanes without a row would take longer than the rows one by one.
+const ROWS_MIN: usize = 4;
+
+/// The most axes.
+const RANK: usize = 8;
 
 /// The axes of a [`Resize`] by what happens to them. The outermost and innermost ones mostly stay as they are: planes, and
 /// runs of neighbors that have the same taps, such as the channels of a block.
@@ -81,6 +90,13 @@ struct Sides<'a> {
     /// The axes between planes and columns, and their extents.
     rows: &'a [AxisTaps],
     extents: &'a [usize],
+    /// Outputs of each of them, and of all.
+    outputs: [usize; RANK],
+    rows_of_plane: usize,
+    /// Elements of a plane of the input.
+    plane: usize,
+    /// Combinations of their taps: each selects an input row and its weight.
+    combinations: usize,
     /// The innermost axis that is resized, and its extent.
     columns: &'a AxisTaps,
     width: usize,
@@ -94,44 +110,185 @@ impl<'a> Sides<'a> {
         let axes = 0..kernel.taps.len();
         let last = axes.clone().rev().find(changes).unwrap_or(axes.end - 1);
         let first = (0..last).find(changes).unwrap_or(last);
+        let rows = &kernel.taps[first..last];
+        let mut outputs = [1; RANK];
+        outputs.iter_mut().zip(rows).for_each(|(outputs, taps)| *outputs = taps.outputs());
         Sides {
-            rows: &kernel.taps[first..last],
+            rows,
             extents: &kernel.shape[first..last],
+            outputs,
+            rows_of_plane: outputs.iter().product(),
+            plane: kernel.shape[first..].iter().product(),
+            combinations: rows.iter().map(|taps| taps.per_output).product(),
             columns: &kernel.taps[last],
             width: kernel.shape[last],
             run: kernel.shape[last + 1..].iter().product(),
         }
+    }
+
+    /// The position of an output row.
+    fn place(&self, row: usize) -> Place {
+        let (mut rest, mut along) = (row % self.rows_of_plane, [0; RANK]);
+        for (along, outputs) in along.iter_mut().zip(&self.outputs).take(self.rows.len()).rev() {
+            *along = rest % outputs;
+            rest /= outputs;
+        }
+        Place { plane: row / self.rows_of_plane, along }
+    }
+
+    /// The position of the next row.
+    #[inline(always)]
+    fn advance(&self, place: &mut Place) {
+        for (along, &outputs) in place.along.iter_mut().zip(&self.outputs).take(self.rows.len()).rev() {
+            *along += 1;
+            if *along < outputs {
+                return;
+            }
+            *along = 0;
+        }
+        place.plane += 1;
+    }
+
+    /// The input rows that an output row is blended from.
+    #[inline(always)]
+    fn sources(&self, place: &Place) -> Sources<'_> {
+        let mut taps = [0; RANK];
+        for ((first, &along), axis) in taps.iter_mut().zip(&place.along).zip(self.rows) {
+            *first = along * axis.per_output;
+        }
+        Sources { sides: self, start: place.plane * self.plane, taps, choice: [0; RANK], left: self.combinations }
+    }
+}
+
+/// An output row: its plane, and its positions along the axes of rows.
+struct Place {
+    plane: usize,
+    along: [usize; RANK],
+}
+
+/// An iterator over the first elements of input rows and their weights.
+struct Sources<'a> {
+    sides: &'a Sides<'a>,
+    /// The first element of the plane.
+    start: usize,
+    /// The first tap of each axis, and the choice of one.
+    taps: [usize; RANK],
+    choice: [usize; RANK],
+    left: usize,
+}
+
+impl Iterator for Sources<'_> {
+    type Item = (usize, f32);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, f32)> {
+        self.left = self.left.checked_sub(1)?;
+        let Sides { rows, extents, width, run, .. } = *self.sides;
+        let (mut start, mut stride, mut weight) = (self.start, width * run, 1.0);
+        let mut carries = true;
+        for (axis, taps) in rows.iter().enumerate().rev() {
+            let tap = self.taps[axis] + self.choice[axis];
+            start += taps.index[tap] as usize * stride;
+            weight *= taps.weight[tap];
+            stride *= extents[axis];
+            if carries {
+                self.choice[axis] += 1;
+                carries = self.choice[axis] == taps.per_output;
+                if carries {
+                    self.choice[axis] = 0;
+                }
+            }
+        }
+        Some((start, weight))
     }
 }
 
 /// Some output rows, from row `first` of all on.
 #[inline(always)]
 fn resize_rows<V: Vector>(sides: &Sides, x: &[f32], first: usize, cells: &mut [f32]) {
-    let &Sides { rows, extents, columns, run, .. } = sides;
+    let length = sides.columns.outputs() * sides.run;
+    let is_narrow = sides.run == 1 && sides.width <= TOGETHER && sides.combinations <= COMBINATIONS;
+    let mut columns = [[0.0; LANES]; TOGETHER];
+    for (group, cells) in cells.chunks_mut(LANES * length).enumerate() {
+        let first = first + group * LANES;
+        match is_narrow && ROWS_MIN * length <= cells.len() {
+            true => resize_together::<V>(sides, x, first, &mut columns, cells),
+            false => resize_each::<V>(sides, x, first, cells),
+        }
+    }
+}
+
+/// Up to sixteen rows: each lane has a row, so that taps at any distance are whole vectors.
+#[inline(always)]
+fn resize_together<V: Vector>(
+    sides: &Sides,
+    x: &[f32],
+    first: usize,
+    columns: &mut [[f32; LANES]; TOGETHER],
+    cells: &mut [f32],
+) {
+    let outputs = sides.columns.outputs();
+    let mut sources = [[(0, 0.0); COMBINATIONS]; LANES];
+    let rows = cells.len() / outputs;
+    let mut place = sides.place(first);
+    for sources in &mut sources[..rows] {
+        sources.iter_mut().zip(sides.sources(&place)).for_each(|(to, source)| *to = source);
+        sides.advance(&mut place);
+    }
+    for (block, columns) in columns[..sides.width].chunks_mut(LANES).enumerate() {
+        let mut blended = [V::zero(); LANES];
+        for (sum, sources) in blended.iter_mut().zip(&sources[..rows]) {
+            for &(start, weight) in &sources[..sides.combinations] {
+                // A weight of zero takes no part, whatever it would multiply.
+                if weight != 0.0 {
+                    // Elements behind the row are in columns that are not written.
+                    let items = V::read_part(&x[start + block * LANES..], 0.0);
+                    *sum = items.mul_add(V::splat(weight), *sum);
+                }
+            }
+        }
+        for (items, column) in V::transpose(blended).iter().zip(columns) {
+            items.write(column);
+        }
+    }
+    for start in (0..outputs).step_by(LANES) {
+        let count = LANES.min(outputs - start);
+        let mut sums = [V::zero(); LANES];
+        match sides.columns.per_output {
+            1 => sides.columns.add_columns::<V, 1>(columns, start, &mut sums[..count]),
+            2 => sides.columns.add_columns::<V, 2>(columns, start, &mut sums[..count]),
+            4 => sides.columns.add_columns::<V, 4>(columns, start, &mut sums[..count]),
+            taps => {
+                for (output, sum) in sums[..count].iter_mut().enumerate() {
+                    let first = (start + output) * taps;
+                    let terms = sides.columns.index[first..].iter().zip(&sides.columns.weight[first..]);
+                    for (&at, &weight) in terms.take(taps) {
+                        *sum = V::read(&columns[at as usize]).mul_add(V::splat(weight), *sum);
+                    }
+                }
+            }
+        }
+        for (row, items) in V::transpose(sums).iter().enumerate().take(rows) {
+            items.write_part(&mut cells[row * outputs + start..][..count]);
+        }
+    }
+}
+
+/// Rows one by one.
+#[inline(always)]
+fn resize_each<V: Vector>(sides: &Sides, x: &[f32], first: usize, cells: &mut [f32]) {
+    let &Sides { columns, run, .. } = sides;
     let width = sides.width * run;
-    // Each combination of the outer axes' taps selects an input row and its weight. Blended first, rows are gathered
-    // from once.
-    let combinations: usize = rows.iter().map(|taps| taps.per_output).product();
-    let blends = 1 < combinations && width <= BLEND;
-    let rows_of_plane: usize = rows.iter().map(AxisTaps::outputs).product();
-    let plane = extents.iter().product::<usize>() * width;
+    // Blended first, rows are gathered from once.
+    let blends = 1 < sides.combinations && width <= BLEND;
     let mut blended = [0.0; BLEND];
-    for (ix, cells) in cells.chunks_exact_mut(columns.outputs() * run).enumerate() {
+    let mut place = sides.place(first);
+    for cells in cells.chunks_exact_mut(columns.outputs() * run) {
         cells.fill(0.0);
         if blends {
             blended[..width].fill(0.0);
         }
-        for combination in 0..combinations {
-            let (number, mut place) = ((first + ix) / rows_of_plane, (first + ix) % rows_of_plane);
-            let (mut choice, mut start, mut stride, mut weight) = (combination, number * plane, width, 1.0);
-            for (taps, &extent) in rows.iter().zip(extents).rev() {
-                let tap = place % taps.outputs() * taps.per_output + choice % taps.per_output;
-                place /= taps.outputs();
-                choice /= taps.per_output;
-                start += taps.index[tap] as usize * stride;
-                weight *= taps.weight[tap];
-                stride *= extent;
-            }
+        for (start, weight) in sides.sources(&place) {
             if weight == 0.0 {
                 continue;
             }
@@ -144,6 +301,7 @@ fn resize_rows<V: Vector>(sides: &Sides, x: &[f32], first: usize, cells: &mut [f
         if blends {
             columns.add::<V>(&blended[..width], run, 1.0, cells);
         }
+        sides.advance(&mut place);
     }
 }
 
@@ -199,6 +357,17 @@ impl AxisTaps {
                         add_scaled::<V>(cells, weight * tap, &row[at as usize * run..][..run]);
                     }
                 }
+            }
+        }
+    }
+
+    /// Adds the weighted sums of taps of some neighboring outputs: of each column, the rows in its lanes.
+    #[inline(always)]
+    fn add_columns<V: Vector, const TAPS: usize>(&self, columns: &[[f32; LANES]], first: usize, sums: &mut [V]) {
+        let (index, weight) = (self.index.as_chunks::<TAPS>().0, self.weight.as_chunks::<TAPS>().0);
+        for ((sum, index), weight) in sums.iter_mut().zip(&index[first..]).zip(&weight[first..]) {
+            for tap in 0..TAPS {
+                *sum = V::read(&columns[index[tap] as usize]).mul_add(V::splat(weight[tap]), *sum);
             }
         }
     }

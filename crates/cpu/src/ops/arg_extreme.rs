@@ -59,6 +59,8 @@ impl KernelFn for ArgExtreme {
 const WORK: usize = 1 << 14;
 /// Columns that are searched at a time.
 const COLUMNS: usize = 64;
+/// Elements that are compared at a time.
+const BLOCK: usize = LANES;
 
 /// The best elements so far, and their indices: NaN is never better than another.
 struct Best<const N: usize> {
@@ -74,19 +76,39 @@ impl<const N: usize> Best<N> {
     #[inline(always)]
     fn add(&mut self, kernel: &ArgExtreme, items: &[f32], number: u32) {
         macro_rules! each {
-            ($item:ident, $best:ident => $better:expr) => {
-                for (($best, found), &$item) in self.items.iter_mut().zip(&mut self.found).zip(items) {
-                    let better = $better;
-                    *$best = if better { $item } else { *$best };
-                    *found = if better { number } else { *found };
+            ($item:ident, $best:ident => $better:expr) => {{
+                // Blocks are stored whole: the compiler would store better elements under a mask, which is slow.
+                let blocks = self.items.as_chunks_mut::<BLOCK>().0.iter_mut();
+                let blocks = blocks.zip(self.found.as_chunks_mut::<BLOCK>().0).zip(items.chunks(BLOCK));
+                for ((best_items, best_found), items) in blocks {
+                    let (mut bests, mut founds) = (*best_items, *best_found);
+                    match items.as_array::<BLOCK>() {
+                        Some(items) => {
+                            for lane in 0..BLOCK {
+                                let ($item, $best) = (items[lane], bests[lane]);
+                                let better = $better;
+                                bests[lane] = if better { $item } else { $best };
+                                founds[lane] = if better { number } else { founds[lane] };
+                            }
+                        }
+                        None => {
+                            for (lane, &$item) in items.iter().enumerate() {
+                                let $best = bests[lane];
+                                if $better {
+                                    (bests[lane], founds[lane]) = ($item, number);
+                                }
+                            }
+                        }
+                    }
+                    (*best_items, *best_found) = (bests, founds);
                 }
-            };
+            }};
         }
         match (kernel.max, kernel.last) {
-            (true, false) => each!(item, best => item > *best),
-            (true, true) => each!(item, best => item >= *best),
-            (false, false) => each!(item, best => item < *best),
-            (false, true) => each!(item, best => item <= *best),
+            (true, false) => each!(item, best => item > best),
+            (true, true) => each!(item, best => item >= best),
+            (false, false) => each!(item, best => item < best),
+            (false, true) => each!(item, best => item <= best),
         }
     }
 }

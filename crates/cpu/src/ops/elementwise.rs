@@ -2,16 +2,17 @@
 //! several.
 //!
 //! A tile of each operand is converted to registers of one type that holds its dtype exactly, or as the definition
-//! converts it (`types::Element`): `u8`, `i32`, `i64`, `f32` or `f64`. The function runs on registers, and its results are
+//! converts it (`types::Element`): `u8`, `i8`, `i32`, `i64`, `f32` or `f64`. The function runs on registers, and its results are
 //! converted to the output's dtype. The loops of a function are thus independent of dtypes and strides.
 
 use serde::{Deserialize, Serialize};
 use types::pointwise::{Binary, Compare, Unary};
-use types::{DType, Element};
+use types::{DType, Element, bf16, f16};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
 use crate::movement::axes::{Axes, Group, RANK};
 use crate::ops::chain::reach;
+use crate::simd::storage::{Item, convert};
 use crate::simd::vector::{Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
@@ -116,6 +117,7 @@ struct Job<'a> {
 #[derive(Clone, Copy, PartialEq)]
 enum Class {
     U8,
+    I8,
     I32,
     I64,
     F32,
@@ -150,6 +152,17 @@ impl Elementwise {
                 Class::U8
             }
             ElementwiseFn::Compare(Compare::Equal) if is_byte => Class::U8,
+            ElementwiseFn::Unary(Unary::Abs | Unary::Neg | Unary::Relu | Unary::Sign)
+            | ElementwiseFn::Binary(Binary::Max | Binary::Min)
+            | ElementwiseFn::Compare(_)
+                if is_byte =>
+            {
+                if is_unsigned {
+                    Class::U8
+                } else {
+                    Class::I8
+                }
+            }
             ElementwiseFn::Select if dtype.size().0 <= 4 => Class::I32,
             ElementwiseFn::Select => Class::I64,
             ElementwiseFn::Cast(to) if dtype.is_float() || to.is_float() => {
@@ -181,8 +194,21 @@ impl Elementwise {
                 }
             }
             ElementwiseFn::Unary(Unary::IsNan | Unary::IsInf { .. }) if is_single(dtype) => Class::F32,
+            // Of 16-bit floats, these are exact in `f32`, or rounded to 24 bits first, which does not change the result: that
+            // has at most 11.
+            ElementwiseFn::Unary(
+                Unary::Abs | Unary::Neg | Unary::Relu | Unary::Sqrt | Unary::Ceil | Unary::Floor | Unary::Sign,
+            )
+            | ElementwiseFn::Binary(
+                Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Max | Binary::Min,
+            ) if matches!(dtype, DType::F16 | DType::Bf16) => Class::F32,
             ElementwiseFn::Unary(Unary::IsNan | Unary::IsInf { .. }) => Class::F64,
             ElementwiseFn::Unary(_) | ElementwiseFn::Binary(_) if dtype.is_float() => Class::F64,
+            ElementwiseFn::Unary(Unary::Abs | Unary::Neg | Unary::Not | Unary::Relu | Unary::Sign)
+                if is_short(dtype) =>
+            {
+                Class::I32
+            }
             // The other functions of integers are defined by `i64`, and differ where `i32` overflows.
             ElementwiseFn::Binary(
                 Binary::Add
@@ -204,8 +230,8 @@ trait Register: Copy + PartialOrd {
     const ZERO: Self;
     fn of<T: Element>(element: T) -> Self;
     fn element<T: Element>(self) -> T;
-    fn unary(function: Unary, x: &mut [Self]);
-    fn binary(function: Binary, x: &mut [Self], y: &[Self]);
+    fn unary(function: Unary, x: &[Self], out: &mut [Self]);
+    fn binary(function: Binary, x: &[Self], y: &[Self], out: &mut [Self]);
     /// The limits of a truncation to integers, if registers are `f32`.
     fn limits(_: DType) -> Option<Limits> {
         None
@@ -216,22 +242,29 @@ trait Register: Copy + PartialOrd {
     }
     /// A number whose signed order is the unsigned order of `self`.
     fn unsigned_order(self) -> Self;
+    /// Converts 16-bit floats by vectors; returns whether it did.
+    fn read_halves<V: Vector>(_: DType, _: &[u8], _: &mut [Self]) -> bool {
+        false
+    }
+    /// Rounds to 16-bit floats by vectors; returns whether it did.
+    fn write_halves<V: Vector>(_: DType, _: &[Self], _: &mut [u8]) -> bool {
+        false
+    }
 }
 
-/// Replaces each element of a register by an expression of itself.
+/// Computes each element of a register from those of others. A register that is replaced by itself or another number would be
+/// stored to under a mask, which is slow.
 macro_rules! each {
-    ($x:ident => $value:expr) => {{
-        for item in $x.iter_mut() {
-            let $x = *item;
+    ($out:ident = $x:ident => $value:expr) => {
+        for (item, &$x) in $out.iter_mut().zip($x) {
             *item = $value;
         }
-    }};
-    ($x:ident, $y:ident => $value:expr) => {{
-        for (item, &$y) in $x.iter_mut().zip($y) {
-            let $x = *item;
+    };
+    ($out:ident = $x:ident, $y:ident => $value:expr) => {
+        for (item, (&$x, &$y)) in $out.iter_mut().zip($x.iter().zip($y)) {
             *item = $value;
         }
-    }};
+    };
 }
 
 macro_rules! integers {
@@ -255,33 +288,36 @@ macro_rules! integers {
             }
 
             #[inline(always)]
-            fn unary(function: Unary, x: &mut [$type]) {
+            fn unary(function: Unary, x: &[$type], out: &mut [$type]) {
                 match function {
-                    Unary::Neg => each!(x => x.wrapping_neg()),
-                    Unary::Not => each!(x => $type::from(x == 0)),
-                    Unary::Relu => each!(x => x.max($type::default())),
-                    _ => each!(x => $of(function.eval_i64($element(x)).unwrap_or(0))),
+                    Unary::Neg => each!(out = x => x.wrapping_neg()),
+                    Unary::Not => each!(out = x => $type::from(x == 0)),
+                    Unary::Relu => each!(out = x => x.max($type::default())),
+                    Unary::Abs => each!(out = x => $of($element(x).wrapping_abs())),
+                    Unary::Sign => each!(out = x => $of($element(x).signum())),
+                    _ => each!(out = x => $of(function.eval_i64($element(x)).unwrap_or(0))),
                 }
             }
 
             #[inline(always)]
-            fn binary(function: Binary, x: &mut [$type], y: &[$type]) {
+            fn binary(function: Binary, x: &[$type], y: &[$type], out: &mut [$type]) {
                 match function {
-                    Binary::Add => each!(x, y => x.wrapping_add(y)),
-                    Binary::Sub => each!(x, y => x.wrapping_sub(y)),
-                    Binary::Mul => each!(x, y => x.wrapping_mul(y)),
-                    Binary::Max => each!(x, y => x.max(y)),
-                    Binary::Min => each!(x, y => x.min(y)),
-                    Binary::And => each!(x, y => x & y),
-                    Binary::Or => each!(x, y => x | y),
-                    Binary::Xor => each!(x, y => x ^ y),
-                    _ => each!(x, y => $of(function.eval_i64($element(x), $element(y)))),
+                    Binary::Add => each!(out = x, y => x.wrapping_add(y)),
+                    Binary::Sub => each!(out = x, y => x.wrapping_sub(y)),
+                    Binary::Mul => each!(out = x, y => x.wrapping_mul(y)),
+                    Binary::Max => each!(out = x, y => x.max(y)),
+                    Binary::Min => each!(out = x, y => x.min(y)),
+                    Binary::And => each!(out = x, y => x & y),
+                    Binary::Or => each!(out = x, y => x | y),
+                    Binary::Xor => each!(out = x, y => x ^ y),
+                    _ => each!(out = x, y => $of(function.eval_i64($element(x), $element(y)))),
                 }
             }
         }
     };
 }
 integers!(u8, |wide: i64| wide as u8, i64::from);
+integers!(i8, |wide: i64| wide as i8, i64::from);
 integers!(i32, |wide: i64| wide as i32, i64::from);
 integers!(i64, |wide: i64| wide, |wide: i64| wide);
 
@@ -307,25 +343,31 @@ macro_rules! floats {
             }
 
             #[inline(always)]
-            fn unary(function: Unary, x: &mut [$type]) {
+            fn unary(function: Unary, x: &[$type], out: &mut [$type]) {
                 let flag = |yes: bool| if yes { 1.0 } else { 0.0 };
                 match function {
-                    Unary::IsNan => each!(x => flag(x.is_nan())),
-                    Unary::IsInf { negative, positive } => each!(x => {
+                    Unary::IsNan => each!(out = x => flag(x.is_nan())),
+                    Unary::IsInf { negative, positive } => each!(out = x => {
                         flag((positive && x == $type::INFINITY) || (negative && x == $type::NEG_INFINITY))
                     }),
-                    _ => each!(x => $of(function.eval($element(x)))),
+                    Unary::Abs => each!(out = x => x.abs()),
+                    Unary::Neg => each!(out = x => -x),
+                    Unary::Relu => each!(out = x => if x < 0.0 { 0.0 } else { x }),
+                    Unary::Sqrt => each!(out = x => x.sqrt()),
+                    _ => each!(out = x => $of(function.eval($element(x)))),
                 }
             }
 
             #[inline(always)]
-            fn binary(function: Binary, x: &mut [$type], y: &[$type]) {
+            fn binary(function: Binary, x: &[$type], y: &[$type], out: &mut [$type]) {
                 match function {
-                    Binary::Add => each!(x, y => x + y),
-                    Binary::Sub => each!(x, y => x - y),
-                    Binary::Mul => each!(x, y => x * y),
-                    Binary::Div => each!(x, y => x / y),
-                    _ => each!(x, y => $of(function.eval($element(x), $element(y)))),
+                    Binary::Add => each!(out = x, y => x + y),
+                    Binary::Sub => each!(out = x, y => x - y),
+                    Binary::Mul => each!(out = x, y => x * y),
+                    Binary::Div => each!(out = x, y => x / y),
+                    Binary::Max => each!(out = x, y => if x.is_nan() || x > y { x } else { y }),
+                    Binary::Min => each!(out = x, y => if x.is_nan() || x < y { x } else { y }),
+                    _ => each!(out = x, y => $of(function.eval($element(x), $element(y)))),
                 }
             }
         }
@@ -342,9 +384,49 @@ floats!(
     #[inline(always)]
     fn truncated(self, limits: Limits) -> i32 {
         limits.truncate(self)
+    },
+    #[inline(always)]
+    fn read_halves<V: Vector>(dtype: DType, from: &[u8], to: &mut [f32]) -> bool {
+        match dtype {
+            DType::F16 => widen::<V, f16>(from, to),
+            DType::Bf16 => widen::<V, bf16>(from, to),
+            _ => false,
+        }
+    },
+    #[inline(always)]
+    fn write_halves<V: Vector>(dtype: DType, from: &[f32], to: &mut [u8]) -> bool {
+        match dtype {
+            DType::F16 => narrow::<V, f16>(from, to),
+            DType::Bf16 => narrow::<V, bf16>(from, to),
+            _ => false,
+        }
     }
 );
 floats!(f64, |wide: f64| wide, |wide: f64| wide, from_f64);
+
+/// Converts aligned elements to `f32`; returns whether they are aligned.
+#[inline(always)]
+fn widen<V: Vector, T: Item>(from: &[u8], to: &mut [f32]) -> bool {
+    match bytemuck::try_cast_slice::<u8, T>(from) {
+        Ok(from) => {
+            convert::<V, T, f32>(from, to);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Rounds `f32` to aligned elements; returns whether they are aligned.
+#[inline(always)]
+fn narrow<V: Vector, T: Item>(from: &[f32], to: &mut [u8]) -> bool {
+    match bytemuck::try_cast_slice_mut::<u8, T>(to) {
+        Ok(to) => {
+            convert::<V, f32, T>(from, to);
+            true
+        }
+        Err(_) => false,
+    }
+}
 
 /// Evaluates an expression in which `$type` is the Rust type of a dtype.
 macro_rules! with_element {
@@ -366,16 +448,17 @@ pub(crate) use with_element;
 #[inline(always)]
 fn run_chunk<V: Vector>(job: &Job<'_>, cells: &mut [u8]) {
     match job.kernel.class() {
-        Class::U8 => run_tiles::<u8>(job, cells),
-        Class::I32 => run_tiles::<i32>(job, cells),
-        Class::I64 => run_tiles::<i64>(job, cells),
-        Class::F32 => run_tiles::<f32>(job, cells),
-        Class::F64 => run_tiles::<f64>(job, cells),
+        Class::U8 => run_tiles::<V, u8>(job, cells),
+        Class::I8 => run_tiles::<V, i8>(job, cells),
+        Class::I32 => run_tiles::<V, i32>(job, cells),
+        Class::I64 => run_tiles::<V, i64>(job, cells),
+        Class::F32 => run_tiles::<V, f32>(job, cells),
+        Class::F64 => run_tiles::<V, f64>(job, cells),
     }
 }
 
 #[inline(always)]
-fn run_tiles<W: Register>(job: &Job<'_>, cells: &mut [u8]) {
+fn run_tiles<V: Vector, W: Register>(job: &Job<'_>, cells: &mut [u8]) {
     let Elementwise { function, dtype, .. } = *job.kernel;
     let to = job.kernel.output_dtype();
     let size = to.size().0 as usize;
@@ -396,13 +479,19 @@ fn run_tiles<W: Register>(job: &Job<'_>, cells: &mut [u8]) {
         let (at, count) = (job.first + tile * TILE, cells.len() / size);
         // One place that reads and one that writes: each has a loop for every dtype.
         for ((operand, &dtype), register) in operands.iter().enumerate().zip(&mut registers) {
-            job.read(operand, dtype, at, &mut register[..count]);
+            job.read::<V, W>(operand, dtype, at, &mut register[..count]);
         }
         let [x, y, z] = registers.each_mut().map(|register| &mut register[..count]);
-        match function {
-            ElementwiseFn::Cast(_) => {}
-            ElementwiseFn::Unary(unary) => W::unary(unary, x),
-            ElementwiseFn::Binary(binary) => W::binary(binary, x, y),
+        let result = match function {
+            ElementwiseFn::Cast(_) => x,
+            ElementwiseFn::Unary(unary) => {
+                W::unary(unary, x, z);
+                z
+            }
+            ElementwiseFn::Binary(binary) => {
+                W::binary(binary, x, y, z);
+                z
+            }
             ElementwiseFn::Compare(compare) => {
                 if dtype == DType::U64 {
                     // The order of `u64` is that of `i64` with the first bit inverted.
@@ -417,23 +506,25 @@ fn run_tiles<W: Register>(job: &Job<'_>, cells: &mut [u8]) {
                 for ((x, &y), &z) in x.iter_mut().zip(&*y).zip(&*z) {
                     *x = if *x == W::ZERO { z } else { y };
                 }
+                x
             }
-        }
-        write(if function == ElementwiseFn::Select { bits(to) } else { to }, x, cells);
+        };
+        write::<V, W>(if function == ElementwiseFn::Select { bits(to) } else { to }, result, cells);
     }
 }
 
 impl Job<'_> {
     /// Converts an operand's elements from a position on.
     #[inline(always)]
-    fn read<W: Register>(&self, operand: usize, dtype: DType, position: usize, to: &mut [W]) {
+    fn read<V: Vector, W: Register>(&self, operand: usize, dtype: DType, position: usize, to: &mut [W]) {
         let Operand::Bytes(bytes) = self.inputs[operand] else { return };
-        with_element!(dtype, T => self.read_typed::<W, T, { size_of::<T>() }>(bytes, operand, position, to));
+        with_element!(dtype, T => self.read_typed::<V, W, T, { size_of::<T>() }>(dtype, bytes, operand, position, to));
     }
 
     #[inline(always)]
-    fn read_typed<W: Register, T: Element, const SIZE: usize>(
+    fn read_typed<V: Vector, W: Register, T: Element, const SIZE: usize>(
         &self,
+        dtype: DType,
         bytes: &[u8],
         operand: usize,
         position: usize,
@@ -446,6 +537,7 @@ impl Job<'_> {
             for (part, to) in to[range].chunks_mut(length).enumerate() {
                 let items = &items[start + part * step..];
                 match stride {
+                    1 if W::read_halves::<V>(dtype, items[..to.len()].as_flattened(), to) => {}
                     0 => to.fill(W::of(T::from_le(&items[0]))),
                     1 => {
                         let items = &items[..to.len()];
@@ -463,7 +555,10 @@ impl Job<'_> {
 
 /// Converts registers to elements.
 #[inline(always)]
-fn write<W: Register>(dtype: DType, from: &[W], cells: &mut [u8]) {
+fn write<V: Vector, W: Register>(dtype: DType, from: &[W], cells: &mut [u8]) {
+    if W::write_halves::<V>(dtype, from, cells) {
+        return;
+    }
     with_element!(dtype, T => {
         let (cells, _) = cells.as_chunks_mut::<{ size_of::<T>() }>();
         match W::limits(dtype) {

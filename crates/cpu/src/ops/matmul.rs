@@ -13,6 +13,7 @@
 //! ```
 
 mod few_rows;
+mod narrow;
 mod thin;
 
 use std::array::from_fn;
@@ -355,6 +356,9 @@ impl KernelFn for MatMul {
         let work =
             Product { kernel: self, a, b, packed, scales, marks, shift, scale, bias, residual, out, limits, functions };
         let work = &work;
+        if narrow::is_narrow(self) {
+            return narrow::run(work, matrices, pool);
+        }
         if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.operands == StorageType::F32 {
             let strips = self.n.div_ceil(STRIP);
             let strips_per_task = (FEW_ROWS_BYTES / STRIP / self.weight_size() / self.k.max(1)).clamp(1, strips);
@@ -712,6 +716,29 @@ impl<'a> Product<'a> {
             self.kernel.epilogue.activate(isa, sums);
             storage::narrow(isa, result, sums, results);
         }
+    }
+
+    /// The same for whole rows of a product of `f32`.
+    ///
+    /// # Safety
+    /// No other task may use these results.
+    unsafe fn finish_rows(&self, isa: Isa, start: usize, sums: &mut [f32]) {
+        // SAFETY: the caller's promise.
+        let results = unsafe { self.out.part(start * size_of::<f32>(), size_of_val(sums)) };
+        if let Some(bias) = self.bias {
+            for row in sums.chunks_exact_mut(self.kernel.n) {
+                row.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
+            }
+        }
+        if let Some(residual) = self.residual {
+            let residual: &[f32] = match residual {
+                Some(residual) => elements(&residual[start * size_of::<f32>()..][..results.len()]),
+                None => elements(results),
+            };
+            sums.iter_mut().zip(residual).for_each(|(sum, item)| *sum += item);
+        }
+        self.kernel.epilogue.activate(isa, sums);
+        results.copy_from_slice(bytemuck::cast_slice(sums));
     }
 
     /// Initial values of the accumulators: bias and residual. An in-place residual is read from the results.

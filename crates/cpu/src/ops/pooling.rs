@@ -67,6 +67,8 @@ impl KernelFn for Pool2d {
 
 /// Cells of windows that a task reduces.
 const WORK: usize = 1 << 14;
+/// Columns of an input whose windows share folds.
+const COLUMNS: usize = 1024;
 /// Partial results of cells that belong to one output: vector `i` goes to number `i % PARTIAL`.
 const PARTIAL: usize = 4;
 
@@ -106,7 +108,8 @@ impl Fold for Largest {
 
     #[inline(always)]
     fn item(cell: f32, item: f32) -> f32 {
-        if item > cell || item.is_nan() { item } else { cell }
+        // Not `item` or `cell`: the compiler would store only larger items, under a mask, which is slow.
+        if item.is_nan() || cell.is_nan() { item + cell } else { cell.max(item) }
     }
 
     #[inline(always)]
@@ -157,16 +160,30 @@ impl Pool2d {
         let window = &self.window;
         let [height, width] = window.output;
         let is_wide = window.stride[1] <= 2 && LANES <= interior.len();
+        // Folds of columns are vectors, which windows that overlap share.
+        let is_tall = 2 < window.kernel[0]
+            && 1 < width
+            && window.stride[1] <= window.kernel[1]
+            && (LANES..=COLUMNS).contains(&window.input[1]);
+        let mut columns = [0.0; COLUMNS];
         for (ix, row) in cells.chunks_exact_mut(width).enumerate() {
             let (plane, oy) = ((first + ix) / height, (first + ix) % height);
             let source = &x[plane * window.input_plane()..];
-            if !is_wide {
+            if !is_wide && !is_tall {
                 self.fold_by_taps::<V, F>(source, oy, row);
                 continue;
             }
             let taps = window.taps_inside(0, oy);
             let top = (oy * window.stride[0] + taps.start * window.dilation[0]).saturating_sub(window.pad[0]);
-            let rows = Rows { source: source.get(top * window.input[1]..).unwrap_or_default(), count: taps.len() };
+            let mut rows = Rows { source: source.get(top * window.input[1]..).unwrap_or_default(), count: taps.len() };
+            if is_tall && 1 < rows.count {
+                self.fold_columns::<V, F>(rows, &mut columns[..window.input[1]]);
+                rows = Rows { source: &columns[..window.input[1]], count: 1 };
+            }
+            if !is_wide {
+                row.iter_mut().enumerate().for_each(|(ox, cell)| *cell = self.fold_window::<F>(rows, ox));
+                continue;
+            }
             for ox in (0..interior.start).chain(interior.end..width) {
                 row[ox] = self.fold_window::<F>(rows, ox);
             }
@@ -175,6 +192,20 @@ impl Pool2d {
                 let ox = ox.min(interior.end - LANES);
                 self.fold_vector::<V, F>(rows, ox).write(&mut row[ox..]);
             }
+        }
+    }
+
+    /// Folds the rows of a window for each column of the input.
+    #[inline(always)]
+    fn fold_columns<V: Vector, F: Fold>(&self, rows: Rows, columns: &mut [f32]) {
+        let (width, pitch) = (columns.len(), self.window.dilation[0] * self.window.input[1]);
+        for (block, columns) in columns.chunks_mut(LANES).enumerate() {
+            let mut lanes = V::splat(F::START);
+            for ky in 0..rows.count {
+                let row = &rows.source[ky * pitch..][..width];
+                lanes = F::lanes(lanes, V::read_part(&row[block * LANES..], 0.0));
+            }
+            lanes.write_part(columns);
         }
     }
 

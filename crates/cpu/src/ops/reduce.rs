@@ -163,6 +163,10 @@ const PARTIAL: usize = 16;
 const ACROSS: usize = 64;
 /// The most neighboring outputs whose windows are reduced by blocks, one after the other.
 const NARROW: usize = 48;
+/// The most elements of a row that is read together with its neighbors.
+const SHORT: usize = 64;
+/// Short rows that are reduced in turns.
+const ROWS: usize = 8;
 
 /// A reduction of elements in memory.
 struct Job<'a> {
@@ -196,6 +200,13 @@ impl Number for [u8; 4] {
     }
 }
 
+/// The larger number, or NaN if one is. Not one of both: the compiler would store only larger elements, under a mask, which is
+/// slow.
+#[inline(always)]
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { a + b } else { a.max(b) }
+}
+
 /// The arithmetic on a result for each element.
 #[derive(Clone, Copy)]
 enum Step {
@@ -219,6 +230,10 @@ impl Step {
         }
     }
 
+    fn is_extreme(self) -> bool {
+        matches!(self, Step::Max | Step::Min)
+    }
+
     /// `sums[i] = step(sums[i], items[i])`, each with its top.
     #[inline(always)]
     fn add<T: Number>(self, sums: &mut [f64], items: &[T], tops: &[f64]) {
@@ -235,13 +250,58 @@ impl Step {
             Step::Square => each!(sum, x => sum + x * x),
             Step::Abs => each!(sum, x => sum + x.abs()),
             Step::Product => each!(sum, x => sum * x),
-            Step::Max => each!(sum, x => if x.is_nan() || x > sum { x } else { sum }),
-            Step::Min => each!(sum, x => if x.is_nan() || x < sum { x } else { sum }),
+            Step::Max => each!(sum, x => larger(sum, x)),
+            Step::Min => each!(sum, x => -larger(-sum, -x)),
             Step::Exp => {
                 for ((sum, x), &top) in sums.iter_mut().zip(items).zip(tops) {
                     *sum += (x.number() - top).exp();
                 }
             }
+        }
+    }
+
+    /// `sums[i] = step(sums[i], item)` for each item of row `i`, each sum with its top.
+    #[inline(always)]
+    fn add_rows<T: Number>(self, sums: &mut [f64], items: &[T], tops: &[f64]) {
+        let length = items.len() / sums.len();
+        macro_rules! each {
+            ($sum:ident, $x:ident, $top:ident => $value:expr) => {{
+                let (whole, rest) = sums.as_chunks_mut::<ROWS>();
+                let (whole_tops, rest_tops) = tops.as_chunks::<ROWS>();
+                let (whole_items, rest_items) = items.split_at(whole.len() * ROWS * length);
+                // The rows take turns, so that a sum does not wait for the one before it.
+                for ((cells, tops), items) in
+                    whole.iter_mut().zip(whole_tops).zip(whole_items.chunks_exact(ROWS * length))
+                {
+                    let mut rows = [items; ROWS];
+                    for (row, slice) in rows.iter_mut().enumerate() {
+                        *slice = &items[row * length..][..length];
+                    }
+                    let mut sums = *cells;
+                    for column in 0..length {
+                        for row in 0..ROWS {
+                            let ($sum, $x, $top) = (sums[row], rows[row][column].number(), tops[row]);
+                            sums[row] = $value;
+                        }
+                    }
+                    *cells = sums;
+                }
+                for ((cell, &$top), items) in rest.iter_mut().zip(rest_tops).zip(rest_items.chunks_exact(length)) {
+                    for item in items {
+                        let ($sum, $x) = (*cell, item.number());
+                        *cell = $value;
+                    }
+                }
+            }};
+        }
+        match self {
+            Step::Sum => each!(sum, x, _top => sum + x),
+            Step::Square => each!(sum, x, _top => sum + x * x),
+            Step::Abs => each!(sum, x, _top => sum + x.abs()),
+            Step::Product => each!(sum, x, _top => sum * x),
+            Step::Max => each!(sum, x, _top => larger(sum, x)),
+            Step::Min => each!(sum, x, _top => -larger(-sum, -x)),
+            Step::Exp => each!(sum, x, top => sum + (x - top).exp()),
         }
     }
 
@@ -345,12 +405,37 @@ impl<'a> Job<'a> {
                 }
                 continue;
             }
+            // Short rows that lie one after the other are read several at a time. A row's maximum in `f32` is computed by vectors.
+            let is_f32 = self.kernel.dtype == DType::F32;
+            let (length, is_dense) = match across {
+                true => (count, !is_f32 && window.stride == count),
+                false => (window.extent, window.stride == 1 && inner.stride == window.extent),
+            };
+            let has_vectors = is_f32 && step.is_extreme() && LANES <= length;
+            let is_together = is_dense && length <= SHORT && !has_vectors;
             for outer in 0..self.reduced.outer() {
                 let start = start + self.reduced.at(outer);
+                if is_together && is_f32 {
+                    step.add_rows(sums, &self.x.as_chunks::<4>().0[start..start + count * length], tops);
+                    continue;
+                }
+                if is_together {
+                    let rows = if across { window.extent } else { count };
+                    for first in (0..rows).step_by(TILE / length) {
+                        let rows = (TILE / length).min(rows - first);
+                        let items = &mut items[..rows * length];
+                        self.read(start + first * length, 1, items);
+                        match across {
+                            true => items.chunks_exact(length).for_each(|items| step.add(sums, items, tops)),
+                            false => step.add_rows(&mut sums[first..][..rows], items, &tops[first..][..rows]),
+                        }
+                    }
+                    continue;
+                }
                 if across {
                     for turn in 0..window.extent {
                         let start = start + turn * window.stride;
-                        if self.kernel.dtype == DType::F32 {
+                        if is_f32 {
                             step.add(sums, &self.x.as_chunks::<4>().0[start..start + count], tops);
                             continue;
                         }
@@ -368,11 +453,34 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Reduces the windows of up to sixteen neighboring outputs, of `f32`, whose results stay in registers.
+    /// Reduces the windows of up to sixteen neighboring outputs, of `f32`.
     #[inline(always)]
     fn reduce_block<V: Vector>(&self, step: Step, start: usize, sums: &mut [f64], tops: &[f64]) {
-        let axis = self.reduced.last();
-        // Lanes behind the outputs have results that are not read.
+        let (axis, count) = (self.reduced.last(), sums.len());
+        // Few outputs whose rows lie one after the other: the lanes are several rows.
+        let rows = if axis.stride == count { LANES / count } else { 1 };
+        let (mut all, mut lane_tops) = ([step.start(); LANES], [0.0; LANES]);
+        for lane_tops in lane_tops.chunks_exact_mut(count).take(rows) {
+            lane_tops.copy_from_slice(tops);
+        }
+        let whole = Axis { extent: axis.extent / rows, stride: axis.stride * rows };
+        self.add_block::<V>(step, start, whole, &mut all, &lane_tops[..rows * count]);
+        for row in 1..rows {
+            for lane in 0..count {
+                all[lane] = step.join(all[lane], all[row * count + lane]);
+            }
+        }
+        let rest = Axis { extent: axis.extent % rows, ..axis };
+        if rest.extent != 0 {
+            self.add_block::<V>(step, start + whole.extent * whole.stride, rest, &mut all, tops);
+        }
+        sums.copy_from_slice(&all[..count]);
+    }
+
+    /// Adds rows of up to sixteen elements along `axis`, which replaces the innermost reduced one, to results that stay in
+    /// registers. Lanes behind `tops` have results that are not read.
+    #[inline(always)]
+    fn add_block<V: Vector>(&self, step: Step, start: usize, axis: Axis, all: &mut [f64; LANES], tops: &[f64]) {
         macro_rules! rows {
             ($items:ident => $add:expr) => {
                 for outer in 0..self.reduced.outer() {
@@ -394,15 +502,13 @@ impl<'a> Job<'a> {
         }
         if let Step::Max | Step::Min = step {
             let sign = V::splat(if let Step::Min = step { -1.0 } else { 1.0 });
-            let mut best = V::splat(f32::NEG_INFINITY);
+            let mut best = V::read(&all.map(|best| best as f32)).mul(sign);
             rows!(items => best = best.max_or_nan(V::read(items).mul(sign)));
-            for (sum, best) in sums.iter_mut().zip(best.mul(sign).to_array()) {
+            for (sum, best) in all.iter_mut().zip(best.mul(sign).to_array()) {
                 *sum = f64::from(best);
             }
             return;
         }
-        let (mut all, mut own_tops) = ([step.start(); LANES], [0.0; LANES]);
-        own_tops[..tops.len()].copy_from_slice(tops);
         macro_rules! each {
             ($sum:ident, $x:ident => $value:expr) => {
                 rows!(items => for lane in 0..LANES {
@@ -417,17 +523,16 @@ impl<'a> Job<'a> {
             Step::Abs => each!(sum, x => sum + x.abs()),
             Step::Product => each!(sum, x => sum * x),
             Step::Exp => rows!(items => for lane in 0..tops.len() {
-                all[lane] += (f64::from(items[lane]) - own_tops[lane]).exp();
+                all[lane] += (f64::from(items[lane]) - tops[lane]).exp();
             }),
             Step::Max | Step::Min => unreachable!("they were computed in `f32`"),
         }
-        sums.copy_from_slice(&all[..sums.len()]);
     }
 
     /// Reduces elements from one on along an axis.
     #[inline(always)]
     fn reduce_row<V: Vector>(&self, step: Step, start: usize, axis: Axis, top: f64) -> f64 {
-        if let Step::Max | Step::Min = step
+        if step.is_extreme()
             && axis.stride == 1
             && let Some(items) = self.numbers.get(start..start + axis.extent)
         {

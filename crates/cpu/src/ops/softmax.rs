@@ -1,8 +1,10 @@
 //! [`Softmax`]: softmax and log-softmax along an axis.
 
 use serde::{Deserialize, Serialize};
+use types::pointwise::Unary;
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::movement::short_rows;
 use crate::simd::math;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
@@ -53,7 +55,7 @@ impl KernelFn for Softmax {
 fn run_blocks<V: Vector>(kernel: &Softmax, items: &[f32], cells: &mut [f32]) {
     let block = kernel.axis * kernel.inner;
     if kernel.inner == 1 && kernel.axis <= SHORT {
-        return short_rows::<V>(kernel.log, kernel.axis, items, cells);
+        return side_by_side::<V>(kernel.log, kernel.axis, items, cells);
     }
     for (items, cells) in items.chunks_exact(block).zip(cells.chunks_exact_mut(block)) {
         match kernel.inner {
@@ -65,13 +67,11 @@ fn run_blocks<V: Vector>(kernel: &Softmax, items: &[f32], cells: &mut [f32]) {
 
 /// Rows of a few elements, sixteen at a time: each lane has a row.
 #[inline(always)]
-fn short_rows<V: Vector>(log: bool, axis: usize, items: &[f32], cells: &mut [f32]) {
+fn side_by_side<V: Vector>(log: bool, axis: usize, items: &[f32], cells: &mut [f32]) {
     let mut columns = [[0.0; LANES]; SHORT];
     let columns = &mut columns[..axis];
     for (items, cells) in items.chunks(axis * LANES).zip(cells.chunks_mut(axis * LANES)) {
-        for (lane, row) in items.chunks_exact(axis).enumerate() {
-            columns.iter_mut().zip(row).for_each(|(column, &item)| column[lane] = item);
-        }
+        short_rows::read::<V>(items, columns);
         let mut top = V::splat(f32::NEG_INFINITY);
         for column in &*columns {
             top = V::read(column).max(top);
@@ -85,16 +85,17 @@ fn short_rows<V: Vector>(log: bool, axis: usize, items: &[f32], cells: &mut [f32
         }
         let mut factors = sum.to_array();
         if log {
-            factors.iter_mut().for_each(|sum| *sum = -sum.ln());
+            math::apply(V::ISA, Unary::Log, &mut factors);
+            factors.iter_mut().for_each(|sum| *sum = -*sum);
         } else {
             factors.iter_mut().for_each(|sum| *sum = 1.0 / *sum);
         }
-        for (lane, row) in cells.chunks_exact_mut(axis).enumerate() {
-            let factor = factors[lane];
-            for (cell, column) in row.iter_mut().zip(&*columns) {
-                *cell = if log { column[lane] + factor } else { column[lane] * factor };
-            }
+        let factors = V::read(&factors);
+        for column in &mut *columns {
+            let items = V::read(column);
+            (if log { items.add(factors) } else { items.mul(factors) }).write(column);
         }
+        short_rows::write::<V>(columns, cells);
     }
 }
 
@@ -138,9 +139,14 @@ fn across_lanes<V: Vector>(log: bool, inner: usize, items: &[f32], cells: &mut [
             sum = sum.add(power);
             (if log { difference } else { power }).write_part(&mut cells[first..end]);
         }
-        let sums = sum.to_array();
-        let factor = V::read(&sums.map(|sum| if log { 1.0 } else { 1.0 / sum }));
-        let term = V::read(&sums.map(|sum| if log { -sum.ln() } else { 0.0 }));
+        let (mut factors, mut terms) = ([1.0; LANES], sum.to_array());
+        if log {
+            math::apply(V::ISA, Unary::Log, &mut terms);
+            terms.iter_mut().for_each(|sum| *sum = -*sum);
+        } else {
+            (factors, terms) = (terms.map(|sum| 1.0 / sum), [0.0; LANES]);
+        }
+        let (factor, term) = (V::read(&factors), V::read(&terms));
         for row in cells.chunks_exact_mut(inner) {
             let row = &mut row[first..end];
             V::read_part(row, 0.0).mul_add(factor, term).write_part(row);

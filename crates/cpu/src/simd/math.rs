@@ -82,6 +82,7 @@ pub(crate) unsafe fn apply_to_runs(isa: Isa, function: Unary, items: *mut f32, s
 fn each<V: Vector>(function: Unary, items: *mut f32, starts: &[usize], length: usize) {
     // SAFETY: the caller's promise.
     let run = |start: usize| unsafe { std::slice::from_raw_parts_mut(items.add(start), length) };
+    // Not for functions that replace some items only: the compiler would store these under a mask, which is slow.
     macro_rules! each_item {
         ($x:ident => $body:expr) => {
             for &start in starts {
@@ -106,12 +107,18 @@ fn each<V: Vector>(function: Unary, items: *mut f32, starts: &[usize], length: u
     match function {
         Unary::Abs => each_item!(x => x.abs()),
         Unary::Affine { scale, shift } => each_item!(x => scale * x + shift),
-        Unary::Clip { min, max } => each_item!(x => clip(x, min, max)),
+        Unary::Clip { min, max } => {
+            let [min, max] = [V::splat(min), V::splat(max)];
+            lanes!(x => x.at_least(min).at_most(max));
+        }
         Unary::Ceil => each_item!(x => x.ceil()),
         Unary::Exp => lanes!(x => exp(x)),
         Unary::Floor => each_item!(x => x.floor()),
         Unary::Erf => lanes!(x => erf(x)),
-        Unary::HardSigmoid { alpha, beta } => each_item!(x => clip(alpha * x + beta, 0.0, 1.0)),
+        Unary::HardSigmoid { alpha, beta } => {
+            let [alpha, beta] = [V::splat(alpha), V::splat(beta)];
+            lanes!(x => alpha.mul(x).add(beta).at_least(V::zero()).at_most(V::splat(1.0)));
+        }
         Unary::HardSwish => lanes!(x => hard_swish(x)),
         Unary::Celu { alpha } if 0.0 < alpha => {
             let [scale, inverse] = [V::splat(alpha), V::splat(1.0 / alpha)];
@@ -129,7 +136,10 @@ fn each<V: Vector>(function: Unary, items: *mut f32, starts: &[usize], length: u
         Unary::Softplus => lanes!(x => softplus(x)),
         Unary::Mish => lanes!(x => mish(x)),
         Unary::Softsign => lanes!(x => softsign(x)),
-        Unary::ThresholdedRelu { alpha } => each_item!(x => if x > alpha { x } else { 0.0 }),
+        Unary::ThresholdedRelu { alpha } => {
+            let alpha = V::splat(alpha);
+            lanes!(x => alpha.if_less(x, x, V::zero()));
+        }
         Unary::Atan => each_item!(x => wide::atan(f64::from(x)) as f32),
         Unary::Asin => each_item!(x => wide::asin(f64::from(x)) as f32),
         Unary::Acos => each_item!(x => wide::acos(f64::from(x)) as f32),
@@ -149,10 +159,13 @@ fn each<V: Vector>(function: Unary, items: *mut f32, starts: &[usize], length: u
                 }
             }
         }
-        Unary::LeakyRelu { alpha } => each_item!(x => if x < 0.0 { alpha * x } else { x }),
+        Unary::LeakyRelu { alpha } => {
+            let alpha = V::splat(alpha);
+            lanes!(x => x.if_less(V::zero(), alpha.mul(x), x));
+        }
         Unary::Neg => each_item!(x => -x),
         Unary::Reciprocal => each_item!(x => 1.0 / x),
-        Unary::Relu => each_item!(x => if x < 0.0 { 0.0 } else { x }),
+        Unary::Relu => lanes!(x => x.at_least(V::zero())),
         Unary::Round => each_item!(x => x.round_ties_even()),
         Unary::Sigmoid | Unary::Silu | Unary::Tanh | Unary::Gelu | Unary::GeluTanh => {
             for &start in starts {
@@ -221,12 +234,6 @@ pub(crate) fn hard_swish<V: Vector>(x: V) -> V {
 #[inline(always)]
 pub(crate) fn softsign<V: Vector>(x: V) -> V {
     x.div(V::splat(1.0).add(x.abs()))
-}
-
-#[inline(always)]
-fn clip(x: f32, min: f32, max: f32) -> f32 {
-    let low = if x < min { min } else { x };
-    if low > max { max } else { low }
 }
 
 const LOG2E: f32 = std::f32::consts::LOG2_E;

@@ -351,13 +351,15 @@ fn narrow_to<V: Vector, T: Item>(from: &[f32], to: &mut [u8]) {
 
 /// Converts between element types, one of which must be `f32`.
 #[inline(always)]
-fn convert<V: Vector, A: Item, B: Item>(from: &[A], to: &mut [B]) {
+pub(crate) fn convert<V: Vector, A: Item, B: Item>(from: &[A], to: &mut [B]) {
     let (whole, rest) = from.as_chunks::<LANES>();
     let (to, to_rest) = to.split_at_mut(whole.len() * LANES);
     for (from, to) in whole.iter().zip(to.as_chunks_mut::<LANES>().0) {
         B::write(A::read::<V>(from), to);
     }
-    B::write_part(A::read_part::<V>(rest, 0.0), to_rest);
+    if !rest.is_empty() {
+        B::write_part(A::read_part::<V>(rest, 0.0), to_rest);
+    }
 }
 
 #[cfg(test)]

@@ -43,15 +43,20 @@ impl Thin {
             Thin::Sums => (n, COLUMNS),
         };
         let tasks = all.div_ceil(size);
-        pool.run(matrices * tasks, &|task| {
-            let (matrix, first) = (task / tasks, task % tasks * size);
-            let count = size.min(all - first);
-            match self {
-                Thin::Dots => {
-                    with_vector!(pool.isa(), dots(work: &Product<'_>, matrix: usize, first: usize, count: usize))
-                }
-                Thin::Sums => {
-                    with_vector!(pool.isa(), sums(work: &Product<'_>, matrix: usize, first: usize, count: usize))
+        // Small matrices share a task.
+        let together = (FEW_ROWS_BYTES / 4 / (k * all.min(size)).max(1)).max(1);
+        let all_tasks = matrices * tasks;
+        pool.run(all_tasks.div_ceil(together), &|task| {
+            for task in task * together..all_tasks.min((task + 1) * together) {
+                let (matrix, first) = (task / tasks, task % tasks * size);
+                let count = size.min(all - first);
+                match self {
+                    Thin::Dots => {
+                        with_vector!(pool.isa(), dots(work: &Product<'_>, matrix: usize, first: usize, count: usize));
+                    }
+                    Thin::Sums => {
+                        with_vector!(pool.isa(), sums(work: &Product<'_>, matrix: usize, first: usize, count: usize));
+                    }
                 }
             }
         });
@@ -131,26 +136,26 @@ fn sums<V: Vector>(work: &Product<'_>, matrix: usize, first: usize, count: usize
     let MatMul { m, k, n, .. } = *work.kernel;
     let (a, b) = (numbers(work.a(matrix)), numbers(work.b(matrix)));
     let mut room = StackBuffer::<{ FEW_ROWS * COLUMNS }>::new();
-    let results = room.zeros(m * COLUMNS);
+    let results = room.zeros(m * count);
     let row = |term: usize| &b[term * n + first..][..count];
     for term in (0..k / TERMS * TERMS).step_by(TERMS) {
         let rows: [&[f32]; TERMS] = std::array::from_fn(|ix| row(term + ix));
-        for (number, results) in results.chunks_exact_mut(COLUMNS).enumerate() {
+        for (number, results) in results.chunks_exact_mut(count).enumerate() {
             let mut factors = [V::zero(); TERMS];
             for (factor, item) in factors.iter_mut().zip(&a[number * k + term..]) {
                 *factor = V::splat(*item);
             }
-            add_rows(rows, factors, &mut results[..count]);
+            add_rows(rows, factors, results);
         }
     }
     for term in k / TERMS * TERMS..k {
-        for (number, results) in results.chunks_exact_mut(COLUMNS).enumerate() {
-            add_rows([row(term)], [V::splat(a[number * k + term])], &mut results[..count]);
+        for (number, results) in results.chunks_exact_mut(count).enumerate() {
+            add_rows([row(term)], [V::splat(a[number * k + term])], results);
         }
     }
-    for (number, results) in results.chunks_exact_mut(COLUMNS).enumerate() {
+    for (number, results) in results.chunks_exact_mut(count).enumerate() {
         // SAFETY: a task has the results of its columns.
-        unsafe { work.finish(V::ISA, (matrix * m + number) * n + first, first, &mut results[..count]) };
+        unsafe { work.finish(V::ISA, (matrix * m + number) * n + first, first, results) };
     }
 }
 

@@ -350,16 +350,11 @@ impl Vector for Avx2 {
         if let Some(from) = from.first_chunk::<LANES>() {
             return Self::read(from);
         }
-        // SAFETY: this ISA's instructions are available; lanes behind the slice are not read.
-        unsafe {
-            let masks = MASKS.as_ptr().add(LANES - from.len());
-            let half = |first: usize| {
-                let mask = _mm256_loadu_si256(masks.add(first).cast());
-                let items = _mm256_maskload_ps(from.as_ptr().wrapping_add(first), mask);
-                _mm256_blendv_ps(_mm256_set1_ps(rest), items, _mm256_castsi256_ps(mask))
-            };
-            Avx2([half(0), half(LANES / 2)])
+        if from.is_empty() {
+            return Self::splat(rest);
         }
+        // SAFETY: this ISA's instructions are available; the slice has fewer than 16 elements.
+        unsafe { load_first(from, rest) }
     }
 
     #[inline(always)]
@@ -471,6 +466,25 @@ unsafe fn transpose_eight(rows: [__m256; 8]) -> [__m256; 8] {
         }
         columns
     }
+}
+
+/// Loads the elements of a slice of fewer than 16; the remaining lanes are `rest`.
+///
+/// # Safety
+/// The processor must have AVX2.
+#[inline(always)]
+unsafe fn load_first(from: &[f32], rest: f32) -> Avx2 {
+    let Avx2(mut halves) = Avx2::splat(rest);
+    for (ix, half) in halves.iter_mut().enumerate() {
+        let first = ix * LANES / 2;
+        // SAFETY: the caller's promise; lanes behind the slice are not read.
+        unsafe {
+            let mask = _mm256_loadu_si256(MASKS.as_ptr().add(LANES - from.len() + first).cast());
+            let items = _mm256_maskload_ps(from.as_ptr().wrapping_add(first), mask);
+            *half = _mm256_blendv_ps(*half, items, _mm256_castsi256_ps(mask));
+        }
+    }
+    Avx2(halves)
 }
 
 /// Stores the first `to.len()` of sixteen lanes, in halves, quarters and so on, as the length has them: masked stores are slow on
