@@ -124,6 +124,13 @@ fn search<V: Vector>(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]) {
         }
         return;
     }
+    if own.len() < LANES {
+        for (column, cell) in own.iter_mut().enumerate() {
+            let items = x[column..].iter().step_by(kernel.inner).take(kernel.axis);
+            *cell = index(x[column], search_items(kernel, items)).to_le_bytes();
+        }
+        return;
+    }
     let mut best = Best::<COLUMNS>::new(kernel);
     for (number, row) in x.chunks(kernel.inner).take(kernel.axis).enumerate() {
         best.add(kernel, &row[..own.len()], number as u32);
@@ -133,28 +140,34 @@ fn search<V: Vector>(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]) {
     }
 }
 
+/// The index among some items, one after the other.
+#[inline(always)]
+fn search_items<'a>(kernel: &ArgExtreme, items: impl Iterator<Item = &'a f32>) -> u32 {
+    let (mut found, worst) = (0, if kernel.max { f32::NEG_INFINITY } else { f32::INFINITY });
+    macro_rules! each {
+        ($item:ident, $best:ident => $better:expr) => {{
+            let mut $best = worst;
+            for (number, &$item) in items.enumerate() {
+                let better = $better;
+                $best = if better { $item } else { $best };
+                found = if better { number as u32 } else { found };
+            }
+        }};
+    }
+    match (kernel.max, kernel.last) {
+        (true, false) => each!(item, best => item > best),
+        (true, true) => each!(item, best => item >= best),
+        (false, false) => each!(item, best => item < best),
+        (false, true) => each!(item, best => item <= best),
+    }
+    found
+}
+
 /// The index in a row, searched in sixteen lanes.
 #[inline(always)]
 fn search_row(kernel: &ArgExtreme, row: &[f32]) -> u32 {
     if row.len() < 8 * LANES {
-        let (mut found, worst) = (0, if kernel.max { f32::NEG_INFINITY } else { f32::INFINITY });
-        macro_rules! each {
-            ($item:ident, $best:ident => $better:expr) => {{
-                let mut $best = worst;
-                for (number, &$item) in row.iter().enumerate() {
-                    let better = $better;
-                    $best = if better { $item } else { $best };
-                    found = if better { number as u32 } else { found };
-                }
-            }};
-        }
-        match (kernel.max, kernel.last) {
-            (true, false) => each!(item, best => item > best),
-            (true, true) => each!(item, best => item >= best),
-            (false, false) => each!(item, best => item < best),
-            (false, true) => each!(item, best => item <= best),
-        }
-        return found;
+        return search_items(kernel, row.iter());
     }
     let mut best = Best::<LANES>::new(kernel);
     for (number, items) in row.chunks(LANES).enumerate() {

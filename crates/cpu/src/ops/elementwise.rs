@@ -19,8 +19,9 @@ use crate::threads::shared_slice::for_each_chunk;
 
 /// Elements per task.
 const CHUNK: usize = 1 << 14;
-/// Elements of a register.
-const TILE: usize = 256;
+/// The most elements of a register, and its bytes.
+const TILE: usize = 1024;
+const TILE_BYTES: usize = 2048;
 
 /// The function of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -475,8 +476,9 @@ fn run_tiles<V: Vector, W: Register>(job: &Job<'_>, cells: &mut [u8]) {
         ElementwiseFn::Select => &[DType::Bool, bits(dtype), bits(dtype)],
     };
     let mut registers = [[W::ZERO; TILE]; 3];
-    for (tile, cells) in cells.chunks_mut(TILE * size).enumerate() {
-        let (at, count) = (job.first + tile * TILE, cells.len() / size);
+    let length = TILE.min(TILE_BYTES / size_of::<W>());
+    for (tile, cells) in cells.chunks_mut(length * size).enumerate() {
+        let (at, count) = (job.first + tile * length, cells.len() / size);
         // One place that reads and one that writes: each has a loop for every dtype.
         for ((operand, &dtype), register) in operands.iter().enumerate().zip(&mut registers) {
             job.read::<V, W>(operand, dtype, at, &mut register[..count]);

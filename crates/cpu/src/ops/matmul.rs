@@ -13,6 +13,7 @@
 //! ```
 
 mod few_rows;
+mod few_terms;
 mod narrow;
 mod thin;
 
@@ -358,6 +359,9 @@ impl KernelFn for MatMul {
         let work = &work;
         if narrow::is_narrow(self) {
             return narrow::run(work, matrices, pool);
+        }
+        if few_terms::has_few_terms(work) {
+            return few_terms::run(work, matrices, pool);
         }
         if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.operands == StorageType::F32 {
             let strips = self.n.div_ceil(STRIP);
