@@ -137,9 +137,7 @@ impl KernelFn for Recurrent {
         let plain = product(&[directions, gates, self.units, self.units]);
         let state = product(&[directions, self.batch, self.units]);
         let memories = usize::from(self.cell.has_memory());
-        // Update gates and reset states, passed between the phases.
-        let between = if 1 < self.phases().len() { product(&[2, directions, self.batch, self.units]) } else { Some(0) };
-        let (weight, workspace) = self.weights.elements([plain, packed], between);
+        let (weight, workspace) = self.weights.elements([plain, packed], Some(0));
         let mut inputs = vec![product(&[self.seq, self.batch, directions, gates, self.units]), weight];
         inputs.resize(3 + memories, state);
         if 0 < self.cell.extras() {
@@ -181,9 +179,7 @@ impl KernelFn for Recurrent {
             c.copy_from_slice(first_c);
             return;
         }
-        let scratch: &mut [f32] = elements_mut(workspace);
-        let between = if 1 < self.phases().len() { 2 * h.len() } else { 0 };
-        let (between, own) = scratch.split_at_mut(between);
+        let own: &mut [f32] = elements_mut(workspace);
         if self.weights == Weights::Dynamic {
             self.pack_into(weight, own);
         }
@@ -199,7 +195,7 @@ impl KernelFn for Recurrent {
             extra,
             y: SharedMut::new(y),
             c: SharedMut::new(c),
-            between: SharedMut::new(between),
+            reset: SharedMut::new(&mut *h),
         };
         let stages = self.seq * self.phases().len();
         let stages = Phases { chains: self.direction.count(), parts: self.parts(pool.threads()), phases: stages };
@@ -231,8 +227,9 @@ struct Walk<'a> {
     extra: &'a [f32],
     y: SharedMut<'a, f32>,
     c: SharedMut<'a, f32>,
-    /// Update gates `[d, batch, u]`, then states times their reset gates.
-    between: SharedMut<'a, f32>,
+    /// States times their reset gates, `[d, batch, u]`, between the phases of a step: in the bytes of the last state, which is
+    /// written at the end.
+    reset: SharedMut<'a, f32>,
 }
 
 /// Position of a tile's rows: a batch range and a block of units at a phase of a direction.
@@ -258,7 +255,7 @@ impl Walk<'_> {
         let x = match phase {
             0 => self.state(direction, step),
             // SAFETY: the reset states were written in the previous phase, and no part writes them in this one.
-            _ => unsafe { self.between.shared_part((kernel.direction.count() + direction) * state, state) },
+            _ => unsafe { self.reset.shared_part(direction * state, state) },
         };
         // Odd steps walk the blocks backwards, so that the weights read last, which are still in the L1 cache, come
         // first.
@@ -441,21 +438,19 @@ impl<'a> Cells<'a> {
         h.write_part(unsafe { self.walk.y.part(self.y, self.lanes) });
     }
 
-    /// Stores the update gate and the reset state for the next phase.
+    /// Stores the update gate, in the place of the new state, and the reset state for the next phase.
     #[inline(always)]
     fn write_between<V: Vector>(&self, update: V, reset: V) {
-        let between = &self.walk.between;
-        // SAFETY: as in `write_h`; both halves have the shape of a state.
-        update.write_part(unsafe { between.part(self.state, self.lanes) });
-        // SAFETY: as above.
-        reset.write_part(unsafe { between.part(between.len() / 2 + self.state, self.lanes) });
+        self.write_h(update);
+        // SAFETY: as in `write_h`, of the only position.
+        reset.write_part(unsafe { self.walk.reset.part(self.state, self.lanes) });
     }
 
     /// The update gate that the previous phase stored.
     #[inline(always)]
     fn update<V: Vector>(&self) -> V {
         // SAFETY: it was written in the previous phase, and no part writes it in this one.
-        V::read_part(unsafe { self.walk.between.shared_part(self.state, self.lanes) }, 0.0)
+        V::read_part(unsafe { self.walk.y.shared_part(self.y, self.lanes) }, 0.0)
     }
 }
 
