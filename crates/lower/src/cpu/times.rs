@@ -40,7 +40,8 @@ pub struct Workload {
 /// The times of units of work on a class of processors, in picoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    units: BTreeMap<(String, String), f64>,
+    /// By family and amount.
+    units: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 /// Recorded with one thread on a processor with AVX2.
@@ -68,38 +69,44 @@ impl Times {
     /// The line that is not such a line.
     pub fn parse(table: &str) -> Result<Times, String> {
         let lines = table.lines().filter(|line| !line.starts_with('#'));
-        let unit = |line: &str| {
-            let mut words = line.split('\t');
-            let (family, amount, time) = (words.next()?, words.next()?, words.next()?.parse::<f64>().ok()?);
-            (time.is_finite() && 0.0 <= time).then(|| ((family.to_string(), amount.to_string()), time))
-        };
-        let units =
-            lines.map(|line| unit(line).ok_or_else(|| format!("`{line}` is not a family, an amount and a time")));
-        Ok(Times { units: units.collect::<Result<_, _>>()? })
+        let mut times = Times::default();
+        for line in lines {
+            let words: Vec<&str> = line.split('\t').collect();
+            let (family, amount, time) = match words[..] {
+                [family, amount, time, ..] => (family, amount, time.parse::<f64>().ok()),
+                _ => ("", "", None),
+            };
+            let time = time.filter(|time| time.is_finite() && 0.0 <= *time);
+            let time = time.ok_or_else(|| format!("`{line}` is not a family, an amount and a time"))?;
+            times.units.entry(family.to_string()).or_default().insert(amount.to_string(), time);
+        }
+        Ok(times)
     }
 
     /// These times, and those of another table instead of them where it has some.
     #[must_use]
     pub fn with(&self, other: &Times) -> Times {
         let mut times = self.clone();
-        times.units.extend(other.units.clone());
+        for (family, units) in &other.units {
+            times.units.entry(family.clone()).or_default().extend(units.clone());
+        }
         times
     }
 
     /// With products that take `factor` times as long.
     fn with_products(&self, factor: f64) -> Times {
         let mut times = self.clone();
-        let products = times.units.iter_mut().filter(|((_, amount), _)| amount.starts_with("products"));
+        let units = times.units.values_mut().flatten();
+        let products = units.filter(|(amount, _)| amount.starts_with("products"));
         products.for_each(|(_, time)| *time *= factor);
         times
     }
 
     /// The time of some work in picoseconds; `None` if its family is not in the table.
     pub fn of_work(&self, work: &Workload) -> Option<u64> {
-        let unit = |amount: &str| self.units.get(&(work.family.to_string(), amount.to_string()));
-        let known: Vec<(f64, f64)> =
-            work.amounts.iter().filter_map(|&(name, amount)| Some((*unit(name)?, amount))).collect();
-        (!known.is_empty()).then(|| known.iter().map(|(unit, amount)| unit * amount).sum::<f64>() as u64)
+        let units = self.units.get(work.family)?;
+        let known = work.amounts.iter().filter_map(|&(name, amount)| Some(units.get(name)? * amount));
+        known.reduce(|sum, time| sum + time).map(|sum| sum as u64)
     }
 
     /// The time of a kernel in picoseconds; `None` if it is not modelled. Kernels of Winograd's
@@ -175,7 +182,8 @@ impl Workload {
                     (true, false) => "transposed unbuffered",
                     (true, true) => "strided transposed unbuffered",
                 };
-                let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64;
+                let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64
+                    * covered(&kernel.depth);
                 let rows = channels * row_taps(&kernel.window);
                 (family, vec![("products", channels * covered(&kernel.window)), ("rows", rows)])
             }
@@ -246,6 +254,14 @@ impl Workload {
                 let row_taps = kernel.planes as f64 * row_taps(&kernel.window);
                 let products = kernel.planes as f64 * covered(&kernel.window);
                 (family, vec![(of_stride, products), ("rows", rows), ("row taps", row_taps)])
+            }
+            Kernel::PoolVolumes(kernel) => {
+                let family = if kernel.kind == Pool2dKind::Max { "max of rows" } else { "mean of rows" };
+                let of_stride = if kernel.window.stride[1] == 1 { "products" } else { "products strided" };
+                let planes = kernel.volumes as f64 * covered(&kernel.depth);
+                let rows = (kernel.volumes * kernel.depth.output[0] * kernel.window.output[0]) as f64;
+                let row_taps = planes * row_taps(&kernel.window);
+                (family, vec![(of_stride, planes * covered(&kernel.window)), ("rows", rows), ("row taps", row_taps)])
             }
             Kernel::PoolGradient(kernel) if kernel.planes.layout == ImageLayout::RowMajor => {
                 let family = match kernel.kind {
@@ -479,7 +495,7 @@ mod tests {
         for kernel in &kernels {
             let work = Workload::of(kernel).expect("its work is counted");
             for times in [&*AVX2, &*AVX512] {
-                let has = |amount: &str| times.units.contains_key(&(work.family.to_string(), amount.to_string()));
+                let has = |amount: &str| times.units.get(work.family).is_some_and(|units| units.contains_key(amount));
                 assert!(work.amounts.iter().all(|(amount, _)| has(amount)), "{kernel:?}");
             }
         }

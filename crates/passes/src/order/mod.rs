@@ -165,6 +165,9 @@ pub fn peak(tasks: &Tasks, order: &[TaskId]) -> Bytes {
     Bytes(Instance::new(tasks).peak(&order))
 }
 
+/// Tasks up to which a wide beam over all of them finds orders that windows and minimum cuts do not.
+const WIDE_BEAM_TASKS: usize = 500;
+
 struct Best {
     order: Vec<Position>,
     peak: u64,
@@ -180,7 +183,8 @@ impl Best {
 
     /// Lowers the peak by beams, windows and minimum cuts, as far as the work allows. Nothing is left to do at `bound`.
     fn improve(&mut self, instance: &Instance, bound: u64, limits: OrderLimits) {
-        for width in [1, 16] {
+        let widths = if instance.len() <= WIDE_BEAM_TASKS { &[1, 16][..] } else { &[1] };
+        for &width in widths {
             if bound < self.peak
                 && let Some(order) = beam::beam(instance, width, self.peak, bound, &mut limits.beam_work.clone())
             {
