@@ -20,13 +20,14 @@ pub mod source;
 mod squeeze;
 mod training;
 mod tune_cache;
+mod volumes;
 
 use arena::{Aim, Limits, Placement};
 use ir::{Graph, Node, Op, Target, UNLIMITED};
 pub use lower::Constants;
 use lower::cpu::{CpuTarget, Layer};
 use lower::{Lowered, Selection};
-use passes::{MemoryModel, Ordered, Prices, Stage};
+use passes::{MemoryModel, Ordered, Prices, Stage, Volumes};
 use plan::{Arena, ArenaLimit, Plan, PlanError};
 use types::{Bytes, Certificate, DType, Preprocess};
 
@@ -136,9 +137,14 @@ pub fn compile(
     mut watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
-    let graph = passes::run(model.graph, &mut watch)?;
-    let graph = passes::run_stage(&graph, Stage::Precision, target, &Prices::default(), &mut watch)?;
-    let search::Best { mut compiled, unlimited, least_time } = search::best(&graph, target, goal, &mut watch)?;
+    let (graph, best) = if passes::has_volumes(&model.graph) {
+        volumes::best_of_forms(&model.graph, target, goal, &mut watch)?
+    } else {
+        let graph = prepared(model.graph, Volumes::Padded, target, &mut watch)?;
+        let best = search::best(&graph, target, goal, &mut watch)?;
+        (graph, best)
+    };
+    let search::Best { mut compiled, unlimited, least_time, .. } = best;
     if let Some(budget) = goal.budget
         && budget < compiled.plan.arena.size()
     {
@@ -164,6 +170,17 @@ pub fn compile(
         time_permille: ((fit.cost * 1e3).round() as u64).max(1),
     });
     Ok(compiled)
+}
+
+/// A graph after the passes in front of those that choose layouts.
+fn prepared(
+    graph: Graph,
+    volumes: Volumes,
+    target: &dyn Target,
+    mut watch: impl FnMut(&'static str, &Graph),
+) -> Result<Graph, CompileError> {
+    let graph = passes::run_for(graph, volumes, &mut watch)?;
+    Ok(passes::run_stage(&graph, Stage::Precision, target, &Prices::default(), &mut watch)?)
 }
 
 /// Whether a graph has convolutions or pools of 8-bit integers.

@@ -208,7 +208,7 @@ pub(crate) fn best(
         regions: Vec::new(),
         cost: if least_time == 0 { 1.0 } else { found.time as f64 / least_time as f64 },
     });
-    Ok(Best { compiled, unlimited, least_time })
+    Ok(Best { compiled, unlimited, time: found.time, least_time })
 }
 
 /// The plan for a goal.
@@ -216,13 +216,20 @@ pub(crate) struct Best {
     pub(crate) compiled: Compiled,
     /// The arena of the fastest plan.
     pub(crate) unlimited: Bytes,
+    /// The modelled time of the plan.
+    pub(crate) time: u64,
     /// The modelled time of the fastest plan; 0 if the target models none.
     pub(crate) least_time: u64,
 }
 
+/// The longest time of a balanced plan.
+pub(crate) fn in_balance(least_time: u64) -> u64 {
+    least_time.saturating_mul(BALANCED_TIME.0) / BALANCED_TIME.1
+}
+
 /// The best of the plans with prices, and of the fastest one.
 fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Result<Found, CompileError> {
-    let limit = fastest.time.saturating_mul(BALANCED_TIME.0) / BALANCED_TIME.1;
+    let limit = in_balance(fastest.time);
     let in_file_order = Rc::new(graph.clone());
     let in_good_order = Rc::new(passes::in_good_order(graph).graph);
     let known = Known::new(target, &in_good_order);

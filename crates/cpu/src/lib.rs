@@ -76,6 +76,7 @@ pub use ops::matmul::{MatMul, MatMulB};
 pub use ops::pool_gradient::PoolGradient;
 pub use ops::pool_with_positions::PoolWithPositions;
 pub use ops::pooling_blocked::PoolBlocked;
+pub use ops::pooling_volumes::PoolVolumes;
 pub use ops::recurrent::Recurrent;
 pub use ops::recurrent_gradient::RecurrentGradient;
 pub use ops::reduce::{Reduce, ReduceFn};

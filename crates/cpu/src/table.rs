@@ -140,4 +140,5 @@ kernels! {
     Insert,
     Scatter,
     SwapAxes,
+    PoolVolumes,
 }

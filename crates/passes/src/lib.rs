@@ -93,7 +93,7 @@ pub use schedule::{
     Counted, MemoryModel, Ordered, Scheduled, in_good_order, least_of_any_kernels, live_bytes, schedule, tasks,
 };
 pub use simplify::canonicalize::canonicalize;
-pub use simplify::conv3d_to_conv2d::conv3d_to_conv2d;
+pub use simplify::conv3d_to_conv2d::{conv3d_to_conv2d, conv3d_to_conv2d_apart, has_volumes};
 pub use simplify::cse::cse;
 pub use simplify::dce::dce;
 pub use simplify::decompose_batch_norm::decompose_batch_norm;
@@ -188,10 +188,38 @@ pub struct PassError {
 ///
 /// # Errors
 /// The first graph that does not verify.
-pub fn run(graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<Graph, PassError> {
+pub fn run(graph: Graph, watch: impl FnMut(&'static str, &Graph)) -> Result<Graph, PassError> {
+    run_for(graph, Volumes::Padded, watch)
+}
+
+/// The operands of windows over three dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Volumes {
+    /// Planes, for which there are kernels in all layouts, between planes of zeros: [`conv3d_to_conv2d`].
+    Padded,
+    /// The same without planes of zeros: [`conv3d_to_conv2d_apart`].
+    Apart,
+    /// Volumes as they are in the file.
+    Whole,
+}
+
+/// [`run`] for a choice of operands of windows over three dimensions.
+///
+/// # Errors
+/// The first graph that does not verify.
+pub fn run_for(
+    graph: Graph,
+    volumes: Volumes,
+    mut watch: impl FnMut(&'static str, &Graph),
+) -> Result<Graph, PassError> {
     let mut graph = checked("load", graph, &mut watch)?;
     for pass in PIPELINE {
         if let Run::Graph(run) = pass.run {
+            let run = match volumes {
+                Volumes::Apart if pass.name == "conv3d_to_conv2d" => conv3d_to_conv2d_apart,
+                Volumes::Whole if pass.name == "conv3d_to_conv2d" => continue,
+                _ => run,
+            };
             graph = checked(pass.name, run(&graph), &mut watch)?;
         }
     }

@@ -55,6 +55,14 @@ impl Window {
         Ok(())
     }
 
+    /// Refuses other windows than those along the depth of volumes, whose planes are rows of one column.
+    pub(crate) fn check_is_depth(&self) -> Result<(), InvalidKernel> {
+        match [self.input[1], self.output[1], self.kernel[1], self.pad[1]] {
+            [1, 1, 1, 0] => Ok(()),
+            _ => Err(InvalidKernel("`depth` must have one column")),
+        }
+    }
+
     pub(crate) fn input_plane(&self) -> usize {
         self.input[0] * self.input[1]
     }

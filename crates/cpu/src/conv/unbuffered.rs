@@ -1,4 +1,4 @@
-//! [`ConvUnbuffered`]: convolution and transposed convolution without workspace, of row-major `f32` images.
+//! [`ConvUnbuffered`]: convolution and transposed convolution without workspace, of row-major `f32` images and volumes.
 //!
 //! The input is read where it is. Sums of some channels along a piece of an output row are on the stack of a task; each tap adds a
 //! piece of an input row to them, cut at the image's edges instead of padded:
@@ -9,6 +9,8 @@
 //!                         tap 1   a b c d e      added from sum 0 on
 //!                         tap 2   b c d e        added from sum 0 on
 //! ```
+//!
+//! The rows and planes of a window that are outside of the input are left out: no padding is stored.
 //!
 //! Weights are in the order of the model, constant or not. Slower than the kernels that copy their input: for plans in
 //! which memory counts more than time.
@@ -31,9 +33,9 @@ const COLUMNS: usize = 256;
 /// Multiply-adds of a task that are worth claiming one: about 10 us.
 const WORK_MIN: usize = 1 << 17;
 
-/// Convolution of `x: [batch, in_channels, rows, columns]` with weights `[out_channels, in_channels / groups, ..kernel]`, or
-/// transposed with weights `[in_channels, out_channels / groups, ..kernel]`; then by the epilogue a bias and a residual.
-/// Output: `[batch, out_channels, rows, columns]`. All row-major `f32`.
+/// Convolution of `x: [batch, in_channels, depth, rows, columns]` with weights `[out_channels, in_channels / groups, ..kernel]`,
+/// or transposed with weights `[in_channels, out_channels / groups, ..kernel]`; then by the epilogue a bias and a residual.
+/// Output: `[batch, out_channels, depth, rows, columns]`. All row-major `f32`; an image is a volume of one plane.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvUnbuffered {
     /// Images.
@@ -44,7 +46,9 @@ pub struct ConvUnbuffered {
     pub out_channels: usize,
     /// Groups of channels that are convolved independently.
     pub groups: usize,
-    /// Rows and columns. Of a transposed convolution those of the convolution that it transposes: its `input` is our output.
+    /// The depth of volumes, along axis 0; [`Window::ONE`] for images.
+    pub depth: Window,
+    /// Rows and columns. Both windows of a transposed convolution are those of the convolution that it transposes: its `input` is our output.
     pub window: Window,
     /// Whether the convolution is transposed.
     pub transposed: bool,
@@ -63,17 +67,17 @@ struct Span {
 }
 
 impl ConvUnbuffered {
-    /// Extents of the input and of the output.
-    fn extents(&self) -> [[usize; 2]; 2] {
-        let Window { input, output, .. } = self.window;
+    /// Extents of the input and of the output along the axes of a window.
+    fn extents(&self, window: &Window) -> [[usize; 2]; 2] {
+        let Window { input, output, .. } = *window;
         if self.transposed { [output, input] } else { [input, output] }
     }
 
-    /// The pairs of sums and inputs of a tap for some outputs along an axis. Of neighboring pairs, sums are `steps(axis)[0]` apart and inputs
-    /// `steps(axis)[1]`.
-    fn span(&self, axis: usize, tap: usize, outputs: Range<usize>) -> Span {
-        let Window { stride, dilation, pad, .. } = self.window;
-        let [from, _] = self.extents();
+    /// The pairs of sums and inputs of a tap for some outputs along an axis of a window. Of neighboring pairs, sums are
+    /// `steps(axis)[0]` apart and inputs `steps(axis)[1]`.
+    fn span(&self, window: &Window, axis: usize, tap: usize, outputs: Range<usize>) -> Span {
+        let Window { stride, dilation, pad, .. } = *window;
+        let [from, _] = self.extents(window);
         let number = |extent: usize| extent as i64;
         let (stride, extent) = (number(stride[axis]), number(from[axis]));
         let shift = number(tap * dilation[axis]) - number(pad[axis]);
@@ -105,6 +109,11 @@ impl ConvUnbuffered {
         if self.transposed { [stride, 1] } else { [1, stride] }
     }
 
+    /// Taps of a window over depth, rows and columns.
+    fn taps(&self) -> usize {
+        self.depth.taps() * self.window.taps()
+    }
+
     /// Input and output channels of a group.
     fn group(&self) -> [usize; 2] {
         [self.in_channels / self.groups, self.out_channels / self.groups]
@@ -117,7 +126,7 @@ impl ConvUnbuffered {
             true => (out / outs * ins + channel) * outs + out % outs,
             false => out * ins + channel,
         };
-        matrix * self.window.taps()
+        matrix * self.taps()
     }
 }
 
@@ -125,13 +134,16 @@ impl KernelFn for ConvUnbuffered {
     const NAME: &'static str = "conv_unbuffered";
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
-        let ConvUnbuffered { batch, in_channels, out_channels, groups, window, .. } = self;
+        let ConvUnbuffered { batch, in_channels, out_channels, groups, depth, window, .. } = self;
         window.check()?;
+        depth.check()?;
+        depth.check_is_depth()?;
         check_groups(*groups, *in_channels, *out_channels)?;
-        let [from, to] = self.extents();
-        let x = product(&[*batch, *in_channels, from[0], from[1]]);
-        let output = product(&[*batch, *out_channels, to[0], to[1]]);
-        let weights = product(&[*in_channels, out_channels / groups, window.kernel[0], window.kernel[1]]);
+        let ([from, to], [deep_from, deep_to]) = (self.extents(window), self.extents(depth));
+        let x = product(&[*batch, *in_channels, deep_from[0], from[0], from[1]]);
+        let output = product(&[*batch, *out_channels, deep_to[0], to[0], to[1]]);
+        let kernel = [depth.kernel[0], window.kernel[0], window.kernel[1]];
+        let weights = product(&[*in_channels, out_channels / groups, kernel[0], kernel[1], kernel[2]]);
         let mut inputs = vec![x, weights];
         self.epilogue.check_unscaled()?;
         inputs.extend(self.epilogue.operands(*out_channels, output));
@@ -149,21 +161,23 @@ impl KernelFn for ConvUnbuffered {
         let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
         let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
         let out: &mut [f32] = elements_mut(args.outputs[0]);
-        let [_, [rows, columns]] = self.extents();
+        let [_, [rows, columns]] = self.extents(&self.window);
+        let [_, [planes, _]] = self.extents(&self.depth);
         let [ins, outs] = self.group();
         let pieces = outs.div_ceil(CHANNELS);
-        let lines = self.batch * self.groups * pieces * rows;
-        let work = (columns * CHANNELS).saturating_mul(ins * self.window.taps()).max(1);
+        let lines = self.batch * self.groups * pieces * planes * rows;
+        let work = (columns * CHANNELS).saturating_mul(ins * self.taps()).max(1);
         let together = (WORK_MIN / work).clamp(1, lines.max(1));
         let (out, isa) = (SharedMut::new(out), pool.isa());
         pool.run(lines.div_ceil(together), &|task| {
             for line in task * together..lines.min((task + 1) * together) {
                 let (row, rest) = (line % rows, line / rows);
+                let (plane, rest) = (rest % planes, rest / planes);
                 let (piece, rest) = (rest % pieces, rest / pieces);
                 let (group, image) = (rest % self.groups, rest / self.groups);
                 let first = group * outs + piece * CHANNELS;
                 let count = CHANNELS.min(outs - piece * CHANNELS);
-                let line = Line { conv: self, x, weights, image, first, count, row };
+                let line = Line { conv: self, x, weights, image, first, count, plane, row };
                 for start in (0..columns).step_by(COLUMNS) {
                     let pixels = start..columns.min(start + COLUMNS);
                     let mut sums = [[0.0; COLUMNS]; CHANNELS];
@@ -172,7 +186,8 @@ impl KernelFn for ConvUnbuffered {
                         place: &Line<'_>, at: Range<usize>, sums: &mut [[f32; COLUMNS]; CHANNELS]
                     ));
                     for (channel, sums) in (first..).zip(sums.iter().take(count)) {
-                        let start = ((image * self.out_channels + channel) * rows + row) * columns + pixels.start;
+                        let channel_plane = (image * self.out_channels + channel) * planes + plane;
+                        let start = (channel_plane * rows + row) * columns + pixels.start;
                         // SAFETY: a line's channels and pixels are its own.
                         let cells = unsafe { out.part(start, pixels.len()) };
                         let bias = bias.map_or(0.0, |bias| bias[channel]);
@@ -203,6 +218,7 @@ struct Line<'a> {
     /// The first output channel, and how many there are.
     first: usize,
     count: usize,
+    plane: usize,
     row: usize,
 }
 
@@ -210,18 +226,20 @@ struct Line<'a> {
 #[inline(always)]
 fn add_line<V: Vector>(line: &Line<'_>, pixels: Range<usize>, sums: &mut [[f32; COLUMNS]; CHANNELS]) {
     let conv = line.conv;
-    let ([[height, width], _], [ins, outs]) = (conv.extents(), conv.group());
+    let ([[height, width], _], [ins, outs]) = (conv.extents(&conv.window), conv.group());
+    let [[planes, _], _] = conv.extents(&conv.depth);
     let [rows, columns] = conv.window.kernel;
     let [sum_step, input_step] = conv.steps();
     for channel in 0..ins {
-        let plane = (line.image * conv.in_channels + line.first / outs * ins + channel) * height * width;
-        for tap in 0..rows * columns {
-            let down = conv.span(0, tap / columns, line.row..line.row + 1);
-            let across = conv.span(1, tap % columns, pixels.clone());
-            if down.count == 0 || across.count == 0 {
+        let volume = (line.image * conv.in_channels + line.first / outs * ins + channel) * planes;
+        for tap in 0..conv.taps() {
+            let deep = conv.span(&conv.depth, 0, tap / (rows * columns), line.plane..line.plane + 1);
+            let down = conv.span(&conv.window, 0, tap / columns % rows, line.row..line.row + 1);
+            let across = conv.span(&conv.window, 1, tap % columns, pixels.clone());
+            if deep.count == 0 || down.count == 0 || across.count == 0 {
                 continue;
             }
-            let start = plane + down.input * width + across.input;
+            let start = ((volume + deep.input) * height + down.input) * width + across.input;
             let items = &line.x[start..=start + (across.count - 1) * input_step];
             for (number, sums) in sums.iter_mut().enumerate().take(line.count) {
                 let weight = line.weights[conv.weight(line.first + number, channel) + tap];
@@ -262,11 +280,12 @@ mod tests {
                     in_channels: 1,
                     out_channels: 1,
                     groups: 1,
+                    depth: Window::ONE,
                     window,
                     transposed,
                     epilogue: Epilogue::default(),
                 };
-                let [from, to] = conv.extents();
+                let [from, to] = conv.extents(&conv.window);
                 for tap in 0..kernel {
                     for (start, end) in [(0, to[1]), (1, to[1]), (to[1] / 2, to[1])] {
                         let is_pair = |input: usize, out: usize| {
@@ -277,7 +296,7 @@ mod tests {
                             .flat_map(|out| (0..from[1]).map(move |input| [out, input]))
                             .filter(|&[out, input]| is_pair(input, out))
                             .collect();
-                        let (span, steps) = (conv.span(1, tap, start..end), conv.steps());
+                        let (span, steps) = (conv.span(&conv.window, 1, tap, start..end), conv.steps());
                         let found: Vec<[usize; 2]> = (0..span.count)
                             .map(|ix| [start + span.sum + ix * steps[0], span.input + ix * steps[1]])
                             .collect();

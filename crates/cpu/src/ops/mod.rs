@@ -17,6 +17,7 @@ pub(crate) mod pool_gradient;
 pub(crate) mod pool_with_positions;
 pub(crate) mod pooling;
 pub(crate) mod pooling_blocked;
+pub(crate) mod pooling_volumes;
 pub(crate) mod recurrent;
 pub(crate) mod recurrent_gradient;
 pub(crate) mod reduce;

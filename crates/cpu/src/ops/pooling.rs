@@ -91,7 +91,7 @@ struct Rows<'a> {
 }
 
 /// The arithmetic on a result for each cell of its window.
-trait Fold {
+pub(crate) trait Fold {
     /// The result without cells.
     const START: f32;
 
@@ -101,7 +101,7 @@ trait Fold {
 }
 
 /// The largest cell; NaN if one is NaN.
-struct Largest;
+pub(crate) struct Largest;
 
 impl Fold for Largest {
     const START: f32 = f32::NEG_INFINITY;
@@ -118,7 +118,7 @@ impl Fold for Largest {
     }
 }
 
-struct Sum;
+pub(crate) struct Sum;
 
 impl Fold for Sum {
     const START: f32 = 0.0;

@@ -71,6 +71,7 @@ fn row_major_convolutions_equal_those_by_decoded_weights() {
             in_channels,
             out_channels,
             groups,
+            depth: Window::ONE,
             window,
             transposed: false,
             epilogue: Epilogue::default(),

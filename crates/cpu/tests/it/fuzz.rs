@@ -7,8 +7,8 @@ use prestow_cpu::{
     Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, GatherTable, HeadStrides, ImageLayout, Insert,
     Instruction, InvertedBottleneck, Kernel, KernelKind, LabeledRows, LabeledSequences, LayerNorm, Lrn, MaskStrides,
     MatMul, MatMulB, Operand, PackedConv, PlainConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient,
-    PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, Scatter, ScatterAdd,
-    Sizes, Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, SwapAxes, TopK, Update,
+    PoolVolumes, PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, Scatter,
+    ScatterAdd, Sizes, Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, SwapAxes, TopK, Update,
     WeightGradientRows, WeightOrder, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, QuantizedSum, Unary};
@@ -33,6 +33,21 @@ fn number(random: &mut Random) -> usize {
 
 fn pick<T: Clone>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize].clone()
+}
+
+/// The depth of volumes, mostly with one column.
+fn depth(random: &mut Random) -> Window {
+    let window = window(random);
+    match random.below(20) {
+        0 => window,
+        1..8 => Window::ONE,
+        _ => {
+            let one = |[rows, _]: [usize; 2]| [rows, 1];
+            let Window { input, output, kernel, stride, dilation, pad } = window;
+            let [input, output, kernel, stride, dilation] = [input, output, kernel, stride, dilation].map(one);
+            Window { input, output, kernel, stride, dilation, pad: [pad[0], 0] }
+        }
+    }
 }
 
 fn window(random: &mut Random) -> Window {
@@ -267,6 +282,7 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
             in_channels: number(random),
             out_channels: number(random),
             groups: pick(random, &[1, 1, 1, 2, 3, 0]),
+            depth: depth(random),
             window: window(random),
             transposed: random.below(2) == 0,
             epilogue: epilogue(random),
@@ -295,6 +311,7 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
                 }
                 Kernel::ConvUnbuffered(own) => {
                     let channels = [own.groups, own.in_channels, own.out_channels];
+                    let own = ConvUnbuffered { depth: Window::ONE, ..own.clone() };
                     (PlainConv::Unbuffered(own.clone()), channels, own.window)
                 }
                 other => unreachable!("{other:?} is no such convolution"),
@@ -322,6 +339,18 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
                 zero_point: of_bytes(random, operands),
                 result: pick(random, &StorageType::ALL),
                 epilogue: products(random, operands),
+            }
+            .into()
+        }
+        KernelKind::PoolVolumes => {
+            let pad_end = [small(random), number(random)];
+            let kinds = [Pool2dKind::Max, Pool2dKind::Mean, Pool2dKind::MeanWithPadding { pad_end }];
+            PoolVolumes {
+                kind: pick(random, &kinds),
+                volumes: number(random),
+                depth: depth(random),
+                depth_pad_end: small(random),
+                window: window(random),
             }
             .into()
         }
@@ -511,7 +540,7 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
             in_channels: number(random),
             out_channels: number(random),
             groups: pick(random, &[1, 1, 1, 2, 0]),
-            depth: if random.below(2) == 0 { Window::ONE } else { window(random) },
+            depth: depth(random),
             window: window(random),
         }
         .into(),

@@ -1,6 +1,6 @@
 //! Kernels of gradients and updates, in both layouts.
 
-use cpu::{ImageLayout, Kernel, LabeledRows, LabeledSequences, Planes, Pool2dKind, Window};
+use cpu::{ImageLayout, Kernel, LabeledRows, LabeledSequences, Planes, Pool2dKind};
 use ir::ops::{
     ConvWeightGradient, Ctc, Pool, PoolGradient, PoolKind, RecurrentGradient, Reduce, ReduceKind, SoftmaxCrossEntropy,
 };
@@ -9,7 +9,7 @@ use types::{DType, Layout, Shape};
 
 use super::blocked::{LAYOUT, reads_blocked};
 use super::select::{call, recurrent_label};
-use super::windows::{label, rows_columns, window};
+use super::windows::{label, rows_columns, window, windows};
 use crate::NodeView;
 
 /// Whether a node works on blocked values: whether its first result is blocked, or for results along channels its operand.
@@ -68,15 +68,10 @@ pub(super) fn weight_gradient_kernel(
         return Err(format!("its kernel computes with f32, not with {}", graph.ty(other).dtype));
     }
     let [x, dy] = [0, 1].map(|ix: usize| &graph.ty(node.inputs[ix]).shape);
-    // Three spatial axes: the first one, and the others as a window.
-    let (depth, spatial) = if op.kernel.len() == 3 { (deep_window(x, dy, op), 1) } else { (Window::ONE, 0) };
-    if is_blocked && spatial == 1 {
+    if is_blocked && op.kernel.len() == 3 {
         return Err("its blocked kernel takes two spatial axes".into());
     }
-    let others = |shape: &Shape| -> Shape { shape[..2].iter().chain(&shape[2 + spatial..]).copied().collect() };
-    let (kernel, stride, dilation, pad) =
-        (&op.kernel[spatial..], &op.stride[spatial..], &op.dilation[spatial..], &op.pad[spatial..]);
-    let window = window(&others(x), &others(dy), kernel, stride, dilation, pad)?;
+    let [depth, window] = windows(x, dy, &op.kernel, &op.stride, &op.dilation, &op.pad)?;
     let (batch, in_channels, out_channels, groups) = (x[0], x[1], dy[1], op.groups);
     let kernel: Kernel = if !is_blocked {
         cpu::WeightGradientRows { batch, in_channels, out_channels, groups, depth, window }.into()
@@ -103,18 +98,6 @@ pub(super) fn recurrent_gradient(node: &NodeView, op: &RecurrentGradient) -> Res
     match Kernel::from(kernel.clone()).sizes() {
         Ok(_) => call(kernel, recurrent_label(node, &op.recurrent), node.values()),
         Err(misfit) => Err(misfit.to_string()),
-    }
-}
-
-/// The first spatial axis as the rows of a window of one column.
-fn deep_window(x: &Shape, dy: &Shape, op: &ConvWeightGradient) -> Window {
-    Window {
-        input: [x[2], 1],
-        output: [dy[2], 1],
-        kernel: [op.kernel[0], 1],
-        stride: [op.stride[0], 1],
-        dilation: [op.dilation[0], 1],
-        pad: [op.pad[0][0], 0],
     }
 }
 

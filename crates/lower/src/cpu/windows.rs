@@ -1,4 +1,4 @@
-//! Row-major kernels for windows: convolutions and pooling, over one or two spatial dimensions.
+//! Row-major kernels for windows: convolutions and pooling, over one to three spatial dimensions.
 
 use cpu::{Packing, PlainConv, Pool2dKind, Weights, Window};
 use ir::ops::{Conv, ConvTranspose, Epilogue, Pool, PoolKind};
@@ -16,6 +16,31 @@ pub(super) fn rows_columns(numbers: &[usize], one: usize) -> Result<[usize; 2], 
         [rows, columns] => Ok([rows, columns]),
         _ => Err(format!("{} spatial dimensions; there are kernels for one and two", numbers.len())),
     }
+}
+
+/// Windows over the depth of volumes, and over rows and columns, from the numbers of one to three spatial dimensions.
+pub(super) fn windows(
+    input: &Shape,
+    output: &Shape,
+    kernel: &[usize],
+    stride: &[usize],
+    dilation: &[usize],
+    pad: &[[usize; 2]],
+) -> Result<[Window; 2], String> {
+    if kernel.len() != 3 {
+        return Ok([Window::ONE, window(input, output, kernel, stride, dilation, pad)?]);
+    }
+    let of_plane = |shape: &Shape| -> Shape { shape[..2].iter().chain(&shape[3..]).copied().collect() };
+    let depth = Window {
+        input: [input[2], 1],
+        output: [output[2], 1],
+        kernel: [kernel[0], 1],
+        stride: [stride[0], 1],
+        dilation: [dilation[0], 1],
+        pad: [pad[0][0], 0],
+    };
+    let (input, output) = (of_plane(input), of_plane(output));
+    Ok([depth, window(&input, &output, &kernel[1..], &stride[1..], &dilation[1..], &pad[1..])?])
 }
 
 /// A window from the numbers of one or two spatial dimensions.
@@ -42,6 +67,11 @@ pub(super) fn window(
 pub(super) fn label(window: &Window, shape: &Shape, more: &str) -> String {
     let [rows, columns] = window.kernel;
     format!("{rows}x{columns}/{} to {shape}{more}", window.stride[1])
+}
+
+/// `3x` in front of the label of a window, if there is a depth.
+fn deep(depth: &Window) -> String {
+    if *depth == Window::ONE { String::new() } else { format!("{}x", depth.kernel[0]) }
 }
 
 /// Refuses dtypes that row-major window kernels do not support.
@@ -95,14 +125,14 @@ pub(super) fn conv_kernels(node: &NodeView, conv: &Conv, target: &CpuTarget) -> 
     numbers_only(node)?;
     let sides = [node.input(0), node.output()].map(|ty| &ty.shape);
     let with_buffer = |shape: ConvShape| {
-        let ConvShape { batch, in_channels, out_channels, groups, window, epilogue } = shape;
+        let ConvShape { batch, in_channels, out_channels, groups, depth: _, window, epilogue } = shape;
         let (weights, workspace_max) = (node.weights(), cpu::Conv::WORKSPACE_MAX.min((node.workspace.0 / 4) as usize));
         let much = cpu::Conv { batch, in_channels, out_channels, groups, window, weights, epilogue, workspace_max };
         vec![RowMajorConv::Conv(much.clone()), RowMajorConv::Conv(cpu::Conv { workspace_max: 0, ..much })]
     };
     let (stride, dilation, pad) = (&conv.stride, &conv.dilation, &conv.pad);
-    let window = window(sides[0], sides[1], &node.input(1).shape[2..], stride, dilation, pad)?;
-    Ok(choices(node, ConvShape::of(sides, conv.groups, window, &conv.epilogue), false, with_buffer, target))
+    let windows = windows(sides[0], sides[1], &node.input(1).shape[2..], stride, dilation, pad)?;
+    Ok(choices(node, ConvShape::of(sides, conv.groups, windows, &conv.epilogue), false, with_buffer, target))
 }
 
 /// The kernels of a transposed convolution, the fastest first.
@@ -113,15 +143,15 @@ pub(super) fn conv_transpose_kernels(
 ) -> Result<Vec<RowMajorConv>, String> {
     let sides = [node.input(0), node.output()].map(|ty| &ty.shape);
     let with_buffer = |shape: ConvShape| {
-        let ConvShape { batch, in_channels, out_channels, groups, window, epilogue } = shape;
+        let ConvShape { batch, in_channels, out_channels, groups, depth: _, window, epilogue } = shape;
         let weights = node.weights();
         let kernel = cpu::ConvTranspose { batch, in_channels, out_channels, groups, window, weights, epilogue };
         vec![RowMajorConv::Transpose(kernel)]
     };
     // From the output: it is the input of the convolution that this one transposes.
     let (stride, dilation, pad) = (&conv.stride, &conv.dilation, &conv.pad);
-    let window = window(sides[1], sides[0], &node.input(1).shape[2..], stride, dilation, pad)?;
-    Ok(choices(node, ConvShape::of(sides, conv.groups, window, &conv.epilogue), true, with_buffer, target))
+    let windows = windows(sides[1], sides[0], &node.input(1).shape[2..], stride, dilation, pad)?;
+    Ok(choices(node, ConvShape::of(sides, conv.groups, windows, &conv.epilogue), true, with_buffer, target))
 }
 
 /// The parameters that the kernels of a convolution share.
@@ -130,19 +160,20 @@ struct ConvShape {
     in_channels: usize,
     out_channels: usize,
     groups: usize,
+    depth: Window,
     window: Window,
     epilogue: cpu::Epilogue,
 }
 
 impl ConvShape {
     /// Of an operand and a result.
-    fn of([x, out]: [&Shape; 2], groups: usize, window: Window, after: &Epilogue) -> ConvShape {
+    fn of([x, out]: [&Shape; 2], groups: usize, [depth, window]: [Window; 2], after: &Epilogue) -> ConvShape {
         let epilogue = epilogue(after);
-        ConvShape { batch: x[0], in_channels: x[1], out_channels: out[1], groups, window, epilogue }
+        ConvShape { batch: x[0], in_channels: x[1], out_channels: out[1], groups, depth, window, epilogue }
     }
 }
 
-/// The kernels with buffers and the one without, the fastest first.
+/// The kernels with buffers and the one without, the fastest first. Only the latter computes volumes.
 fn choices(
     node: &NodeView,
     shape: ConvShape,
@@ -150,10 +181,12 @@ fn choices(
     with_buffer: impl Fn(ConvShape) -> Vec<RowMajorConv>,
     target: &CpuTarget,
 ) -> Vec<RowMajorConv> {
-    let ConvShape { batch, in_channels, out_channels, groups, window, ref epilogue } = shape;
+    let ConvShape { batch, in_channels, out_channels, groups, depth, window, ref epilogue } = shape;
     let epilogue = epilogue.clone();
-    let unbuffered = cpu::ConvUnbuffered { batch, in_channels, out_channels, groups, window, transposed, epilogue };
-    let kernels = with_buffer(shape).into_iter().chain([RowMajorConv::Unbuffered(unbuffered)]);
+    let unbuffered =
+        cpu::ConvUnbuffered { batch, in_channels, out_channels, groups, depth, window, transposed, epilogue };
+    let buffered = if depth == Window::ONE { with_buffer(shape) } else { Vec::new() };
+    let kernels = buffered.into_iter().chain([RowMajorConv::Unbuffered(unbuffered)]);
     let stored = target.weights.zip(weight_operand(node.graph, node.node));
     let kernels = kernels.map(|kernel| match stored {
         Some((weights, (ix, axis))) => {
@@ -193,16 +226,16 @@ pub(super) fn conv_call(node: &NodeView, kernel: RowMajorConv, activation: &Epil
             call(kernel, label, inputs)
         }
         RowMajorConv::Unbuffered(kernel) => {
-            let label = label(&kernel.window, out, &more);
+            let label = deep(&kernel.depth) + &label(&kernel.window, out, &more);
             call(kernel, label, node.values())
         }
         RowMajorConv::Compact(kernel) => {
-            let window = match &kernel.conv {
-                PlainConv::Conv(conv) => &conv.window,
-                PlainConv::Transpose(conv) => &conv.window,
-                PlainConv::Unbuffered(conv) => &conv.window,
+            let (depth, window) = match &kernel.conv {
+                PlainConv::Conv(conv) => (&Window::ONE, &conv.window),
+                PlainConv::Transpose(conv) => (&Window::ONE, &conv.window),
+                PlainConv::Unbuffered(conv) => (&conv.depth, &conv.window),
             };
-            let label = label(window, out, &more);
+            let label = deep(depth) + &label(window, out, &more);
             let mut inputs = node.values();
             inputs[1] = packed(1, Packing::CompactConvolution(kernel.clone()));
             call(kernel, label, inputs)
@@ -224,9 +257,27 @@ pub(super) fn pool_kernel(node: &NodeView, pool: &Pool) -> Result<cpu::Pool2d, S
     Ok(cpu::Pool2d { kind, planes: x[0] * x[1], window })
 }
 
+/// The kernel of a pool over volumes.
+fn pool_of_volumes(node: &NodeView, pool: &Pool) -> Result<cpu::PoolVolumes, String> {
+    numbers_only(node)?;
+    let (x, out) = (&node.input(0).shape, &node.output().shape);
+    let [depth, window] = windows(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
+    let kind = match pool.kind {
+        PoolKind::Max => Pool2dKind::Max,
+        PoolKind::Mean => Pool2dKind::Mean,
+        PoolKind::MeanWithPadding => Pool2dKind::MeanWithPadding { pad_end: [pool.pad[1][1], pool.pad[2][1]] },
+    };
+    Ok(cpu::PoolVolumes { kind, volumes: x[0] * x[1], depth, depth_pad_end: pool.pad[0][1], window })
+}
+
 pub(super) fn pool(node: &NodeView, pool: &Pool) -> Result<Call, String> {
-    let kernel = pool_kernel(node, pool)?;
     let name = if pool.kind == PoolKind::Max { " max" } else { " mean" };
+    if pool.kernel.len() == 3 {
+        let kernel = pool_of_volumes(node, pool)?;
+        let label = deep(&kernel.depth) + &label(&kernel.window, &node.output().shape, name);
+        return call(kernel, label, node.values());
+    }
+    let kernel = pool_kernel(node, pool)?;
     let label = label(&kernel.window, &node.output().shape, name);
     call(kernel, label, node.values())
 }

@@ -28,10 +28,29 @@ use types::{DType, Scope, Shape, Tensor};
 use super::dce::dce;
 use crate::uses::Uses;
 
-/// Replaces convolutions, transposed ones and pools that slide over more than two dimensions.
+/// Replaces convolutions, transposed ones and pools that slide over more than two dimensions. Planes of zeros are stored in
+/// front of and behind the planes of a padded volume.
 pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
-    let has_volumes = |node: &Node| node.inputs.iter().any(|&input| 4 < graph.ty(input).shape.rank());
-    if !graph.nodes().iter().any(|(_, node)| has_volumes(node)) {
+    by_planes(graph, Edges::Padded)
+}
+
+/// The same without planes of zeros: the first and last planes of a result, which read fewer planes, are convolutions of their own.
+pub fn conv3d_to_conv2d_apart(graph: &Graph) -> Graph {
+    by_planes(graph, Edges::Apart)
+}
+
+/// The planes of a convolution that the volume does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edges {
+    /// Planes of zeros.
+    Padded,
+    /// None: results that read the same taps are computed together, and concatenated.
+    Apart,
+}
+
+fn by_planes(graph: &Graph, edges: Edges) -> Graph {
+    let has_rank_five = |node: &Node| node.inputs.iter().any(|&input| 4 < graph.ty(input).shape.rank());
+    if !graph.nodes().iter().any(|(_, node)| has_rank_five(node)) {
         return graph.clone();
     }
     let uses = Uses::new(graph);
@@ -42,7 +61,7 @@ pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
             return None;
         }
         let x = context.value(node.inputs[0]);
-        let mut builder = Builder { context, scope: &node.scope };
+        let mut builder = Builder { context, scope: &node.scope, edges };
         if let Op::Pool(op) = &node.op {
             let depth = graph.ty(node.outputs[0]).shape[2];
             let pooled = builder.pool_of_planes(x, op, depth).unwrap_or_else(|| builder.pool(x, op));
@@ -69,6 +88,12 @@ pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
         Some(smallvec![builder.conv_transpose(x, kernel, op)])
     });
     dce(&new)
+}
+
+/// Whether a graph has windows over three dimensions.
+pub fn has_volumes(graph: &Graph) -> bool {
+    let slides = |node: &Node| matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::Pool(_));
+    graph.nodes().values().any(|node| slides(node) && graph.ty(node.outputs[0]).shape.rank() == 5)
 }
 
 /// Whether the epilogue has a bias at most. Later passes add the other parts.
@@ -110,8 +135,8 @@ impl Kernel {
         }
     }
 
-    /// The kernel's plane at a depth. Only the first plane of the sum has the bias.
-    fn tap(&self, builder: &mut Builder, tap: usize, is_first: bool) -> Kernel {
+    /// The kernel's plane at a depth.
+    fn tap(&self, builder: &mut Builder, tap: usize) -> Kernel {
         let whole = self.shape(builder);
         let mut shape = whole.clone();
         shape.remove(2);
@@ -120,14 +145,15 @@ impl Kernel {
                 let inner: usize = whole[3..].iter().product();
                 let source = |at: usize| (at / inner * whole[2] + tap) * inner + at % inner;
                 let items = tensor.as_slice::<f32>().expect("windows compute in f32");
-                Weight::Known(format!("{name}.{tap}"), Tensor::from_fn(shape, |at| items[source(at)]))
+                let plane = Tensor::from_fn(shape, |at| items[source(at)]);
+                Weight::Computed(builder.context.new.add_weight(&format!("{name}.{tap}"), plane))
             }
             Weight::Computed(value) => {
                 let slice = builder.add(Slice::range(&whole, 2, tap, 1), &[*value]);
                 Weight::Computed(builder.reshape(slice, shape))
             }
         };
-        Kernel { weight, bias: self.bias.filter(|_| is_first) }
+        Kernel { weight, bias: self.bias }
     }
 
     /// The operands of the convolution of `x`.
@@ -144,6 +170,49 @@ impl Kernel {
     }
 }
 
+/// The planes that the taps of a kernel's depth read.
+struct Taps {
+    /// The first plane of each tap, counted from the first of the padding.
+    starts: Vec<usize>,
+    /// The distance of the planes of neighboring results.
+    step: usize,
+    /// Planes of zeros in front of and behind the volume; negative counts remove planes.
+    pad: [isize; 2],
+    /// Planes of the result.
+    count: usize,
+}
+
+/// Neighboring planes of a result that read the same taps.
+struct Part {
+    count: usize,
+    /// The taps, each with the first plane that it reads.
+    taps: Vec<(usize, usize)>,
+}
+
+impl Taps {
+    /// The parts of a result whose taps read none but the `depth` planes of the volume. `None` if a plane reads no tap.
+    fn parts(&self, depth: usize) -> Option<Vec<Part>> {
+        let source = |at: usize, tap: usize| -> Option<usize> {
+            let plane = (at * self.step + self.starts[tap]).checked_add_signed(-self.pad[0])?;
+            (plane < depth).then_some(plane)
+        };
+        let mut parts: Vec<Part> = Vec::new();
+        for at in 0..self.count {
+            let taps: Vec<(usize, usize)> =
+                (0..self.starts.len()).filter_map(|tap| Some((tap, source(at, tap)?))).collect();
+            let follows = |part: &Part| {
+                let next = part.taps.iter().map(|&(tap, plane)| (tap, plane + part.count * self.step));
+                next.eq(taps.iter().copied())
+            };
+            match parts.last_mut() {
+                Some(part) if follows(part) => part.count += 1,
+                _ => parts.push(Part { count: 1, taps }),
+            }
+        }
+        parts.iter().all(|part| !part.taps.is_empty()).then_some(parts)
+    }
+}
+
 /// The planes `[n * d, c, ..]` of a volume `[n, c, d, ..]`.
 struct Planes {
     value: ValueId,
@@ -154,6 +223,7 @@ struct Planes {
 struct Builder<'a, 'b> {
     context: &'a mut Rewrite<'b>,
     scope: &'a Scope,
+    edges: Edges,
 }
 
 impl Builder<'_, '_> {
@@ -242,7 +312,16 @@ impl Builder<'_, '_> {
                 }
             });
         }
-        let y = self.context.add(node.op.clone(), &operands, self.scope).ok()?;
+        // A function of one operand stays with the convolution of each part.
+        let maker = self.context.new.value(operands[0]).producer().map(|id| self.context.new.node(id).clone());
+        let y = if let (Op::Unary(function), Some(Node { op: Op::Concat(concat), inputs, .. })) = (&node.op, maker)
+            && concat.axis == 0
+        {
+            let parts: Vec<ValueId> = inputs.iter().map(|&part| self.add(function.clone(), &[part])).collect();
+            self.add(concat, &parts)
+        } else {
+            self.context.add(node.op.clone(), &operands, self.scope).ok()?
+        };
         Some(self.volume(y, extents))
     }
 
@@ -335,14 +414,13 @@ impl Builder<'_, '_> {
             epilogue: Epilogue::default(),
         };
         let (planes, axis) = self.stacked(x);
-        let planes = self.pad(planes, axis, op.pad[0].map(|pad| pad as isize));
         let depth = kernel.shape(self)[2];
         let reach = (depth - 1) * op.dilation[0];
-        let count = (self.shape(planes)[axis] - reach - 1) / op.stride[0] + 1;
-        let starts = (0..depth).map(|tap| tap * op.dilation[0]);
-        self.over_taps((planes, axis), kernel, starts, op.stride[0], count, |builder, x, kernel| {
-            builder.conv(x, kernel, &inner)
-        })
+        let count = (self.shape(planes)[axis] + op.pad[0][0] + op.pad[0][1] - reach - 1) / op.stride[0] + 1;
+        let pad = op.pad[0].map(|pad| pad as isize);
+        let taps =
+            Taps { starts: (0..depth).map(|tap| tap * op.dilation[0]).collect(), step: op.stride[0], pad, count };
+        self.over_taps((planes, axis), kernel, &taps, |builder, x, kernel| builder.conv(x, kernel, &inner))
     }
 
     fn conv_transpose(&mut self, x: ValueId, kernel: Kernel, op: &ConvTranspose) -> ValueId {
@@ -374,41 +452,54 @@ impl Builder<'_, '_> {
         let depth = kernel.shape(self)[2];
         let reach = (depth - 1) * op.dilation[0];
         let [front, back] = op.pad[0].map(|pad| reach as isize - pad as isize);
-        planes = self.pad(planes, axis, [front, back + op.output_pad[0] as isize]);
-        let count = self.shape(planes)[axis] - reach;
-        let starts = (0..depth).map(|tap| reach - tap * op.dilation[0]);
-        self.over_taps((planes, axis), kernel, starts, 1, count, |builder, x, kernel| {
-            builder.conv_transpose(x, kernel, &inner)
-        })
+        let pad = [front, back + op.output_pad[0] as isize];
+        let count = (self.shape(planes)[axis] as isize + pad[0] + pad[1]) as usize - reach;
+        let starts = (0..depth).map(|tap| reach - tap * op.dilation[0]).collect();
+        let taps = Taps { starts, step: 1, pad, count };
+        self.over_taps((planes, axis), kernel, &taps, |builder, x, kernel| builder.conv_transpose(x, kernel, &inner))
     }
 
-    /// The sum over a kernel's depth: `count` planes from each tap's start on, `step` apart, convolved with the tap's plane of
-    /// the kernel. From planes along an axis, as those of [`Builder::stacked`], to `[n, o, count, ..]`.
+    /// The sum over a kernel's depth of planes that are convolved with the tap's plane of the kernel. From planes along an axis,
+    /// as those of [`Builder::stacked`], to `[n, o, count, ..]`.
     fn over_taps(
         &mut self,
         (planes, axis): (ValueId, usize),
         kernel: Kernel,
-        starts: impl Iterator<Item = usize>,
-        step: usize,
-        count: usize,
+        taps: &Taps,
         convolve: impl Fn(&mut Self, ValueId, Kernel) -> ValueId,
     ) -> ValueId {
         let shape = self.shape(planes);
         let images = if axis == 0 { 1 } else { shape[0] };
-        let mut sum = None;
-        for (tap, start) in starts.enumerate() {
-            let is_whole = start == 0 && step == 1 && count == shape[axis];
-            let part = if is_whole { planes } else { self.every(planes, axis, start, step, count) };
-            let part = self.reshape(part, [&[images * count], &shape[axis + 1..]].concat()[..].into());
-            let kernel = kernel.tap(self, tap, tap == 0);
-            let term = convolve(self, part, kernel);
-            sum = Some(match sum {
-                Some(sum) => self.add(Binary(Function::Add), &[term, sum]),
-                None => term,
-            });
+        let kernels: Vec<Kernel> = (0..taps.starts.len()).map(|tap| kernel.tap(self, tap)).collect();
+        let apart = taps.parts(shape[axis]).filter(|_| self.edges == Edges::Apart && axis == 0);
+        let (planes, parts) = match apart {
+            Some(parts) => (planes, parts),
+            None => {
+                let whole = (0..taps.starts.len()).map(|tap| (tap, taps.starts[tap])).collect();
+                (self.pad(planes, axis, taps.pad), vec![Part { count: taps.count, taps: whole }])
+            }
+        };
+        let shape = self.shape(planes);
+        let mut results: Vec<ValueId> = Vec::new();
+        for Part { count, taps: of_part } in parts {
+            let mut sum = None;
+            for (tap, start) in of_part {
+                let is_whole = start == 0 && taps.step == 1 && count == shape[axis];
+                let part = if is_whole { planes } else { self.every(planes, axis, start, taps.step, count) };
+                let part = self.reshape(part, [&[images * count], &shape[axis + 1..]].concat()[..].into());
+                // Only the first term of the sum has the bias.
+                let kernel = &kernels[tap];
+                let bias = kernel.bias.filter(|_| sum.is_none());
+                let term = convolve(self, part, Kernel { bias, ..kernel.clone() });
+                sum = Some(match sum {
+                    Some(sum) => self.add(Binary(Function::Add), &[term, sum]),
+                    None => term,
+                });
+            }
+            results.push(sum.expect("a part has a tap"));
         }
-        let sum = sum.expect("a kernel has a tap");
-        self.volume(sum, [images, count])
+        let y = if results.len() == 1 { results[0] } else { self.add(Concat { axis: 0 }, &results) };
+        self.volume(y, [images, taps.count])
     }
 
     fn pool(&mut self, x: ValueId, op: &Pool) -> ValueId {
@@ -473,4 +564,59 @@ fn by_axes(op: &Pool) -> [Pool; 2] {
     [&mut along.kernel, &mut along.stride, &mut along.dilation].into_iter().for_each(|numbers| numbers.push(1));
     along.pad.push([0, 0]);
     [along, part(1..op.kernel.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::evaluate;
+    use types::Random;
+
+    use super::*;
+
+    /// A convolution or transposed convolution of a volume.
+    fn convolution(random: &mut Random) -> Graph {
+        let mut between = |low: u64, high: u64| (low + random.below(high - low + 1)) as usize;
+        let mut graph = Graph::new("volume");
+        let x = [between(1, 2), 2, between(1, 5), between(1, 4), between(2, 4)];
+        let kernel = [between(1, 4), between(1, 2), 2];
+        let [stride, dilation] = [2, 2].map(|most| [(); 3].map(|()| between(1, most)));
+        let reach = [0, 1, 2].map(|axis| (kernel[axis] - 1) * dilation[axis]);
+        let (transposed, groups) = (between(0, 1) == 1, between(1, 2));
+        // Behind, so much that the kernel fits; of a transposed convolution none, so that a result is left.
+        let pad = reach.map(|reach| [between(0, reach as u64), if transposed { 0 } else { reach }]);
+        let ramp = |shape: &[usize]| Tensor::from_fn(Shape::from(shape), |at| (at * 7 % 11) as f32 - 5.0);
+        let value = graph.add_input("x", DType::F32, Shape::from(x));
+        let weight = graph.add_weight("w", ramp(&[&[2, 2 / groups][..], &kernel].concat()));
+        let bias = graph.add_weight("b", ramp(&[2]));
+        let [stride, dilation] = [stride, dilation].map(SmallVec::from_iter);
+        let (pad, epilogue) = (pad.into_iter().collect(), Epilogue::bias(true));
+        let op: Op = if transposed {
+            let output_pad = smallvec![0; 3];
+            ConvTranspose { stride, dilation, pad, output_pad, groups, epilogue }.into()
+        } else {
+            Conv { stride, dilation, pad, groups, zero: 0, epilogue }.into()
+        };
+        let y = graph.add1(op, &[value, weight, bias], Scope::new("conv")).expect("the kernel fits");
+        graph.set_outputs(vec![("y".into(), y)]);
+        graph
+    }
+
+    #[test]
+    fn planes_between_zeros_and_planes_apart_have_the_results_of_volumes() {
+        let (mut random, mut parts) = (Random::new(3), 0);
+        for _ in 0..200 {
+            let graph = convolution(&mut random);
+            let shape = graph.ty(graph.inputs()[0]).shape.clone();
+            let x = [Tensor::from_fn(shape, |at| (at * 5 % 13) as f32 - 6.0)];
+            let want = evaluate(&graph, &x).expect("it verifies");
+            for convert in [conv3d_to_conv2d, conv3d_to_conv2d_apart] {
+                assert_eq!(evaluate(&convert(&graph), &x).expect("it verifies"), want, "{graph:?}");
+            }
+            let apart = conv3d_to_conv2d_apart(&graph);
+            assert!(!has_volumes(&apart));
+            let is_joined = |node: &Node| matches!(&node.op, Op::Concat(concat) if concat.axis == 0);
+            parts += usize::from(apart.nodes().values().any(is_joined));
+        }
+        assert!(40 < parts, "only {parts} results have planes that read fewer taps");
+    }
 }
