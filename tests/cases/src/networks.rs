@@ -3,9 +3,13 @@
 //! [`Family::ALL`] lists the kinds, and [`Family::network`] makes one from a seed: channels off every block size, growths
 //! and branches of odd width, concatenations of unequal parts, random graphs. The same seed gives the same network.
 
+mod sequences;
+mod vision;
+mod volumes;
+
 use ir::ops::{
-    BatchNorm, Binary, Concat, Conv, ConvTranspose, Coordinates, Epilogue, Pool, PoolKind, Resize, ResizeMode,
-    Rounding, Slice, Unary,
+    BatchNorm, Binary, Concat, Conv, ConvTranspose, Coordinates, Epilogue, Pool, PoolKind, Reshape, Resize, ResizeMode,
+    Rounding, Slice, Transpose, Unary,
 };
 use ir::{Graph, Op, ValueId};
 use types::{Random, Scope, Shape, Tensor, pointwise};
@@ -59,11 +63,41 @@ pub enum Family {
     Branches,
     /// A random graph of convolutions, pools, sums, concatenations and slices.
     Random,
+    /// Two hourglasses, with a sum at each extent.
+    Hourglass,
+    /// Branches of several dilations and the mean of the image.
+    Atrous,
+    /// Inverted residuals whose channels are scaled by a function of their means.
+    Excitation,
+    /// Modules of branches with pools and pairs of `1 x n` and `n x 1`.
+    Inception,
+    /// Units of grouped convolutions whose channels are shuffled.
+    Shuffle,
+    /// Transposed convolutions from a few numbers to an image.
+    Generator,
+    /// A feature pyramid with an output for each extent.
+    Pyramid,
+    /// Two images and a vector.
+    Inputs,
+    /// Two images by the same weights.
+    Towers,
+    /// Convolutions of one axis behind gates, with growing dilation.
+    Waves,
+    /// Attention and perceptrons.
+    Encoder,
+    /// Recurrent layers and a classifier.
+    Recurrent,
+    /// Perceptrons along tokens and along channels.
+    Mixer,
+    /// U-Nets over volumes.
+    VolumeUNet,
+    /// Windows of any geometry over volumes.
+    Volumes,
 }
 
 impl Family {
     /// All kinds.
-    pub const ALL: [Family; 9] = [
+    pub const ALL: [Family; 24] = [
         Family::Cells,
         Family::Chain,
         Family::Dense,
@@ -73,6 +107,21 @@ impl Family {
         Family::Bottlenecks,
         Family::Branches,
         Family::Random,
+        Family::Hourglass,
+        Family::Atrous,
+        Family::Excitation,
+        Family::Inception,
+        Family::Shuffle,
+        Family::Generator,
+        Family::Pyramid,
+        Family::Inputs,
+        Family::Towers,
+        Family::Waves,
+        Family::Encoder,
+        Family::Recurrent,
+        Family::Mixer,
+        Family::VolumeUNet,
+        Family::Volumes,
     ];
 
     /// Kinds that can have any number of nodes.
@@ -90,6 +139,21 @@ impl Family {
             Family::Bottlenecks => "bottlenecks",
             Family::Branches => "branches",
             Family::Random => "random",
+            Family::Hourglass => "hourglass",
+            Family::Atrous => "atrous",
+            Family::Excitation => "excitation",
+            Family::Inception => "inception",
+            Family::Shuffle => "shuffle",
+            Family::Generator => "generator",
+            Family::Pyramid => "pyramid",
+            Family::Inputs => "inputs",
+            Family::Towers => "towers",
+            Family::Waves => "waves",
+            Family::Encoder => "encoder",
+            Family::Recurrent => "recurrent",
+            Family::Mixer => "mixer",
+            Family::VolumeUNet => "3d-u-net",
+            Family::Volumes => "volumes",
         }
     }
 
@@ -108,6 +172,21 @@ impl Family {
             Family::Bottlenecks => net.bottlenecks(full),
             Family::Branches => net.branches(full),
             Family::Random => net.random_graph(scale),
+            Family::Hourglass => net.hourglass(full),
+            Family::Atrous => net.atrous(full),
+            Family::Excitation => net.excitation(full),
+            Family::Inception => net.inception(full),
+            Family::Shuffle => net.shuffle(full),
+            Family::Generator => net.generator(full),
+            Family::Pyramid => net.pyramid(full),
+            Family::Inputs => net.inputs(full),
+            Family::Towers => net.towers(full),
+            Family::Waves => net.waves(full),
+            Family::Encoder => net.encoder(full),
+            Family::Recurrent => net.recurrent(full),
+            Family::Mixer => net.mixer(full),
+            Family::VolumeUNet => net.volume_u_net(full),
+            Family::Volumes => net.volumes(full),
         };
         let mut graph = net.graph;
         graph.name = format!("{} {seed}: {text}", self.name());
@@ -224,8 +303,21 @@ impl Net {
         self.add(Op::Resize(resize), &[x])
     }
 
+    fn reshape(&mut self, x: ValueId, shape: &[usize]) -> ValueId {
+        self.add(Reshape { shape: Shape::from(shape) }, &[x])
+    }
+
+    fn transpose(&mut self, x: ValueId, order: &[usize]) -> ValueId {
+        self.add(Transpose { order: dims(order) }, &[x])
+    }
+
     fn output(&mut self, y: ValueId) {
         self.graph.set_outputs(vec![("y".into(), y)]);
+    }
+
+    fn outputs(&mut self, values: &[ValueId]) {
+        let named = values.iter().enumerate().map(|(ix, &value)| (format!("y{ix}"), value));
+        self.graph.set_outputs(named.collect());
     }
 
     fn cells(&mut self, scale: Scale) -> String {

@@ -70,15 +70,17 @@ fn bound_over_kernels_holds_for_every_choice_of_kernels() {
 fn results_of_every_goal_match_the_definition() {
     for graph in networks(2) {
         let mut random = Random::for_name(7, &graph.name);
-        let shape = graph.ty(graph.inputs()[0]).shape.clone();
-        let x = [Tensor::from_fn(shape, |_| random.uniform(-1.0, 1.0))];
-        let want = ir::evaluate(&graph, &x).expect("the input fits");
-        let scale = want[0].to_f64().iter().fold(1.0, |most: f64, item| most.max(item.abs()));
+        let shapes = graph.inputs().iter().map(|&input| graph.ty(input).shape.clone());
+        let inputs: Vec<Tensor> = shapes.map(|shape| Tensor::from_fn(shape, |_| random.uniform(-1.0, 1.0))).collect();
+        let want = ir::evaluate(&graph, &inputs).expect("the inputs fit");
         for optimize in [Optimize::Balanced, Optimize::Memory] {
-            let got = open(&compiled(&graph, optimize), 2).run_tensors(&x).expect("the input fits");
-            // Winograd's algorithm rounds by about 1e-5 of the largest result, layer by layer.
-            if let Some(difference) = difference(&got[0], &want[0], 1e-3, 1e-3 * scale) {
-                panic!("{} for {optimize:?}: {difference}", graph.name);
+            let got = open(&compiled(&graph, optimize), 2).run_tensors(&inputs).expect("the inputs fit");
+            for (got, want) in got.iter().zip(&want) {
+                let scale = want.to_f64().iter().fold(1.0, |most: f64, item| most.max(item.abs()));
+                // Winograd's algorithm rounds by about 1e-5 of the largest result, layer by layer.
+                if let Some(difference) = difference(got, want, 1e-3, 1e-3 * scale) {
+                    panic!("{} for {optimize:?}: {difference}", graph.name);
+                }
             }
         }
     }
