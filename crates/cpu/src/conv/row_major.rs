@@ -87,7 +87,8 @@ pub struct Conv {
     pub weights: Weights,
     /// Applied to each result.
     pub epilogue: Epilogue,
-    /// Elements of a block of the input at most; some hundred columns of a row of outputs in one group are the least there is.
+    /// Elements of a block of the input at most; 4096, and some hundred columns of a row of outputs in one group, are the least
+    /// there is.
     pub workspace_max: usize,
 }
 

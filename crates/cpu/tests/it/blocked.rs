@@ -272,6 +272,55 @@ fn row_major_convolution_matches_its_definition() {
 }
 
 #[test]
+fn copies_of_strided_taps_match_the_definition() {
+    let (pools, mut random) = (pools([1, 3]), Random::new(12));
+    // Columns of the kernel, stride, dilation, padding, input channels and input columns.
+    for [columns, stride, dilation, pad, ins, width] in [
+        [16, 4, 1, 7, 8, 100],
+        [16, 4, 1, 0, 1, 3000],
+        [9, 3, 2, 5, 3, 40],
+        [8, 2, 1, 3, 4, 33],
+        [12, 4, 6, 30, 2, 9],
+        [5, 2, 2, 4, 2, 50],
+        [16, 5, 1, 40, 1, 6],
+        [7, 4, 3, 0, 2, 200],
+    ] {
+        let (batch, outs) = (2, 5);
+        let output = (width + 2 * pad - (columns - 1) * dilation - 1) / stride + 1;
+        let window = Window {
+            input: [3, width],
+            output: [2, output],
+            kernel: [2, columns],
+            stride: [1, stride],
+            dilation: [1, dilation],
+            pad: [0, pad],
+        };
+        for workspace_max in [0, Conv::WORKSPACE_MAX] {
+            let kernel = Conv {
+                batch,
+                in_channels: ins,
+                out_channels: outs,
+                groups: 1,
+                window,
+                weights: Weights::Packed,
+                epilogue: Epilogue::default(),
+                workspace_max,
+            };
+            let x = numbers(&mut random, batch * ins * 3 * width, false);
+            let weights = numbers(&mut random, outs * ins * 2 * columns, false);
+            let images = wide(&x);
+            let results = images.chunks(ins * 3 * width).map(|x| convolve(x, &window, [ins, outs], &weights));
+            let want = results.collect::<Vec<_>>().concat();
+            let inputs = [x, kernel.pack(&weights)].map(|items| StorageType::F32.bytes(&items));
+            let kernel = Kernel::from(kernel);
+            for got in run_all(&kernel, StorageType::F32, &inputs, false, &pools) {
+                check(&kernel, &got, &want, 5e-5);
+            }
+        }
+    }
+}
+
+#[test]
 fn pooling_matches_its_definition() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(11));
     for round in 0..cases(250) {

@@ -1,6 +1,8 @@
 //! Transpositions, interpolation and searches against their definitions, on every ISA.
 
-use prestow_cpu::{ArgExtreme, AxisTaps, Copy, Kernel, Reduce, ReduceFn, Resize, StorageType, SwapAxes};
+use prestow_cpu::{
+    ArgExtreme, AxisTaps, Copy, Gather, GatherTable, Kernel, Reduce, ReduceFn, Resize, StorageType, SwapAxes,
+};
 use types::{DType, Random};
 
 use super::common::{assert_close, bits, pools, run, run_bytes};
@@ -102,9 +104,75 @@ fn extremes_are_those_of_their_windows() {
 }
 
 #[test]
+fn short_rows_and_columns_of_integers_are_reduced() {
+    let mut random = Random::new(45);
+    for (shape, reduced) in [
+        ([300, 5], [false, true]),
+        ([1, 64], [false, true]),
+        ([70, 33], [false, true]),
+        ([500, 3], [true, false]),
+        ([9, 60], [true, false]),
+    ] {
+        let x: Vec<i64> = (0..shape[0] * shape[1]).map(|_| random.below(1000) as i64 - 500).collect();
+        for function in [ReduceFn::Max, ReduceFn::Min, ReduceFn::Sum] {
+            let kernel = Reduce { function, dtype: DType::I64, shape: shape.to_vec(), reduced: reduced.to_vec() };
+            let [outputs, window] = if reduced[0] { [shape[1], shape[0]] } else { shape };
+            let item =
+                |output: usize, at: usize| x[if reduced[0] { at * outputs + output } else { output * window + at }];
+            let items = |output: usize| (0..window).map(move |at| item(output, at));
+            let want: Vec<i64> = (0..outputs)
+                .map(|output| match function {
+                    ReduceFn::Max => items(output).max().expect("a window has elements"),
+                    ReduceFn::Min => items(output).min().expect("a window has elements"),
+                    _ => items(output).sum(),
+                })
+                .collect();
+            let bytes = |items: &[i64]| -> Vec<u8> { items.iter().flat_map(|item| item.to_le_bytes()).collect() };
+            for pool in pools([1, 3]).iter().flatten() {
+                let got = run_bytes(&kernel.clone().into(), &[bytes(&x)], None, f32::NAN, pool).swap_remove(0);
+                assert_eq!(got, bytes(&want), "{} {kernel:?}", pool.isa());
+            }
+        }
+    }
+}
+
+#[test]
+fn columns_of_several_tables_are_gathered() {
+    let mut random = Random::new(46);
+    for (outer, axis, indices, wide) in
+        [(30, 70, 600, true), (3, 1000, 5, false), (1, 9, 70_000, true), (80, 4, 513, false)]
+    {
+        for size in [1, 2, 4, 8] {
+            let table: Vec<u8> = (0..outer * axis * size).map(|_| random.bits() as u8).collect();
+            // Some count from the end, and some are clamped.
+            let range = 2 * axis as u64 + 4;
+            let index: Vec<i64> = (0..indices).map(|_| random.below(range) as i64 - axis as i64 - 2).collect();
+            let mut want = Vec::new();
+            for table in table.chunks_exact(axis * size) {
+                for &at in &index {
+                    let row = (if at < 0 { at + axis as i64 } else { at }).clamp(0, axis as i64 - 1) as usize;
+                    want.extend_from_slice(&table[row * size..][..size]);
+                }
+            }
+            let index: Vec<u8> = match wide {
+                true => index.iter().flat_map(|at| at.to_le_bytes()).collect(),
+                false => index.iter().flat_map(|&at| (at as i32).to_le_bytes()).collect(),
+            };
+            let kernel =
+                Gather { outer, axis, inner_bytes: size, indices, wide, table: GatherTable::Rows, weights: None };
+            for pool in pools([1, 3]).iter().flatten() {
+                let inputs = [table.clone(), index.clone()];
+                let got = run_bytes(&kernel.clone().into(), &inputs, None, f32::NAN, pool).swap_remove(0);
+                assert!(got == want, "{} {kernel:?}", pool.isa());
+            }
+        }
+    }
+}
+
+#[test]
 fn the_first_or_last_extreme_of_a_row_is_found() {
     let mut random = Random::new(43);
-    for (outer, axis, inner) in [(200, 5, 1), (90, 63, 1), (3, 1000, 1), (4, 6, 7)] {
+    for (outer, axis, inner) in [(200, 5, 1), (90, 63, 1), (3, 1000, 1), (4, 6, 7), (2, 9, 20), (3, 300, 70)] {
         let x: Vec<f32> = (0..outer * axis * inner).map(|_| random.below(4) as f32).collect();
         for (max, last) in [(true, false), (true, true), (false, false), (false, true)] {
             let kernel = ArgExtreme { outer, axis, inner, max, last };
@@ -138,7 +206,9 @@ fn interpolation_treats_the_elements_of_a_run_alike() {
     let mut random = Random::new(44);
     let same =
         |extent: usize| AxisTaps { index: (0..extent as u32).collect(), weight: vec![1.0; extent], per_output: 1 };
-    for (planes, run_length, per_output) in [(3, 16, 2), (2, 5, 2), (1, 33, 1), (2, 16, 3), (2, 1, 2), (1, 1, 4)] {
+    for (planes, run_length, per_output) in
+        [(3, 16, 2), (2, 5, 2), (1, 33, 1), (2, 16, 3), (2, 1, 2), (1, 1, 4), (4, 1, 1), (5, 1, 3)]
+    {
         let shape = vec![planes, 6, 7, run_length];
         let mut taps = |extent: usize, outputs: usize| AxisTaps {
             index: (0..outputs * per_output).map(|_| random.below(extent as u64) as u32).collect(),

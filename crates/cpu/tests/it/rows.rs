@@ -29,6 +29,11 @@ fn softmax_matches_its_definition() {
         for (outer, axis, inner) in [
             (1, 1, 1),
             (3, 7, 1),
+            (50, 2, 1),
+            (37, 3, 1),
+            (33, 4, 1),
+            (29, 13, 1),
+            (20, 20, 1),
             (200, 16, 1),
             (5, 1000, 1),
             (2, 33, 5),
@@ -82,7 +87,22 @@ fn layer_norm_matches_its_definition() {
     let mut random = Random::new(32);
     for pools in pools([1, 2, 3]) {
         let isa = pools[0].isa();
-        for (rows, columns) in [(1, 1), (3, 7), (128, 384), (5, 64), (40, 100), (2, 20_000), (0, 4), (3, 0)] {
+        for (rows, columns) in [
+            (1, 1),
+            (3, 7),
+            (128, 384),
+            (5, 64),
+            (40, 100),
+            (2, 20_000),
+            (0, 4),
+            (3, 0),
+            (33, 2),
+            (20, 3),
+            (45, 4),
+            (50, 13),
+            (31, 16),
+            (18, 17),
+        ] {
             for (scale, bias) in [(false, false), (true, false), (false, true), (true, true)] {
                 let mut numbers = |count: usize, add: f32| -> Vec<f32> {
                     (0..count).map(|_| random.uniform(-1.0, 1.0) + add).collect()
