@@ -62,7 +62,8 @@ impl KernelFn for Resize {
         }
         let sides = Sides::of(self);
         let width = sides.columns.outputs() * sides.run;
-        let rows = (TASK / width).next_multiple_of(LANES);
+        let rows = (TASK / width).max(1);
+        let rows = if sides.are_narrow() { rows.next_multiple_of(LANES) } else { rows };
         for_each_chunk(pool, out, rows * width, &|number, cells| {
             let (sides, first) = (&sides, number * rows);
             with_vector!(pool.isa(), resize_rows(sides: &Sides, x: &[f32], first: usize, cells: &mut [f32]));
@@ -124,6 +125,11 @@ impl<'a> Sides<'a> {
             width: kernel.shape[last],
             run: kernel.shape[last + 1..].iter().product(),
         }
+    }
+
+    /// Whether rows are so narrow that sixteen are interpolated together.
+    fn are_narrow(&self) -> bool {
+        self.run == 1 && self.width <= TOGETHER && self.combinations <= COMBINATIONS
     }
 
     /// The position of an output row.
@@ -207,7 +213,7 @@ impl Iterator for Sources<'_> {
 #[inline(always)]
 fn resize_rows<V: Vector>(sides: &Sides, x: &[f32], first: usize, cells: &mut [f32]) {
     let length = sides.columns.outputs() * sides.run;
-    let is_narrow = sides.run == 1 && sides.width <= TOGETHER && sides.combinations <= COMBINATIONS;
+    let is_narrow = sides.are_narrow();
     let mut columns = [[0.0; LANES]; TOGETHER];
     for (group, cells) in cells.chunks_mut(LANES * length).enumerate() {
         let first = first + group * LANES;

@@ -207,7 +207,7 @@ fn interpolation_treats_the_elements_of_a_run_alike() {
     let same =
         |extent: usize| AxisTaps { index: (0..extent as u32).collect(), weight: vec![1.0; extent], per_output: 1 };
     for (planes, run_length, per_output) in
-        [(3, 16, 2), (2, 5, 2), (1, 33, 1), (2, 16, 3), (2, 1, 2), (1, 1, 4), (4, 1, 1), (5, 1, 3)]
+        [(3, 16, 2), (2, 5, 2), (1, 33, 1), (2, 16, 3), (2, 1, 2), (1, 1, 4), (4, 1, 1), (5, 1, 3), (2, 400, 2)]
     {
         let shape = vec![planes, 6, 7, run_length];
         let mut taps = |extent: usize, outputs: usize| AxisTaps {
