@@ -77,7 +77,7 @@ impl<const N: usize> Best<N> {
     fn add(&mut self, kernel: &ArgExtreme, items: &[f32], number: u32) {
         macro_rules! each {
             ($item:ident, $best:ident => $better:expr) => {{
-                // Blocks are stored whole: the compiler would store better elements under a mask, which is slow.
+                // Blocks are stored whole: single elements would be compiled to masked stores, which are slow.
                 let blocks = self.items.as_chunks_mut::<BLOCK>().0.iter_mut();
                 let blocks = blocks.zip(self.found.as_chunks_mut::<BLOCK>().0).zip(items.chunks(BLOCK));
                 for ((best_items, best_found), items) in blocks {

@@ -195,8 +195,8 @@ impl Elementwise {
                 }
             }
             ElementwiseFn::Unary(Unary::IsNan | Unary::IsInf { .. }) if is_single(dtype) => Class::F32,
-            // Of 16-bit floats, these are exact in `f32`, or rounded to 24 bits first, which does not change the result: that
-            // has at most 11.
+            // For 16-bit floats, `f32` gives the same results as `f64`: it is exact, or its 24 bits are enough to round correctly to
+            // the 8 or 11 bits of the result.
             ElementwiseFn::Unary(
                 Unary::Abs | Unary::Neg | Unary::Relu | Unary::Sqrt | Unary::Ceil | Unary::Floor | Unary::Sign,
             )
@@ -253,8 +253,8 @@ trait Register: Copy + PartialOrd {
     }
 }
 
-/// Computes each element of a register from those of others. A register that is replaced by itself or another number would be
-/// stored to under a mask, which is slow.
+/// Computes each element of a register from those of others. If a register were updated in place, the compiler would turn
+/// `if x < 0 { 0 } else { x }` into masked stores, which are slow.
 macro_rules! each {
     ($out:ident = $x:ident => $value:expr) => {
         for (item, &$x) in $out.iter_mut().zip($x) {

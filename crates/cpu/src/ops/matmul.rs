@@ -722,29 +722,6 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// The same for whole rows of a product of `f32`.
-    ///
-    /// # Safety
-    /// No other task may use these results.
-    unsafe fn finish_rows(&self, isa: Isa, start: usize, sums: &mut [f32]) {
-        // SAFETY: the caller's promise.
-        let results = unsafe { self.out.part(start * size_of::<f32>(), size_of_val(sums)) };
-        if let Some(bias) = self.bias {
-            for row in sums.chunks_exact_mut(self.kernel.n) {
-                row.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
-            }
-        }
-        if let Some(residual) = self.residual {
-            let residual: &[f32] = match residual {
-                Some(residual) => elements(&residual[start * size_of::<f32>()..][..results.len()]),
-                None => elements(results),
-            };
-            sums.iter_mut().zip(residual).for_each(|(sum, item)| *sum += item);
-        }
-        self.kernel.epilogue.activate(isa, sums);
-        results.copy_from_slice(bytemuck::cast_slice(sums));
-    }
-
     /// Initial values of the accumulators: bias and residual. An in-place residual is read from the results.
     fn begin(&self, isa: Isa, start: usize, column: usize, results: &[u8], cells: &mut [f32]) {
         let result = self.kernel.result;

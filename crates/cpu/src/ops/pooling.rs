@@ -108,7 +108,7 @@ impl Fold for Largest {
 
     #[inline(always)]
     fn item(cell: f32, item: f32) -> f32 {
-        // Not `item` or `cell`: the compiler would store only larger items, under a mask, which is slow.
+        // Selecting `item` or `cell` would be compiled to masked stores, which are slow.
         if item.is_nan() || cell.is_nan() { item + cell } else { cell.max(item) }
     }
 

@@ -200,8 +200,7 @@ impl Number for [u8; 4] {
     }
 }
 
-/// The larger number, or NaN if one is. Not one of both: the compiler would store only larger elements, under a mask, which is
-/// slow.
+/// The larger number, or NaN if one is NaN. Selecting `a` or `b` would be compiled to masked stores, which are slow.
 #[inline(always)]
 fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { a + b } else { a.max(b) }

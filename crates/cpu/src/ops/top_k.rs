@@ -151,7 +151,7 @@ impl<T: Element + PartialOrd, const SIZE: usize> Heap<'_, T, SIZE> {
         }
         let mut root = self.get(0);
         for element in items {
-            // Most elements differ from the last one by this comparison alone; NaN does not.
+            // One comparison rejects most elements; ties and NaN need the full one.
             let is_behind = if self.largest { element.1 < root.1 } else { element.1 > root.1 };
             if !is_behind && self.precedes(element, root) {
                 self.sink(0, k, element);

@@ -82,7 +82,7 @@ pub(crate) unsafe fn apply_to_runs(isa: Isa, function: Unary, items: *mut f32, s
 fn each<V: Vector>(function: Unary, items: *mut f32, starts: &[usize], length: usize) {
     // SAFETY: the caller's promise.
     let run = |start: usize| unsafe { std::slice::from_raw_parts_mut(items.add(start), length) };
-    // Not for functions that replace some items only: the compiler would store these under a mask, which is slow.
+    // Not for functions that leave some items as they are: these would be compiled to masked stores, which are slow.
     macro_rules! each_item {
         ($x:ident => $body:expr) => {
             for &start in starts {

@@ -4,9 +4,10 @@
 use std::ops::Range;
 
 use super::{MatMul, MatMulB, Product, TASK_FLOPS, numbers};
+use crate::kernel::elements;
 use crate::movement::short_rows;
-use crate::simd::StorageType;
 use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
 
 /// Whether a product has so few terms and columns. Sixteen columns fill a vector.
@@ -60,7 +61,30 @@ fn multiply<V: Vector>(work: &Product<'_>, matrices: Range<usize>, rows: Range<u
             let results = &mut results[..count * n];
             short_rows::write::<V>(&columns[..n], results);
             // SAFETY: a task has the results of its rows.
-            unsafe { work.finish_rows(V::ISA, (matrix * m + first) * n, results) };
+            unsafe { finish_rows(work, V::ISA, (matrix * m + first) * n, results) };
         }
     }
+}
+
+/// Adds bias and residual to the sums of whole rows, applies the functions, and writes the results from `start` on.
+///
+/// # Safety
+/// No other task may use these results.
+unsafe fn finish_rows(work: &Product<'_>, isa: Isa, start: usize, sums: &mut [f32]) {
+    // SAFETY: the caller's promise.
+    let results = unsafe { work.out.part(start * size_of::<f32>(), size_of_val(sums)) };
+    if let Some(bias) = work.bias {
+        for row in sums.chunks_exact_mut(work.kernel.n) {
+            row.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
+        }
+    }
+    if let Some(residual) = work.residual {
+        let residual: &[f32] = match residual {
+            Some(residual) => elements(&residual[start * size_of::<f32>()..][..results.len()]),
+            None => elements(results),
+        };
+        sums.iter_mut().zip(residual).for_each(|(sum, item)| *sum += item);
+    }
+    work.kernel.epilogue.activate(isa, sums);
+    results.copy_from_slice(bytemuck::cast_slice(sums));
 }
