@@ -222,7 +222,8 @@ struct Line<'a> {
     row: usize,
 }
 
-/// Adds all taps of all input channels to the sums of some pixels.
+/// Adds all taps of all input channels to the sums of some pixels. Input channels are the inner loop: the geometry of a tap is
+/// the same for all of them.
 #[inline(always)]
 fn add_line<V: Vector>(line: &Line<'_>, pixels: Range<usize>, sums: &mut [[f32; COLUMNS]; CHANNELS]) {
     let conv = line.conv;
@@ -230,20 +231,21 @@ fn add_line<V: Vector>(line: &Line<'_>, pixels: Range<usize>, sums: &mut [[f32; 
     let [[planes, _], _] = conv.extents(&conv.depth);
     let [rows, columns] = conv.window.kernel;
     let [sum_step, input_step] = conv.steps();
-    for channel in 0..ins {
-        let volume = (line.image * conv.in_channels + line.first / outs * ins + channel) * planes;
-        for tap in 0..conv.taps() {
-            let deep = conv.span(&conv.depth, 0, tap / (rows * columns), line.plane..line.plane + 1);
-            let down = conv.span(&conv.window, 0, tap / columns % rows, line.row..line.row + 1);
-            let across = conv.span(&conv.window, 1, tap % columns, pixels.clone());
-            if deep.count == 0 || down.count == 0 || across.count == 0 {
-                continue;
-            }
+    for tap in 0..conv.taps() {
+        let deep = conv.span(&conv.depth, 0, tap / (rows * columns), line.plane..line.plane + 1);
+        let down = conv.span(&conv.window, 0, tap / columns % rows, line.row..line.row + 1);
+        let across = conv.span(&conv.window, 1, tap % columns, pixels.clone());
+        if deep.count == 0 || down.count == 0 || across.count == 0 {
+            continue;
+        }
+        let own = across.sum..across.sum + (across.count - 1) * sum_step + 1;
+        for channel in 0..ins {
+            let volume = (line.image * conv.in_channels + line.first / outs * ins + channel) * planes;
             let start = ((volume + deep.input) * height + down.input) * width + across.input;
             let items = &line.x[start..=start + (across.count - 1) * input_step];
             for (number, sums) in sums.iter_mut().enumerate().take(line.count) {
                 let weight = line.weights[conv.weight(line.first + number, channel) + tap];
-                let sums = &mut sums[across.sum..=across.sum + (across.count - 1) * sum_step];
+                let sums = &mut sums[own.clone()];
                 if sum_step == 1 && input_step == 1 {
                     sums.iter_mut().zip(items).for_each(|(sum, item)| *sum += weight * item);
                 } else {
