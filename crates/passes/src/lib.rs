@@ -93,6 +93,7 @@ pub use schedule::{
     Counted, MemoryModel, Ordered, Scheduled, in_good_order, least_of_any_kernels, live_bytes, schedule, tasks,
 };
 pub use simplify::canonicalize::canonicalize;
+pub use simplify::conv_transpose_to_conv::conv_transpose_to_conv;
 pub use simplify::conv3d_to_conv2d::{conv3d_to_conv2d, conv3d_to_conv2d_apart, has_volumes};
 pub use simplify::cse::cse;
 pub use simplify::dce::dce;
@@ -147,6 +148,7 @@ const fn for_target(name: &'static str, stage: Stage, run: fn(&Graph, &dyn Targe
 /// All passes in the order in which they run.
 pub const PIPELINE: &[Pass] = &[
     general("match_qdq", match_qdq),
+    general("conv_transpose_to_conv", conv_transpose_to_conv),
     general("fold_constants", fold_constants),
     general("canonicalize", canonicalize),
     general("cse", cse),

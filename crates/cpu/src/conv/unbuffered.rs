@@ -10,7 +10,11 @@
 //!                         tap 2   b c d e        added from sum 0 on
 //! ```
 //!
-//! The rows and planes of a window that are outside of the input are left out: no padding is stored.
+//! The rows and planes of a window that are outside of the input are left out: no padding is stored. Sixteen sums of each
+//! channel are in registers while a tap is added for some input channels.
+//!
+//! A tap of a transposed convolution adds neighboring inputs to sums at the distance of the stride. These sums, a *phase*, are
+//! neighbors on the stack; the phases are interleaved in the end.
 //!
 //! Weights are in the order of the model, constant or not. Slower than the kernels that copy their input: for plans in
 //! which memory counts more than time.
@@ -22,12 +26,19 @@ use serde::{Deserialize, Serialize};
 use crate::conv::{Window, check_groups};
 use crate::gemm::epilogue::Epilogue;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
-use crate::simd::vector::{Vector, with_vector};
+use crate::simd::vector::{LANES, Vector, read_every, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
 
-/// Channels that share the loads of a row.
+/// Output channels that share the loads of a row.
 const CHANNELS: usize = 4;
+/// Input channels that are added in turn. Their rows stay in the cache from one tap to the next.
+const INPUTS: usize = 32;
+/// The same for channels at a multiple of this distance, which share the sets of a cache.
+const INPUTS_CROWDED: usize = 8;
+const CROWDED: usize = 1024;
+/// Taps along columns whose pairs are computed once for a line.
+const TAPS: usize = 16;
 /// Sums of a channel at a time.
 const COLUMNS: usize = 256;
 /// Multiply-adds of a task that are worth claiming one: about 10 us.
@@ -56,8 +67,11 @@ pub struct ConvUnbuffered {
     pub epilogue: Epilogue,
 }
 
+/// Sums of some channels, with room behind them for a whole vector.
+type Sums = [[f32; COLUMNS + LANES]; CHANNELS];
+
 /// The sums and the inputs along an axis that one tap connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
     /// The first sum, counted from the first of the piece.
     sum: usize,
@@ -82,7 +96,7 @@ impl ConvUnbuffered {
         let (stride, extent) = (number(stride[axis]), number(from[axis]));
         let shift = number(tap * dilation[axis]) - number(pad[axis]);
         let (start, end) = (number(outputs.start), number(outputs.end));
-        let up = |numerator: i64| -(-numerator).div_euclid(stride);
+        let up = |numerator: i64| if stride == 1 { numerator } else { -(-numerator).div_euclid(stride) };
         let (sum, input, count) = match self.transposed {
             // Output = input * stride + shift.
             true => {
@@ -119,14 +133,17 @@ impl ConvUnbuffered {
         [self.in_channels / self.groups, self.out_channels / self.groups]
     }
 
-    /// The first weight of an output channel, counted over all groups, for a channel of its group's inputs.
-    fn weight(&self, out: usize, channel: usize) -> usize {
-        let [ins, outs] = self.group();
-        let matrix = match self.transposed {
-            true => (out / outs * ins + channel) * outs + out % outs,
-            false => out * ins + channel,
-        };
-        matrix * self.taps()
+    /// The distance of the weights of neighboring output and input channels of a group, in weights.
+    fn weight_steps(&self) -> [usize; 2] {
+        let ([ins, outs], taps) = (self.group(), self.taps());
+        if self.transposed { [taps, outs * taps] } else { [ins * taps, taps] }
+    }
+
+    /// How many phases of sums there are, and the sums of each.
+    fn phases(&self) -> [usize; 2] {
+        let [step, _] = self.steps();
+        let phases = step.min(COLUMNS);
+        [phases, COLUMNS / phases]
     }
 }
 
@@ -168,7 +185,7 @@ impl KernelFn for ConvUnbuffered {
         let lines = self.batch * self.groups * pieces * planes * rows;
         let work = (columns * CHANNELS).saturating_mul(ins * self.taps()).max(1);
         let together = (WORK_MIN / work).clamp(1, lines.max(1));
-        let (out, isa) = (SharedMut::new(out), pool.isa());
+        let (out, isa, [phases, pitch]) = (SharedMut::new(out), pool.isa(), self.phases());
         pool.run(lines.div_ceil(together), &|task| {
             for line in task * together..lines.min((task + 1) * together) {
                 let (row, rest) = (line % rows, line / rows);
@@ -178,27 +195,28 @@ impl KernelFn for ConvUnbuffered {
                 let first = group * outs + piece * CHANNELS;
                 let count = CHANNELS.min(outs - piece * CHANNELS);
                 let line = Line { conv: self, x, weights, image, first, count, plane, row };
-                for start in (0..columns).step_by(COLUMNS) {
-                    let pixels = start..columns.min(start + COLUMNS);
-                    let mut sums = [[0.0; COLUMNS]; CHANNELS];
+                for start in (0..columns).step_by(phases * pitch) {
+                    let pixels = start..columns.min(start + phases * pitch);
+                    let mut sums = [[0.0; COLUMNS + LANES]; CHANNELS];
                     let (place, at, sums) = (&line, pixels.clone(), &mut sums);
-                    with_vector!(isa, add_line(
-                        place: &Line<'_>, at: Range<usize>, sums: &mut [[f32; COLUMNS]; CHANNELS]
-                    ));
+                    with_vector!(isa, add_line(place: &Line<'_>, at: Range<usize>, sums: &mut Sums));
                     for (channel, sums) in (first..).zip(sums.iter().take(count)) {
                         let channel_plane = (image * self.out_channels + channel) * planes + plane;
                         let start = (channel_plane * rows + row) * columns + pixels.start;
                         // SAFETY: a line's channels and pixels are its own.
                         let cells = unsafe { out.part(start, pixels.len()) };
                         let bias = bias.map_or(0.0, |bias| bias[channel]);
-                        let sums = sums.iter().map(|sum| sum + bias);
-                        match residual {
-                            None => cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell = sum),
-                            Some(None) => cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum),
-                            Some(Some(residual)) => {
-                                let residual = &residual[start..start + cells.len()];
-                                let items = sums.zip(residual);
-                                cells.iter_mut().zip(items).for_each(|(cell, (sum, item))| *cell = sum + item);
+                        for (phase, sums) in sums.chunks_exact(pitch).take(phases.min(cells.len())).enumerate() {
+                            let cells = cells[phase..].iter_mut().step_by(phases);
+                            let sums = sums.iter().map(|sum| sum + bias);
+                            match residual {
+                                None => cells.zip(sums).for_each(|(cell, sum)| *cell = sum),
+                                Some(None) => cells.zip(sums).for_each(|(cell, sum)| *cell += sum),
+                                Some(Some(residual)) => {
+                                    let residual = residual[start + phase..].iter().step_by(phases);
+                                    let items = sums.zip(residual);
+                                    cells.zip(items).for_each(|(cell, (sum, item))| *cell = sum + item);
+                                }
                             }
                         }
                         self.epilogue.activate(isa, cells);
@@ -222,40 +240,126 @@ struct Line<'a> {
     row: usize,
 }
 
-/// Adds all taps of all input channels to the sums of some pixels. Input channels are the inner loop: the geometry of a tap is
-/// the same for all of them.
+/// Adds all taps of all input channels to the sums of some pixels.
 #[inline(always)]
-fn add_line<V: Vector>(line: &Line<'_>, pixels: Range<usize>, sums: &mut [[f32; COLUMNS]; CHANNELS]) {
+fn add_line<V: Vector>(line: &Line<'_>, pixels: Range<usize>, sums: &mut Sums) {
+    match line.count {
+        1 => add_taps::<V, 1>(line, pixels, sums),
+        2 => add_taps::<V, 2>(line, pixels, sums),
+        3 => add_taps::<V, 3>(line, pixels, sums),
+        _ => add_taps::<V, CHANNELS>(line, pixels, sums),
+    }
+}
+
+/// [`add_line`] for N output channels.
+#[inline(always)]
+fn add_taps<V: Vector, const N: usize>(line: &Line<'_>, pixels: Range<usize>, sums: &mut Sums) {
     let conv = line.conv;
     let ([[height, width], _], [ins, outs]) = (conv.extents(&conv.window), conv.group());
     let [[planes, _], _] = conv.extents(&conv.depth);
     let [rows, columns] = conv.window.kernel;
-    let [sum_step, input_step] = conv.steps();
-    for tap in 0..conv.taps() {
-        let deep = conv.span(&conv.depth, 0, tap / (rows * columns), line.plane..line.plane + 1);
-        let down = conv.span(&conv.window, 0, tap / columns % rows, line.row..line.row + 1);
-        let across = conv.span(&conv.window, 1, tap % columns, pixels.clone());
-        if deep.count == 0 || down.count == 0 || across.count == 0 {
-            continue;
-        }
-        let own = across.sum..across.sum + (across.count - 1) * sum_step + 1;
-        for channel in 0..ins {
-            let volume = (line.image * conv.in_channels + line.first / outs * ins + channel) * planes;
-            let start = ((volume + deep.input) * height + down.input) * width + across.input;
-            let items = &line.x[start..=start + (across.count - 1) * input_step];
-            for (number, sums) in sums.iter_mut().enumerate().take(line.count) {
-                let weight = line.weights[conv.weight(line.first + number, channel) + tap];
-                let sums = &mut sums[own.clone()];
-                if sum_step == 1 && input_step == 1 {
-                    sums.iter_mut().zip(items).for_each(|(sum, item)| *sum += weight * item);
-                } else {
-                    let items = items.iter().step_by(input_step);
-                    sums.iter_mut().step_by(sum_step).zip(items).for_each(|(sum, item)| *sum += weight * item);
+    let ([out_step, in_step], [_, step], [phases, pitch]) = (conv.weight_steps(), conv.steps(), conv.phases());
+    // Of the group's first input channel in the input, and of the first output channel in the weights.
+    let volume = (line.image * conv.in_channels + line.first / outs * ins) * planes;
+    let weight = match conv.transposed {
+        true => line.first / outs * ins * in_step + line.first % outs * out_step,
+        false => line.first * out_step,
+    };
+    let x_step = planes * height * width;
+    let inputs = if x_step.is_multiple_of(CROWDED) { INPUTS_CROWDED } else { INPUTS };
+    let across = |column: usize| conv.span(&conv.window, 1, column, pixels.clone());
+    let mut first_across = [Span::default(); TAPS];
+    for (column, span) in first_across.iter_mut().enumerate().take(columns) {
+        *span = across(column);
+    }
+    for first in (0..ins).step_by(inputs) {
+        let channels = inputs.min(ins - first);
+        for deep_tap in 0..conv.depth.taps() {
+            let deep = conv.span(&conv.depth, 0, deep_tap, line.plane..line.plane + 1);
+            for tap in (0..rows).take(rows * deep.count) {
+                let down = conv.span(&conv.window, 0, tap, line.row..line.row + 1);
+                for column in (0..columns).take(columns * down.count) {
+                    let across = if column < TAPS { first_across[column] } else { across(column) };
+                    let row = ((volume + first * planes + deep.input) * height + down.input) * width + across.input;
+                    let tap = (deep_tap * rows + tap) * columns + column;
+                    let weights = &line.weights[weight + first * in_step + tap..];
+                    let terms = Terms { x: line.x, x_step, step, weights, weight_steps: [out_step, in_step], channels };
+                    let place = across.sum % phases * pitch + across.sum / phases;
+                    for at in (0..across.count).step_by(LANES) {
+                        add_vector::<V, N>(&terms, row + at * step, across.count - at, sums, place + at);
+                    }
                 }
             }
         }
     }
 }
+
+/// The inputs and the weights of a tap for some input channels.
+struct Terms<'a> {
+    x: &'a [f32],
+    /// The distance of two channels.
+    x_step: usize,
+    /// The distance of the inputs of neighboring sums.
+    step: usize,
+    weights: &'a [f32],
+    /// The distance of output and of input channels.
+    weight_steps: [usize; 2],
+    channels: usize,
+}
+
+/// Adds a tap to sixteen sums of N channels, or to the first `count`, from inputs that start at `from`.
+#[inline(always)]
+fn add_vector<V: Vector, const N: usize>(terms: &Terms<'_>, from: usize, count: usize, sums: &mut Sums, place: usize) {
+    let &Terms { x, x_step, step, weights, weight_steps: [out_step, in_step], channels } = terms;
+    let last = (N - 1) * out_step + (channels - 1) * in_step;
+    assert!(last < weights.len(), "there must be a weight for each channel");
+    let mut own = [V::zero(); N];
+    for (own, sums) in own.iter_mut().zip(sums.iter()) {
+        *own = V::read(&sums[place..]);
+    }
+    if step == 1 && from + (channels - 1) * x_step + LANES <= x.len() {
+        let mut places = [weights.as_ptr(); N];
+        for (number, place) in places.iter_mut().enumerate() {
+            *place = place.wrapping_add(number * out_step);
+        }
+        let mut items = x.as_ptr().wrapping_add(from);
+        for _ in 0..channels {
+            // SAFETY: the last channel has a vector of items and a weight, by the comparisons above.
+            let vector = unsafe { V::load(items) };
+            for (own, place) in own.iter_mut().zip(&mut places) {
+                // SAFETY: as above.
+                *own = vector.mul_add(V::splat(unsafe { **place }), *own);
+                *place = place.wrapping_add(in_step);
+            }
+            items = items.wrapping_add(x_step);
+        }
+    } else {
+        for channel in 0..channels {
+            let items = read_every::<V>(&x[from + channel * x_step..], step);
+            for (number, own) in own.iter_mut().enumerate() {
+                *own = items.mul_add(V::splat(weights[number * out_step + channel * in_step]), *own);
+            }
+        }
+    }
+    for (own, sums) in own.iter().zip(sums.iter_mut()) {
+        let (mut own, sums) = (*own, &mut sums[place..]);
+        if count < LANES {
+            own = V::read(&LANE_NUMBERS).if_less(V::splat(count as f32), own, V::read(sums));
+        }
+        own.write(sums);
+    }
+}
+
+/// The number of each lane.
+const LANE_NUMBERS: [f32; LANES] = {
+    let mut numbers = [0.0; LANES];
+    let mut lane = 0;
+    while lane < LANES {
+        numbers[lane] = lane as f32;
+        lane += 1;
+    }
+    numbers
+};
 
 #[cfg(test)]
 mod tests {

@@ -63,7 +63,7 @@ pub(crate) fn window(random: &mut Random) -> Window {
     window_over(random, input)
 }
 
-fn window_over(random: &mut Random, input: [usize; 2]) -> Window {
+pub(crate) fn window_over(random: &mut Random, input: [usize; 2]) -> Window {
     let usual = random.below(2) == 0;
     let mut axis = |input: usize| {
         let (kernel, stride, dilation) = match usual {
@@ -143,11 +143,11 @@ fn pointwise(plane: [usize; 2]) -> Window {
     Window { input: plane, output: plane, kernel: [1, 1], stride: [1, 1], dilation: [1, 1], pad: [0, 0] }
 }
 
-fn wide(items: &[f32]) -> Vec<f64> {
+pub(crate) fn wide(items: &[f32]) -> Vec<f64> {
     items.iter().map(|&item| item.into()).collect()
 }
 
-fn epilogue(random: &mut Random, residual: bool) -> Epilogue {
+pub(crate) fn epilogue(random: &mut Random, residual: bool) -> Epilogue {
     let activations: [&[Unary]; 5] = [
         &[],
         &[Unary::Relu],

@@ -14,4 +14,5 @@ mod movement;
 mod recurrent;
 mod rows;
 mod training;
+mod volumes;
 mod winograd;
