@@ -11,10 +11,12 @@
 //! Pointwise operators, concatenations of channels, pools and convolutions behind such a convolution read its planes, not the
 //! volume that they are transposed back to. A transposition that nothing reads is removed.
 //!
-//! A transposed convolution is the same over planes with zeros between them, its taps from the last to the first. A maximum
-//! or mean of a box is that along its depth of those of its planes: the divisor of a mean is a product of extents. The
-//! gradient of such a pool goes the other way: to the planes, then along the depth. Of equal maxima in several planes the
-//! first in its plane takes it.
+//! The planes of a transposed convolution at one remainder by its stride, a *phase*, are a sum over some of the taps, from the last
+//! to the first; phases are interleaved. A maximum or mean of a box is that along its depth of those of its planes: the divisor of
+//! a mean is a product of extents. The gradient of such a pool goes the other way: to the planes, then along the depth. Of
+//! equal maxima in several planes the first in its plane takes it.
+//!
+//! A convolution of one tap has no need of planes: its volumes are images with as many rows as all planes together.
 
 use ir::ops::{
     Binary, Concat, Conv, ConvTranspose, Epilogue, Expand, Pad, PadMode, Pool, PoolGradient, PoolKind, Reshape, Slice,
@@ -172,8 +174,8 @@ impl Kernel {
 
 /// The planes that the taps of a kernel's depth read.
 struct Taps {
-    /// The first plane of each tap, counted from the first of the padding.
-    starts: Vec<usize>,
+    /// Taps of the kernel, each with the first plane that it reads, counted from the first of the padding.
+    starts: Vec<(usize, usize)>,
     /// The distance of the planes of neighboring results.
     step: usize,
     /// Planes of zeros in front of and behind the volume; negative counts remove planes.
@@ -185,15 +187,33 @@ struct Taps {
 /// Neighboring planes of a result that read the same taps.
 struct Part {
     count: usize,
-    /// The taps, each with the first plane that it reads.
+    /// The numbers of the taps, each with the first plane that it reads.
     taps: Vec<(usize, usize)>,
 }
 
 impl Taps {
+    /// Of a transposed convolution: the planes `count` of results whose first is at this distance from the first input without
+    /// padding, one for each plane of a volume of `depth`.
+    fn of_phase(first: isize, [stride, dilation]: [usize; 2], taps: usize, [depth, count]: [usize; 2]) -> Taps {
+        let stride = stride as isize;
+        let distance = |tap: usize| first - (tap * dilation) as isize;
+        let shifts: Vec<(usize, isize)> = (0..taps)
+            .filter(|&tap| distance(tap).rem_euclid(stride) == 0)
+            .map(|tap| (tap, distance(tap).div_euclid(stride)))
+            .collect();
+        let extremes = shifts.iter().map(|&(_, shift)| shift).min().zip(shifts.iter().map(|&(_, shift)| shift).max());
+        let Some((least, most)) = extremes else {
+            // No tap reaches these results: one reads zeros alone.
+            return Taps { starts: vec![(0, 0)], step: 1, pad: [count as isize, -(depth as isize)], count };
+        };
+        let starts = shifts.iter().map(|&(tap, shift)| (tap, (shift - least) as usize)).collect();
+        Taps { starts, step: 1, pad: [-least, count as isize + most - depth as isize], count }
+    }
+
     /// The parts of a result whose taps read none but the `depth` planes of the volume. `None` if a plane reads no tap.
     fn parts(&self, depth: usize) -> Option<Vec<Part>> {
         let source = |at: usize, tap: usize| -> Option<usize> {
-            let plane = (at * self.step + self.starts[tap]).checked_add_signed(-self.pad[0])?;
+            let plane = (at * self.step + self.starts[tap].1).checked_add_signed(-self.pad[0])?;
             (plane < depth).then_some(plane)
         };
         let mut parts: Vec<Part> = Vec::new();
@@ -413,14 +433,26 @@ impl Builder<'_, '_> {
             zero: op.zero,
             epilogue: Epilogue::default(),
         };
+        let is_of_one_tap = kernel.shape(self)[2..].iter().chain(&op.stride).all(|&extent| extent == 1)
+            && op.pad.iter().all(|pad| *pad == [0, 0]);
+        if is_of_one_tap && self.known_planes(x).is_none() {
+            let shape = self.shape(x);
+            let image = self.reshape(x, [&[shape[0], shape[1], shape[2] * shape[3]], &shape[4..]].concat()[..].into());
+            let kernel = kernel.tap(self, 0);
+            let y = self.conv(image, kernel, &inner);
+            let channels = self.shape(y)[1];
+            return self.reshape(y, [&[shape[0], channels], &shape[2..]].concat()[..].into());
+        }
         let (planes, axis) = self.stacked(x);
         let depth = kernel.shape(self)[2];
         let reach = (depth - 1) * op.dilation[0];
         let count = (self.shape(planes)[axis] + op.pad[0][0] + op.pad[0][1] - reach - 1) / op.stride[0] + 1;
         let pad = op.pad[0].map(|pad| pad as isize);
-        let taps =
-            Taps { starts: (0..depth).map(|tap| tap * op.dilation[0]).collect(), step: op.stride[0], pad, count };
-        self.over_taps((planes, axis), kernel, &taps, |builder, x, kernel| builder.conv(x, kernel, &inner))
+        let starts = (0..depth).map(|tap| (tap, tap * op.dilation[0])).collect();
+        let taps = Taps { starts, step: op.stride[0], pad, count };
+        let images = self.shape(x)[0];
+        let y = self.over_taps((planes, axis), &kernel, &taps, |builder, x, kernel| builder.conv(x, kernel, &inner));
+        self.volume(y, [images, count])
     }
 
     fn conv_transpose(&mut self, x: ValueId, kernel: Kernel, op: &ConvTranspose) -> ValueId {
@@ -437,45 +469,50 @@ impl Builder<'_, '_> {
             groups: op.groups,
             epilogue: Epilogue::default(),
         };
-        let (mut planes, axis) = self.stacked(x);
-        if 1 < op.stride[0] {
-            // Zeros between the planes, but not behind the last.
-            let shape = self.shape(planes);
-            let (mut apart, mut joined) = (shape.clone(), shape);
-            apart.insert(axis + 1, 1);
-            joined[axis] *= op.stride[0];
-            planes = self.reshape(planes, apart);
-            planes = self.pad(planes, axis + 1, [0, op.stride[0] as isize - 1]);
-            planes = self.reshape(planes, joined);
-            planes = self.pad(planes, axis, [0, 1 - op.stride[0] as isize]);
+        let (planes, axis) = self.stacked(x);
+        let (images, depth, taps) = (self.shape(x)[0], self.shape(planes)[axis], kernel.shape(self)[2]);
+        let (stride, dilation, [front, back]) = (op.stride[0], op.dilation[0], op.pad[0]);
+        let count = (depth - 1) * stride + (taps - 1) * dilation + 1 + op.output_pad[0] - front - back;
+        let (phases, of_phase) = (stride.min(count.max(1)), count.div_ceil(stride));
+        let mut results: Vec<ValueId> = Vec::new();
+        for phase in 0..phases {
+            let taps = Taps::of_phase((phase + front) as isize, [stride, dilation], taps, [depth, of_phase]);
+            results.push(self.over_taps((planes, axis), &kernel, &taps, |builder, x, kernel| {
+                builder.conv_transpose(x, kernel, &inner)
+            }));
         }
-        let depth = kernel.shape(self)[2];
-        let reach = (depth - 1) * op.dilation[0];
-        let [front, back] = op.pad[0].map(|pad| reach as isize - pad as isize);
-        let pad = [front, back + op.output_pad[0] as isize];
-        let count = (self.shape(planes)[axis] as isize + pad[0] + pad[1]) as usize - reach;
-        let starts = (0..depth).map(|tap| reach - tap * op.dilation[0]).collect();
-        let taps = Taps { starts, step: 1, pad, count };
-        self.over_taps((planes, axis), kernel, &taps, |builder, x, kernel| builder.conv_transpose(x, kernel, &inner))
+        let mut y = results[0];
+        if 1 < phases {
+            let shape = self.shape(y);
+            let parts: Vec<ValueId> = results
+                .into_iter()
+                .map(|part| self.reshape(part, [&[shape[0], 1], &shape[1..]].concat()[..].into()))
+                .collect();
+            y = self.add(Concat { axis: 1 }, &parts);
+            y = self.reshape(y, [&[images, of_phase * phases], &shape[1..]].concat()[..].into());
+            y = if count < of_phase * phases { self.every(y, 1, 0, 1, count) } else { y };
+            y = self.reshape(y, [&[images * count], &shape[1..]].concat()[..].into());
+        }
+        self.volume(y, [images, count])
     }
 
     /// The sum over a kernel's depth of planes that are convolved with the tap's plane of the kernel. From planes along an axis,
-    /// as those of [`Builder::stacked`], to `[n, o, count, ..]`.
+    /// as those of [`Builder::stacked`], to `[n * count, o, ..]`.
     fn over_taps(
         &mut self,
         (planes, axis): (ValueId, usize),
-        kernel: Kernel,
+        kernel: &Kernel,
         taps: &Taps,
         convolve: impl Fn(&mut Self, ValueId, Kernel) -> ValueId,
     ) -> ValueId {
         let shape = self.shape(planes);
         let images = if axis == 0 { 1 } else { shape[0] };
-        let kernels: Vec<Kernel> = (0..taps.starts.len()).map(|tap| kernel.tap(self, tap)).collect();
+        let kernels: Vec<Kernel> = taps.starts.iter().map(|&(tap, _)| kernel.tap(self, tap)).collect();
         let apart = taps.parts(shape[axis]).filter(|_| self.edges == Edges::Apart && axis == 0);
         let (planes, parts) = match apart {
             Some(parts) => (planes, parts),
             None => {
-                let whole = (0..taps.starts.len()).map(|tap| (tap, taps.starts[tap])).collect();
+                let whole = taps.starts.iter().enumerate().map(|(tap, &(_, start))| (tap, start)).collect();
                 (self.pad(planes, axis, taps.pad), vec![Part { count: taps.count, taps: whole }])
             }
         };
@@ -498,8 +535,7 @@ impl Builder<'_, '_> {
             }
             results.push(sum.expect("a part has a tap"));
         }
-        let y = if results.len() == 1 { results[0] } else { self.add(Concat { axis: 0 }, &results) };
-        self.volume(y, [images, taps.count])
+        if results.len() == 1 { results[0] } else { self.add(Concat { axis: 0 }, &results) }
     }
 
     fn pool(&mut self, x: ValueId, op: &Pool) -> ValueId {
