@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::movement::pieces::copy_items;
+use crate::movement::sixteen::Sixteen;
 use crate::simd::Isa;
-use crate::simd::storage::Item;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
@@ -103,10 +104,10 @@ impl KernelFn for Copy {
             };
         }
         match self.element_size {
-            1 => self.run_typed::<u8>(args, pool),
-            2 => self.run_typed::<u16>(args, pool),
-            4 => self.run_typed::<u32>(args, pool),
-            _ => self.run_typed::<u64>(args, pool),
+            1 => self.run_typed::<u8>(args, pool, turn_bytes),
+            2 => self.run_typed::<u16>(args, pool, turn_items),
+            4 => self.run_typed::<f32>(args, pool, turn_numbers),
+            _ => self.run_typed::<u64>(args, pool, turn_items),
         }
     }
 }
@@ -154,7 +155,7 @@ impl Copy {
         let stride = usize::try_from(across).ok()?;
         let is_matrix = rows <= stride && 1 < rows && 1 < columns;
         let fits =
-            [1, 4].contains(&self.element_size) && self.out_offset == 0 && dense && elements == self.out_elements;
+            [1, 4, 8].contains(&self.element_size) && self.out_offset == 0 && dense && elements == self.out_elements;
         (is_matrix && fits && elements != 0).then(|| Transpose {
             copy: self,
             outer,
@@ -197,16 +198,26 @@ impl Transpose<'_> {
 }
 
 fn transpose_bytes(isa: Isa, items: &[u8], strides: [usize; 2], cells: &mut [u8]) {
-    with_vector!(isa, transpose_band<u8>(items: &[u8], strides: [usize; 2], cells: &mut [u8]));
+    with_vector!(isa, transpose_band_of_bytes(items: &[u8], strides: [usize; 2], cells: &mut [u8]));
 }
 
 fn transpose_numbers(isa: Isa, items: &[f32], strides: [usize; 2], cells: &mut [f32]) {
-    with_vector!(isa, transpose_band<f32>(items: &[f32], strides: [usize; 2], cells: &mut [f32]));
+    with_vector!(isa, transpose_band_of_numbers(items: &[f32], strides: [usize; 2], cells: &mut [f32]));
 }
 
 fn transpose_pairs(isa: Isa, items: &[u64], strides: [usize; 2], cells: &mut [u64]) {
     let (items, cells): (&[f32], &mut [f32]) = (bytemuck::cast_slice(items), bytemuck::cast_slice_mut(cells));
     with_vector!(isa, transpose_band_of_pairs(items: &[f32], strides: [usize; 2], cells: &mut [f32]));
+}
+
+#[inline(always)]
+fn transpose_band_of_bytes<V: Vector>(items: &[u8], strides: [usize; 2], cells: &mut [u8]) {
+    transpose_band::<[u8; LANES], u8>(items, strides, cells);
+}
+
+#[inline(always)]
+fn transpose_band_of_numbers<V: Vector>(items: &[f32], strides: [usize; 2], cells: &mut [f32]) {
+    transpose_band::<V, f32>(items, strides, cells);
 }
 
 /// The same as [`transpose_band`] for elements of eight bytes, as pairs of numbers: sixteen columns of eight elements at a time.
@@ -265,7 +276,7 @@ fn move_each<T: bytemuck::Pod>(
 
 /// `cells[row * columns + column] = items[column * stride + row]`, in tiles of sixteen by sixteen.
 #[inline(always)]
-fn transpose_band<V: Vector, T: Item>(items: &[T], [stride, columns]: [usize; 2], cells: &mut [T]) {
+fn transpose_band<S: Sixteen<T>, T: bytemuck::Pod>(items: &[T], [stride, columns]: [usize; 2], cells: &mut [T]) {
     let rows = cells.len() / columns;
     for column in (0..columns).step_by(LANES) {
         // The last tile overlaps the one before it, unless it is the only one.
@@ -283,29 +294,43 @@ fn transpose_band<V: Vector, T: Item>(items: &[T], [stride, columns]: [usize; 2]
                 );
                 continue;
             }
-            let mut tile = [V::zero(); LANES];
-            for (lane, vector) in tile.iter_mut().enumerate().take(width) {
-                // Neighbors behind the rows are read and not written.
-                let items = &items[(column + lane) * stride + row..];
-                *vector = match items.first_chunk::<LANES>() {
-                    Some(items) => T::read(items),
-                    None => T::read_part(items, 0.0),
-                };
-            }
-            for (ix, vector) in V::transpose(tile).into_iter().enumerate().take(height) {
-                let cells = &mut cells[(row + ix) * columns + column..];
-                // Lanes behind a row that is shorter than a vector are written over by the next rows.
-                match cells.first_chunk_mut::<LANES>() {
-                    Some(cells) => T::write(vector, cells),
-                    None => T::write_part(vector, &mut cells[..width]),
-                }
+            // Neighbors behind the rows are read and not written.
+            let tile = read_columns::<S, T>(&items[column * stride + row..], stride, width);
+            let cells = &mut cells[row * columns + column..];
+            // Of eight rows or fewer, the upper half is not computed.
+            if height <= LANES / 2 {
+                write_rows::<S, T, { LANES / 2 }>(S::turned(tile), columns, [height, width], cells);
+            } else {
+                write_rows::<S, T, LANES>(S::turned(tile), columns, [height, width], cells);
             }
         }
     }
 }
 
+/// Writes the first vectors, at most `N`, to rows at a distance.
+#[inline(always)]
+fn write_rows<S: Sixteen<T>, T, const N: usize>(
+    rows: [S; LANES],
+    distance: usize,
+    [height, width]: [usize; 2],
+    cells: &mut [T],
+) {
+    for (ix, vector) in rows.into_iter().enumerate().take(N) {
+        if height <= ix {
+            break;
+        }
+        let cells = &mut cells[ix * distance..];
+        // Lanes behind a row that is shorter than a vector are written over by the next rows.
+        match cells.first_chunk_mut::<LANES>() {
+            Some(cells) => vector.put(cells),
+            None => vector.put_some(&mut cells[..width]),
+        }
+    }
+}
+
 impl Copy {
-    fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool) {
+    /// Elements of four bytes are `f32`, which are moved as they are.
+    fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool, turn: Turn<T>) {
         let x: &[T] = input(&args, 0);
         let out = SharedMut::new(elements_mut::<T>(args.outputs[0]));
         // The innermost axes that are dense on both sides form one contiguous run.
@@ -335,8 +360,8 @@ impl Copy {
         }
         // Elements that are neighbors in the input along another axis than in the output: a transpose.
         let turned = (0..rows.len()).find(|&axis| self.in_strides[axis] == 1 && BLOCK / 2 <= self.shape[axis]);
-        if let (1, 1, Some(turned)) = (run, out_step, turned) {
-            return self.run_transposed(x, &out, pool, turned);
+        if let (1, 1, 1.., Some(turned)) = (run, out_step, in_step, turned) {
+            return self.run_transposed(x, &out, pool, turned, turn);
         }
         let rows_per_task = (TASK_BYTES / (run * looped * self.element_size).max(1)).max(1);
         // Rows that differ in the last axis alone are walked without divisions.
@@ -375,7 +400,9 @@ impl Copy {
         out: &SharedMut<'_, T>,
         pool: &Pool,
         turned: usize,
+        turn: Turn<T>,
     ) {
+        let isa = pool.isa();
         let Some(last) = self.shape.iter().rposition(|&extent| extent != 1) else { return };
         let (height, width) = (self.shape[turned], self.shape[last]);
         let bands = height.div_ceil(BLOCK);
@@ -391,29 +418,119 @@ impl Copy {
                     from += ix as isize * self.in_strides[axis];
                     to += ix * self.out_strides[axis];
                 }
-                for column in (0..width).step_by(BLOCK) {
-                    let count = BLOCK.min(width - column);
-                    for row in first..height.min(first + BLOCK) {
-                        // SAFETY: `sizes` rejects strides that map two indices to one element, so no other row writes
-                        // these.
-                        let cells = unsafe { out.part(to + row * self.out_strides[turned] + column, count) };
-                        let start = from + row as isize + column as isize * self.in_strides[last];
-                        match usize::try_from(self.in_strides[last]) {
-                            Ok(step @ 1..) => {
-                                let items = x[start as usize..].iter().step_by(step);
-                                cells.iter_mut().zip(items).for_each(|(cell, item)| *cell = *item);
-                            }
-                            _ => {
-                                for (ix, cell) in cells.iter_mut().enumerate() {
-                                    *cell = x[(start + ix as isize * self.in_strides[last]) as usize];
-                                }
-                            }
-                        }
-                    }
-                }
+                let rows = Rows {
+                    out,
+                    start: to + first * self.out_strides[turned],
+                    stride: self.out_strides[turned],
+                    count: BLOCK.min(height - first),
+                };
+                // SAFETY: `sizes` rejects strides that map two indices to one element, so no other task writes these rows.
+                unsafe { turn(isa, &x[from as usize + first..], self.in_strides[last] as usize, rows, width) };
             }
         });
     }
+}
+
+/// A function that moves columns of the source to rows of the result: element `row + column * stride` of the source to each row
+/// and column.
+///
+/// # Safety
+/// No other task accesses the rows.
+type Turn<T> = unsafe fn(Isa, &[T], usize, Rows<'_, T>, usize);
+
+/// Rows of the result: at most [`BLOCK`].
+#[derive(Clone, Copy)]
+struct Rows<'a, T> {
+    out: &'a SharedMut<'a, T>,
+    /// The first element of the first row, and the distance from each row to the next.
+    start: usize,
+    stride: usize,
+    count: usize,
+}
+
+/// [`Turn`] for elements of any size.
+///
+/// # Safety
+/// See [`Turn`].
+unsafe fn turn_items<T: bytemuck::Pod>(_: Isa, items: &[T], stride: usize, rows: Rows<'_, T>, width: usize) {
+    for column in (0..width).step_by(BLOCK) {
+        let count = BLOCK.min(width - column);
+        for row in 0..rows.count {
+            // SAFETY: the caller's promise.
+            let cells = unsafe { rows.out.part(rows.start + row * rows.stride + column, count) };
+            let items = items[row + column * stride..].iter().step_by(stride);
+            cells.iter_mut().zip(items).for_each(|(cell, item)| *cell = *item);
+        }
+    }
+}
+
+/// [`Turn`] for bytes.
+///
+/// # Safety
+/// See [`Turn`].
+unsafe fn turn_bytes(isa: Isa, items: &[u8], stride: usize, rows: Rows<'_, u8>, width: usize) {
+    with_vector!(isa, turn_blocks_of_bytes(items: &[u8], stride: usize, rows: Rows<'_, u8>, width: usize));
+}
+
+/// [`Turn`] for elements of four bytes.
+///
+/// # Safety
+/// See [`Turn`].
+unsafe fn turn_numbers(isa: Isa, items: &[f32], stride: usize, rows: Rows<'_, f32>, width: usize) {
+    with_vector!(isa, turn_blocks_of_numbers(items: &[f32], stride: usize, rows: Rows<'_, f32>, width: usize));
+}
+
+/// Called by [`turn_bytes`] only. Compiled for an instruction set, as all code of vectors.
+#[inline(always)]
+fn turn_blocks_of_bytes<V: Vector>(items: &[u8], stride: usize, rows: Rows<'_, u8>, width: usize) {
+    turn_blocks::<[u8; LANES], u8>(items, stride, rows, width);
+}
+
+/// Called by [`turn_numbers`] only.
+#[inline(always)]
+fn turn_blocks_of_numbers<V: Vector>(items: &[f32], stride: usize, rows: Rows<'_, f32>, width: usize) {
+    turn_blocks::<V, f32>(items, stride, rows, width);
+}
+
+/// Called for [`turn_bytes`] and [`turn_numbers`] only, whose callers promise rows that no other task accesses.
+#[inline(always)]
+fn turn_blocks<S: Sixteen<T>, T>(items: &[T], stride: usize, rows: Rows<'_, T>, width: usize) {
+    for column in (0..width).step_by(LANES) {
+        // The last block overlaps the one before it, unless it is the only one.
+        let column = column.min(width.saturating_sub(LANES));
+        let count = LANES.min(width - column);
+        let columns = read_columns::<S, T>(&items[column * stride..], stride, count);
+        for (row, vector) in S::turned(columns).into_iter().enumerate().take(rows.count) {
+            // SAFETY: the caller's promise.
+            let cells = unsafe { rows.out.part(rows.start + row * rows.stride + column, count) };
+            vector.put_some(cells);
+        }
+    }
+}
+
+/// Up to sixteen columns of the source at a distance, each with sixteen neighbors or as many as there are.
+#[inline(always)]
+fn read_columns<S: Sixteen<T>, T>(items: &[T], stride: usize, count: usize) -> [S; LANES] {
+    let mut columns = [S::blank(); LANES];
+    match count == LANES && items.get((LANES - 1) * stride..).is_some_and(|last| LANES <= last.len()) {
+        // Whole vectors, in a loop of a constant length.
+        true => {
+            for (lane, column) in columns.iter_mut().enumerate() {
+                *column =
+                    S::of(items[lane * stride..].first_chunk::<LANES>().expect("the last column has sixteen elements"));
+            }
+        }
+        false => {
+            for (lane, column) in columns.iter_mut().enumerate().take(count) {
+                let items = &items[lane * stride..];
+                *column = match items.first_chunk::<LANES>() {
+                    Some(items) => S::of(items),
+                    None => S::of_some(items),
+                };
+            }
+        }
+    }
+    columns
 }
 
 /// Copies `count` runs of `run` elements, from `from` on at a step in the input, to `to` on at a step in the output.
@@ -457,16 +574,9 @@ unsafe fn copy_row<T: bytemuck::Pod>(
         // SAFETY: the caller's promise.
         let cells = unsafe { out.part(to + step * out_step, run) };
         let items = &x[from..from + run];
-        match run {
-            // A copy of any number of elements is a call.
-            ..=SHORT => cells.iter_mut().zip(items).for_each(|(cell, item)| *cell = *item),
-            _ => cells.copy_from_slice(items),
-        }
+        copy_items(items, cells);
     }
 }
-
-/// Elements of a run that is copied one by one.
-const SHORT: usize = 4;
 
 /// Rows and columns of a block: a cache line of each is read and written whole while it is in the first-level cache.
 const BLOCK: usize = 16;

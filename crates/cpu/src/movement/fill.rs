@@ -47,6 +47,9 @@ const TASK: usize = 1 << 16;
 impl Fill {
     fn fill<const SIZE: usize>(&self, cells: &mut [u8]) {
         let element = self.pattern.first_chunk::<SIZE>().expect("an element has at most eight bytes");
-        cells.as_chunks_mut::<SIZE>().0.fill(*element);
+        match element.iter().all(|byte| *byte == element[0]) {
+            true => cells.fill(element[0]),
+            false => cells.as_chunks_mut::<SIZE>().0.fill(*element),
+        }
     }
 }

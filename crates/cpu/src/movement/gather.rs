@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use types::{Element, WeightFormat, bf16};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, product};
+use crate::movement::pieces::copy_items;
 use crate::movement::strips;
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType, storage};
@@ -102,7 +103,7 @@ impl KernelFn for Gather {
                 8 => self.copy_elements::<8>(table, index, first, cells),
                 size => {
                     for (ix, cells) in cells.chunks_exact_mut(size).enumerate() {
-                        cells.copy_from_slice(&table[self.row(index, first + ix) * size..][..size]);
+                        copy_items(&table[self.row(index, first + ix) * size..][..size], cells);
                     }
                 }
             }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes};
 use crate::movement::copy::Copy;
+use crate::movement::pieces::copy_items;
 use crate::threads::Pool;
 
 /// The second operand, which may be in place, with the elements of the first copied over some of its own.
@@ -32,7 +33,7 @@ impl KernelFn for Insert {
 
     fn run(&self, args: Args, pool: &Pool) {
         if let Operand::Bytes(whole) = args.inputs[1] {
-            args.outputs[0].copy_from_slice(whole);
+            copy_items(whole, args.outputs[0]);
         }
         self.copy.run(Args { inputs: &args.inputs[..1], ..args }, pool);
     }

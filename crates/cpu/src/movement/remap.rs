@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::movement::pieces::copy_items;
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
@@ -55,15 +56,34 @@ const TASK: usize = 1 << 13;
 /// Fewer neighbors are moved one by one.
 const SHORT: usize = 16;
 
+/// The longest row of the output that is gathered with the others of its plane, and the most elements of such a plane.
+const NARROW: usize = 64;
+const PLANE: usize = 1024;
+
+/// Whether a table moves nothing.
+fn is_same(table: &[u32], extent: usize) -> bool {
+    table.len() == extent && table.iter().enumerate().all(|(ix, &index)| ix == index as usize)
+}
+
 /// The longest part of a table whose entries are neighbors in ascending order.
 fn longest_run(table: &[u32]) -> Range<usize> {
-    let mut longest = 0..0;
-    let mut start = 0;
-    for part in table.chunk_by(|&a, &b| a.checked_add(1) == Some(b)) {
-        if longest.len() < part.len() {
-            longest = start..start + part.len();
+    let mut longest = 0..table.len().min(1);
+    let (mut start, mut end) = (0, 1);
+    while end < table.len() {
+        // Most tables are long runs: sixteen entries are compared at a time.
+        let block = table[end - 1..].first_chunk::<{ SHORT + 1 }>();
+        if block
+            .is_some_and(|block| (0..SHORT).fold(true, |all, ix| all & (block[ix].wrapping_add(1) == block[ix + 1])))
+        {
+            end += SHORT;
+        } else if table[end - 1].wrapping_add(1) == table[end] {
+            end += 1;
+        } else {
+            (start, end) = (end, end + 1);
         }
-        start += part.len();
+        if longest.len() < end - start {
+            longest = start..end;
+        }
     }
     longest
 }
@@ -76,10 +96,7 @@ impl Remap {
             return;
         }
         // The innermost axes with an identity table move as one contiguous run.
-        let stays = |axis: &usize| {
-            let table = &self.tables[*axis];
-            table.len() == self.shape[*axis] && table.iter().enumerate().all(|(ix, &index)| ix == index as usize)
-        };
+        let stays = |axis: &usize| is_same(&self.tables[*axis], self.shape[*axis]);
         let moved = self.shape.len() - (0..self.shape.len()).rev().take_while(stays).count();
         let run: usize = self.shape[moved..].iter().product();
         let (columns, rows): (&[u32], _) = match self.tables[..moved].split_last() {
@@ -96,6 +113,28 @@ impl Remap {
             }
             start
         };
+        // Planes of few elements are gathered as wholes: the inner axes of them that are not moved.
+        let first = self.tables[..moved].iter().zip(&self.shape).take_while(|(table, extent)| is_same(table, **extent));
+        let first = first.count();
+        let [from, to] = [
+            self.shape[first..].iter().product::<usize>(),
+            self.tables[first..].iter().map(Vec::len).product::<usize>(),
+        ];
+        if columns.len() <= NARROW && run == 1 && to <= PLANE && first + 1 < moved {
+            let mut sources = [0usize; PLANE];
+            let sources = &mut sources[..to];
+            for (place, source) in sources.iter_mut().enumerate() {
+                *source = start_of(place / columns.len()) + columns[place % columns.len()] as usize;
+            }
+            let planes = (TASK / to).max(1);
+            let sources = &*sources;
+            return for_each_chunk(pool, out, planes * to, &|number, cells| {
+                let planes = x[number * planes * from..].chunks_exact(from);
+                for (cells, x) in cells.chunks_exact_mut(to).zip(planes) {
+                    cells.iter_mut().zip(sources).for_each(|(cell, &source)| *cell = x[source]);
+                }
+            });
+        }
         let middle = longest_run(columns);
         let runs = (TASK / run).max(1);
         for_each_chunk(pool, out, runs * run, &|number, mut cells| {
@@ -116,12 +155,12 @@ impl Remap {
                     };
                     gather(0..start, &mut now[..start]);
                     if start < end {
-                        now[start..end].copy_from_slice(&x[columns[start] as usize..][..end - start]);
+                        copy_items(&x[columns[start] as usize..][..end - start], &mut now[start..end]);
                     }
                     gather(end..count, &mut now[end..]);
                 } else {
                     for (cells, &column) in now.chunks_exact_mut(run).zip(columns) {
-                        cells.copy_from_slice(&x[column as usize * run..][..run]);
+                        copy_items(&x[column as usize * run..][..run], cells);
                     }
                 }
                 (cells, at) = (later, at + count);

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input_or_in_place, product};
+use crate::movement::pieces::copy_items;
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
@@ -75,7 +76,7 @@ impl KernelFn for SwapAxes {
                 None => {
                     let own = &*out;
                     for_each_chunk(pool, block, TASK_BYTES, &|task, block| {
-                        block.copy_from_slice(&own[task * TASK_BYTES..][..block.len()]);
+                        copy_items(&own[task * TASK_BYTES..][..block.len()], block);
                     });
                     block
                 }
@@ -85,7 +86,7 @@ impl KernelFn for SwapAxes {
             for_each_chunk(pool, out, together * rows * bytes, &|task, out| {
                 for (place, out) in out.chunks_exact_mut(bytes).enumerate() {
                     let (column, row) = (task * together + place / rows, place % rows);
-                    out.copy_from_slice(&from[(row * columns + column) * bytes..][..bytes]);
+                    copy_items(&from[(row * columns + column) * bytes..][..bytes], out);
                 }
             });
         }
