@@ -6,11 +6,25 @@ use crate::simd::vector::{LANES, Vector};
 #[inline(always)]
 pub(crate) fn read<V: Vector>(rows: &[f32], columns: &mut [[f32; LANES]]) {
     // Loops of a constant length are unrolled.
-    match columns.len() {
-        2 => read_some::<2>(rows, columns),
-        3 => read_some::<3>(rows, columns),
-        4 => read_some::<4>(rows, columns),
-        length @ 0..=LANES => {
+    match (columns.len(), rows.len() / LANES) {
+        (2, 2..) => {
+            let [a, b] = [V::read(rows), V::read(&rows[LANES..])];
+            a.evens(b).write(&mut columns[0]);
+            a.odds(b).write(&mut columns[1]);
+        }
+        (4, 4..) => {
+            let [a, b, c, d] =
+                [V::read(rows), V::read(&rows[LANES..]), V::read(&rows[2 * LANES..]), V::read(&rows[3 * LANES..])];
+            let [evens, odds] = [[a.evens(b), c.evens(d)], [a.odds(b), c.odds(d)]];
+            evens[0].evens(evens[1]).write(&mut columns[0]);
+            odds[0].evens(odds[1]).write(&mut columns[1]);
+            evens[0].odds(evens[1]).write(&mut columns[2]);
+            odds[0].odds(odds[1]).write(&mut columns[3]);
+        }
+        (2, _) => read_some::<2>(rows, columns),
+        (3, _) => read_some::<3>(rows, columns),
+        (4, _) => read_some::<4>(rows, columns),
+        (length @ 0..=LANES, _) => {
             let mut lanes = [V::zero(); LANES];
             for (row, items) in lanes.iter_mut().enumerate().take(rows.len() / length.max(1)) {
                 // Elements of the next rows are in columns behind the last.
@@ -20,7 +34,7 @@ pub(crate) fn read<V: Vector>(rows: &[f32], columns: &mut [[f32; LANES]]) {
                 items.write(column);
             }
         }
-        length => {
+        (length, _) => {
             for (lane, row) in rows.chunks_exact(length).enumerate() {
                 columns.iter_mut().zip(row).for_each(|(column, &item)| column[lane] = item);
             }
@@ -41,11 +55,25 @@ fn read_some<const LENGTH: usize>(rows: &[f32], columns: &mut [[f32; LANES]]) {
 /// Transposes columns back to up to sixteen rows.
 #[inline(always)]
 pub(crate) fn write<V: Vector>(columns: &[[f32; LANES]], rows: &mut [f32]) {
-    match columns.len() {
-        2 => write_some::<2>(columns, rows),
-        3 => write_some::<3>(columns, rows),
-        4 => write_some::<4>(columns, rows),
-        length @ 0..=LANES => {
+    match (columns.len(), rows.len() / LANES) {
+        (2, 2..) => {
+            for (ix, items) in V::read(&columns[0]).zip(V::read(&columns[1])).into_iter().enumerate() {
+                items.write(&mut rows[ix * LANES..]);
+            }
+        }
+        (4, 4..) => {
+            let evens = V::read(&columns[0]).zip(V::read(&columns[2]));
+            let odds = V::read(&columns[1]).zip(V::read(&columns[3]));
+            for half in 0..2 {
+                for (ix, items) in evens[half].zip(odds[half]).into_iter().enumerate() {
+                    items.write(&mut rows[(2 * half + ix) * LANES..]);
+                }
+            }
+        }
+        (2, _) => write_some::<2>(columns, rows),
+        (3, _) => write_some::<3>(columns, rows),
+        (4, _) => write_some::<4>(columns, rows),
+        (length @ 0..=LANES, _) => {
             let mut lanes = [V::zero(); LANES];
             for (items, column) in lanes.iter_mut().zip(columns) {
                 *items = V::read(column);
@@ -60,7 +88,7 @@ pub(crate) fn write<V: Vector>(columns: &[[f32; LANES]], rows: &mut [f32]) {
                 }
             }
         }
-        length => {
+        (length, _) => {
             for (lane, row) in rows.chunks_exact_mut(length).enumerate() {
                 row.iter_mut().zip(columns).for_each(|(cell, column)| *cell = column[lane]);
             }

@@ -60,6 +60,7 @@ fn run_blocks<V: Vector>(kernel: &Softmax, items: &[f32], cells: &mut [f32]) {
     for (items, cells) in items.chunks_exact(block).zip(cells.chunks_exact_mut(block)) {
         match kernel.inner {
             1 => along_lanes::<V>(kernel.log, items, cells),
+            inner if inner <= LANES / 2 => several_rows::<V>(kernel.log, inner, items, cells),
             inner => across_lanes::<V>(kernel.log, inner, items, cells),
         }
     }
@@ -123,10 +124,59 @@ fn along_lanes<V: Vector>(log: bool, items: &[f32], cells: &mut [f32]) {
     }
 }
 
+/// One matrix of at most eight columns: a vector has as many rows as fit, and its other lanes are not used.
+#[inline(always)]
+fn several_rows<V: Vector>(log: bool, inner: usize, items: &[f32], cells: &mut [f32]) {
+    let step = LANES / inner * inner;
+    let nothing = f32::NEG_INFINITY;
+    let mut tops = V::splat(nothing);
+    for at in (0..items.len()).step_by(step) {
+        tops = V::read_part(&items[at..], nothing).max(tops);
+    }
+    // The rows of a vector are joined, and each has the result.
+    let mut top = tops.to_array();
+    for lane in inner..step {
+        top[lane % inner] = if top[lane] > top[lane % inner] { top[lane] } else { top[lane % inner] };
+    }
+    for lane in inner..LANES {
+        top[lane] = top[lane % inner];
+    }
+    let top = V::read(&top);
+    let mut sums = V::zero();
+    for at in (0..items.len()).step_by(step) {
+        let difference = V::read_part(&items[at..], nothing).sub(top);
+        let power = math::exp_or_zero(difference);
+        sums = sums.add(power);
+        // Lanes behind the rows are written over by the next ones.
+        (if log { difference } else { power }).write_part(&mut cells[at..]);
+    }
+    let mut sum = sums.to_array();
+    for lane in inner..step {
+        sum[lane % inner] += sum[lane];
+    }
+    let (mut factors, mut terms) = ([1.0; LANES], [0.0; LANES]);
+    if log {
+        math::apply(V::ISA, Unary::Log, &mut sum);
+        (0..LANES).for_each(|lane| terms[lane] = -sum[lane % inner]);
+    } else {
+        (0..LANES).for_each(|lane| factors[lane] = 1.0 / sum[lane % inner]);
+    }
+    let (factor, term) = (V::read(&factors), V::read(&terms));
+    // The next rows are read before lanes behind the ones in front are written over them.
+    let mut next = V::read_part(cells, 0.0);
+    for at in (0..items.len()).step_by(step) {
+        let rows = next;
+        next = V::read_part(cells.get(at + step..).unwrap_or_default(), 0.0);
+        rows.mul_add(factor, term).write_part(&mut cells[at..]);
+    }
+}
+
 /// One matrix of `inner` columns, 16 columns at a time.
 #[inline(always)]
 fn across_lanes<V: Vector>(log: bool, inner: usize, items: &[f32], cells: &mut [f32]) {
     for first in (0..inner).step_by(LANES) {
+        // The last vectors overlap those in front of them, whose columns are computed again.
+        let first = first.min(inner.saturating_sub(LANES));
         let end = inner.min(first + LANES);
         let mut top = V::splat(f32::NEG_INFINITY);
         for row in items.chunks_exact(inner) {

@@ -115,6 +115,9 @@ pub(crate) trait Vector: Copy {
     /// The even lanes of both: first those of `self`.
     fn evens(self, other: Self) -> Self;
 
+    /// The odd lanes of both: first those of `self`.
+    fn odds(self, other: Self) -> Self;
+
     /// Transposes: lane `i` of vector `j` becomes lane `j` of vector `i`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
 
@@ -475,6 +478,13 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    fn odds(self, other: Self) -> Self {
+        let half = LANES / 2;
+        let lane = |lane: usize| if lane < half { self.0[2 * lane + 1] } else { other.0[2 * (lane - half) + 1] };
+        Portable(std::array::from_fn(lane))
+    }
+
+    #[inline(always)]
     fn power_of_two(self) -> Self {
         Portable(self.0.map(|lane| f32::from_bits((lane.to_bits() << 23).wrapping_add(127 << 23))))
     }
@@ -584,6 +594,7 @@ mod tests {
             a.write_part(&mut lanes[count / 2..count]);
             out.push(lanes);
         }
+        out.push(a.odds(b).to_array());
     }
 
     #[test]
@@ -609,6 +620,7 @@ mod tests {
         assert_eq!((want[11][4], want[12][4]), (4.0, -3.5));
         assert_eq!((want[13 + 2][0], want[13 + 2][5]), (-5.5, 494.5));
         assert_eq!((want[29][2], want[30][14]), (-6.5, 7.5), "interleaved lanes");
+        assert_eq!(want.last().map(|lanes| (lanes[2], lanes[8])), Some((-2.5, 0.25)), "odd lanes");
         for isa in Isa::available().filter(|isa| *isa != Isa::Portable) {
             for (got, want) in run(isa).iter().flatten().zip(want.iter().flatten()) {
                 assert!(got == want || got.is_nan() && want.is_nan(), "{isa}: {got} for {want}");

@@ -39,6 +39,12 @@ fn softmax_matches_its_definition() {
             (2, 33, 5),
             (3, 4, 16),
             (2, 21, 100),
+            (4, 40, 2),
+            (7, 9, 3),
+            (2, 50, 5),
+            (3, 1, 7),
+            (3, 6, 8),
+            (2, 5, 17),
             (0, 3, 3),
             (1, 40_000, 1),
         ] {
@@ -176,6 +182,41 @@ fn chains_widen_and_round_once() {
             assert_eq!(got, other);
             let scale = |ix: usize| 1.0 + want[ix].abs() * (1.0 + rounding(result) / 1e-6);
             assert_close(&numbers_of(result, &got[0]), &want, scale, 1e-6, &format!("{kernel:?}"));
+        }
+    }
+}
+
+#[test]
+fn chains_read_a_number_for_each_row() {
+    let mut random = Random::new(35);
+    // Rows of fewer elements than a tile, and of so few that all rows are one run.
+    for (rows, columns) in [(40, 289), (3, 64), (130, 100), (70, 511), (33, 20)] {
+        let program = vec![
+            Instruction::Binary(Binary::Mul, 0, 1),
+            Instruction::Binary(Binary::Add, 3, 2),
+            Instruction::Unary(Unary::Relu, 4),
+        ];
+        for stored in StorageType::FRACTIONS {
+            let mut numbers = |count: usize| -> Vec<f32> { (0..count).map(|_| random.uniform(-2.0, 2.0)).collect() };
+            let (x, factors, terms) = (rounded(stored, numbers(rows * columns)), numbers(rows), numbers(rows));
+            let strides = vec![vec![columns, 1], vec![1, 0], vec![1, 0]];
+            let inputs = vec![stored, StorageType::F32, StorageType::F32];
+            let program = program.clone();
+            let kernel: Kernel = Chain { shape: vec![rows, columns], strides, inputs, program, result: stored }.into();
+            let want: Vec<f64> = (0..rows * columns)
+                .map(|at| {
+                    let [x, factor, term] = [x[at], factors[at / columns], terms[at / columns]].map(f64::from);
+                    (x * factor + term).max(0.0)
+                })
+                .collect();
+            let bytes = [stored.bytes(&x), StorageType::F32.bytes(&factors), StorageType::F32.bytes(&terms)];
+            for pools in pools([1, 3]) {
+                let [one, three, place] = [(0, None), (1, None), (1, Some(0))]
+                    .map(|(ix, in_place)| run_bytes(&kernel, &bytes, in_place, 7.0, &pools[ix]));
+                assert!(one == three && one == place, "{kernel:?}");
+                let scale = |ix: usize| 4.0 + want[ix].abs() * rounding(stored) / 1e-6;
+                assert_close(&numbers_of(stored, &one[0]), &want, scale, 1e-6, &format!("{kernel:?}"));
+            }
         }
     }
 }

@@ -236,6 +236,13 @@ impl Vector for Neon {
     }
 
     #[inline(always)]
+    fn odds(self, other: Self) -> Self {
+        // SAFETY: NEON is available.
+        let quarter = |of: [float32x4_t; 4], ix: usize| unsafe { vuzp2q_f32(of[2 * ix], of[2 * ix + 1]) };
+        Neon([quarter(self.0, 0), quarter(self.0, 1), quarter(other.0, 0), quarter(other.0, 1)])
+    }
+
+    #[inline(always)]
     fn power_of_two(self) -> Self {
         // SAFETY: NEON is available.
         self.each(self, |rounded, _| unsafe {

@@ -346,6 +346,16 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
+    fn odds(self, other: Self) -> Self {
+        // SAFETY: this ISA's instructions are available. Shuffles work within 128-bit halves, so the quarters are permuted.
+        let half = |of: [__m256; 2]| unsafe {
+            let quarters = _mm256_castps_pd(_mm256_shuffle_ps::<0xdd>(of[0], of[1]));
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(quarters))
+        };
+        Avx2([half(self.0), half(other.0)])
+    }
+
+    #[inline(always)]
     fn read_part(from: &[f32], rest: f32) -> Self {
         if let Some(from) = from.first_chunk::<LANES>() {
             return Self::read(from);

@@ -267,6 +267,15 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
+    fn odds(self, other: Self) -> Self {
+        // SAFETY: this ISA's instructions are available.
+        unsafe {
+            let lanes = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            Avx512(_mm512_permutex2var_ps(self.0, lanes, other.0))
+        }
+    }
+
+    #[inline(always)]
     fn power_of_two(self) -> Self {
         // SAFETY: this ISA's instructions are available.
         Avx512(unsafe {
