@@ -49,6 +49,19 @@ impl Axes {
         self.all[..self.rank].last().copied().unwrap_or(Axis { extent: 1, stride: 0 })
     }
 
+    /// The outermost axis; without axes, one of extent 1.
+    pub(crate) fn first(&self) -> Axis {
+        self.all[..self.rank].first().copied().unwrap_or(Axis { extent: 1, stride: 0 })
+    }
+
+    /// The same with another extent of the outermost axis.
+    pub(crate) fn with_first(mut self, extent: usize) -> Axes {
+        if let Some(first) = self.all[..self.rank].first_mut() {
+            first.extent = extent;
+        }
+        self
+    }
+
     fn others(&self) -> &[Axis] {
         &self.all[..self.rank.saturating_sub(1)]
     }

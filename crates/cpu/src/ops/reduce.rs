@@ -26,6 +26,21 @@ pub enum ReduceFn {
     LogSumExp,
 }
 
+impl ReduceFn {
+    /// The reductions that give the result, one after the other.
+    fn steps(self) -> &'static [Step] {
+        match self {
+            ReduceFn::Sum | ReduceFn::Mean | ReduceFn::LogSum => &[Step::Sum],
+            ReduceFn::Max => &[Step::Max],
+            ReduceFn::Min => &[Step::Min],
+            ReduceFn::Prod => &[Step::Product],
+            ReduceFn::SumSquare | ReduceFn::L2 => &[Step::Square],
+            ReduceFn::L1 => &[Step::Abs],
+            ReduceFn::LogSumExp => &[Step::Max, Step::Exp],
+        }
+    }
+}
+
 /// Reduces the axes marked in `reduced` of a row-major tensor. Sums are accumulated in `f64`, in an order that depends on
 /// the shape alone; for maxima and minima the order does not matter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,51 +81,24 @@ impl KernelFn for Reduce {
 
     fn run(&self, args: Args, pool: &Pool) {
         let &[Operand::Bytes(x)] = args.inputs else { return };
-        if let (ReduceFn::Max | ReduceFn::Min, DType::F32) = (self.function, self.dtype)
-            && let Ok(items) = bytemuck::try_cast_slice::<u8, f32>(x)
-            && args.outputs[0].len() == 4
-            && !items.is_empty()
-        {
-            let extreme = extreme_of_all(items, self.function == ReduceFn::Min, pool);
-            args.outputs[0].copy_from_slice(&extreme.to_le_bytes());
-            return;
-        }
         let job = &Job::new(self, x);
         // Windows of neighboring outputs are reduced together, so that a task reads whole cache lines.
         let chunk = match job.kept.last() {
             Axis { stride: 1, extent } => (WORK / job.window.max(1)).next_multiple_of(LANES).max(extent.min(ACROSS)),
             _ => (WORK / job.window.max(1)).max(1),
         };
-        let chunk = chunk * self.dtype.size().0 as usize;
+        let size = self.dtype.size().0 as usize;
+        let outputs = args.outputs[0].len() / size;
+        let parts = job.parts(outputs);
+        if outputs.div_ceil(chunk) < parts {
+            return job.run_parts(parts, args.outputs[0], pool);
+        }
+        let chunk = chunk * size;
         for_each_chunk(pool, args.outputs[0], chunk, &|number, cells| {
-            let first = number * chunk / self.dtype.size().0 as usize;
+            let first = number * chunk / size;
             with_vector!(pool.isa(), run_outputs(job: &Job<'_>, first: usize, cells: &mut [u8]));
         });
     }
-}
-
-/// Parts of a tensor whose extremes are computed in parallel.
-const PARTS: usize = 32;
-
-/// The maximum or minimum of all items; NaN if one is NaN.
-fn extreme_of_all(items: &[f32], is_min: bool, pool: &Pool) -> f32 {
-    let mut extremes = [[0u8; 4]; PARTS];
-    let chunk = items.len().div_ceil(PARTS).next_multiple_of(LANES);
-    let parts = items.len().div_ceil(chunk);
-    for_each_chunk(pool, extremes[..parts].as_flattened_mut(), 4, &|number, cell| {
-        let items = &items[number * chunk..items.len().min((number + 1) * chunk)];
-        let cell: &mut [u8] = cell;
-        with_vector!(pool.isa(), extreme(items: &[f32], is_min: bool, cell: &mut [u8]));
-    });
-    let extremes = extremes[..parts].iter().map(|bytes| f32::from_le_bytes(*bytes));
-    let better = |best: f32, x: f32| x.is_nan() || (if is_min { x < best } else { x > best });
-    extremes
-        .fold(if is_min { f32::INFINITY } else { f32::NEG_INFINITY }, |best, x| if better(best, x) { x } else { best })
-}
-
-#[inline(always)]
-fn extreme<V: Vector>(items: &[f32], is_min: bool, cell: &mut [u8]) {
-    cell.copy_from_slice(&extreme_of_row::<V>(items, is_min).to_le_bytes());
 }
 
 /// The maximum or minimum of items; NaN if one is NaN, and an infinity without items.
@@ -167,6 +155,9 @@ const NARROW: usize = 48;
 const SHORT: usize = 64;
 /// Short rows that are reduced in turns.
 const ROWS: usize = 8;
+/// The most parts of the reduced elements that are reduced in parallel, and the most results of all parts.
+const PARTS: usize = 32;
+const RESULTS: usize = 2048;
 
 /// A reduction of elements in memory.
 struct Job<'a> {
@@ -226,6 +217,15 @@ impl Step {
             Step::Product => 1.0,
             Step::Max => f64::NEG_INFINITY,
             Step::Min => f64::INFINITY,
+        }
+    }
+
+    /// An element that changes no result of sums and products; exponentials have none.
+    fn neutral(self) -> Option<f32> {
+        match self {
+            Step::Sum | Step::Square | Step::Abs => Some(0.0),
+            Step::Product => Some(1.0),
+            Step::Max | Step::Min | Step::Exp => None,
         }
     }
 
@@ -341,6 +341,37 @@ impl Step {
         }
     }
 
+    /// `partial[i % 16] = step(partial[i % 16], items[i])`, for steps with a neutral element.
+    #[inline(always)]
+    fn add_vectors<V: Vector>(self, partial: &mut [f64; PARTIAL], items: &[f32], neutral: f32) {
+        macro_rules! each {
+            ($sum:ident, $x:ident => $value:expr) => {{
+                let mut sums = *partial;
+                let (whole, rest) = items.as_chunks::<PARTIAL>();
+                for items in whole {
+                    for ix in 0..PARTIAL {
+                        let ($sum, $x) = (sums[ix], f64::from(items[ix]));
+                        sums[ix] = $value;
+                    }
+                }
+                if !rest.is_empty() {
+                    let items = V::read_part(rest, neutral).to_array();
+                    for ix in 0..PARTIAL {
+                        let ($sum, $x) = (sums[ix], f64::from(items[ix]));
+                        sums[ix] = $value;
+                    }
+                }
+                *partial = sums;
+            }};
+        }
+        match self {
+            Step::Square => each!(sum, x => sum + x * x),
+            Step::Abs => each!(sum, x => sum + x.abs()),
+            Step::Product => each!(sum, x => sum * x),
+            Step::Sum | Step::Max | Step::Min | Step::Exp => each!(sum, x => sum + x),
+        }
+    }
+
     /// Joins partial results pair by pair.
     #[inline(always)]
     fn join_all(self, mut partial: [f64; PARTIAL]) -> f64 {
@@ -379,6 +410,46 @@ impl<'a> Job<'a> {
         Job { kernel, x, numbers, kept, reduced, window: kernel.part(true).product() }
     }
 
+    /// The number of parts into which the outermost reduced axis is divided if there are few outputs: it depends on the shape
+    /// alone, so that results do not depend on the number of threads.
+    fn parts(&self, outputs: usize) -> usize {
+        match outputs {
+            1..=TILE => PARTS.min(RESULTS / outputs).min(outputs * self.window / WORK).min(self.reduced.first().extent),
+            _ => 1,
+        }
+    }
+
+    /// The reduction of one of the parts.
+    fn part(&self, part: usize, parts: usize) -> Job<'a> {
+        let Axis { extent, stride } = self.reduced.first();
+        let [begin, end] = [part, part + 1].map(|part| extent * part / parts);
+        Job {
+            x: &self.x[begin * stride * self.kernel.dtype.size().0 as usize..],
+            numbers: self.numbers.get(begin * stride..).unwrap_or_default(),
+            reduced: self.reduced.with_first(end - begin),
+            ..*self
+        }
+    }
+
+    /// Reduces all parts and joins their results.
+    fn run_parts(&self, parts: usize, cells: &mut [u8], pool: &Pool) {
+        let outputs = cells.len() / self.kernel.dtype.size().0 as usize;
+        let mut all = [0.0; RESULTS];
+        let (mut sums, mut tops) = ([0.0; TILE], [0.0; TILE]);
+        for &step in self.kernel.function.steps() {
+            tops = sums;
+            for_each_chunk(pool, &mut all[..parts * outputs], outputs, &|part, sums| {
+                let (job, tops) = (&self.part(part, parts), &tops[..outputs]);
+                with_vector!(pool.isa(), reduce_part(job: &Job<'_>, step: Step, sums: &mut [f64], tops: &[f64]));
+            });
+            sums.fill(step.start());
+            for part in all[..parts * outputs].chunks_exact(outputs) {
+                sums.iter_mut().zip(part).for_each(|(sum, &other)| *sum = step.join(*sum, other));
+            }
+        }
+        self.finish(&mut sums[..outputs], &tops[..outputs], cells);
+    }
+
     /// Reduces the windows of some outputs.
     #[inline(always)]
     fn reduce<V: Vector>(&self, step: Step, first: usize, sums: &mut [f64], tops: &[f64]) {
@@ -411,7 +482,28 @@ impl<'a> Job<'a> {
                 false => (window.extent, window.stride == 1 && inner.stride == window.extent),
             };
             let has_vectors = is_f32 && step.is_extreme() && LANES <= length;
-            let is_together = is_dense && length <= SHORT && !has_vectors;
+            let is_together = is_dense
+                && length <= SHORT
+                && !has_vectors
+                && (across || ROWS <= count || length < PARTIAL || self.numbers.is_empty());
+            if let Some(neutral) = step.neutral()
+                && !across
+                && !is_together
+                && !self.numbers.is_empty()
+                && window.stride == 1
+                && PARTIAL <= window.extent
+            {
+                // Partial results are joined once for all rows of an output.
+                for (turn, sum) in sums.iter_mut().enumerate() {
+                    let mut partial = [step.start(); PARTIAL];
+                    for outer in 0..self.reduced.outer() {
+                        let row = start + turn * inner.stride + self.reduced.at(outer);
+                        step.add_vectors::<V>(&mut partial, &self.numbers[row..row + window.extent], neutral);
+                    }
+                    *sum = step.join_all(partial);
+                }
+                continue;
+            }
             for outer in 0..self.reduced.outer() {
                 let start = start + self.reduced.at(outer);
                 if is_together && is_f32 {
@@ -574,35 +666,17 @@ impl<'a> Job<'a> {
     }
 }
 
-#[inline(always)]
-fn run_outputs<V: Vector>(job: &Job<'_>, first: usize, cells: &mut [u8]) {
-    let Reduce { function, dtype, .. } = *job.kernel;
-    let size = dtype.size().0 as usize;
-    let steps: &[Step] = match function {
-        ReduceFn::Sum | ReduceFn::Mean | ReduceFn::LogSum => &[Step::Sum],
-        ReduceFn::Max => &[Step::Max],
-        ReduceFn::Min => &[Step::Min],
-        ReduceFn::Prod => &[Step::Product],
-        ReduceFn::SumSquare | ReduceFn::L2 => &[Step::Square],
-        ReduceFn::L1 => &[Step::Abs],
-        ReduceFn::LogSumExp => &[Step::Max, Step::Exp],
-    };
-    let (mut sums, mut tops) = ([0.0; TILE], [0.0; TILE]);
-    for (tile, cells) in cells.chunks_mut(TILE * size).enumerate() {
-        let count = cells.len() / size;
-        for &step in steps {
-            // The results of the step before this one.
-            tops = sums;
-            job.reduce::<V>(step, first + tile * TILE, &mut sums[..count], &tops[..count]);
-        }
-        let (sums, tops) = (&mut sums[..count], &tops[..count]);
+impl Job<'_> {
+    /// The outputs of results, with those of a step before.
+    fn finish(&self, sums: &mut [f64], tops: &[f64], cells: &mut [u8]) {
+        let Reduce { function, dtype, .. } = *self.kernel;
         if function == ReduceFn::LogSumExp {
             for (sum, &top) in sums.iter_mut().zip(tops) {
                 *sum = if top.is_infinite() { top } else { top + sum.ln() };
             }
         }
         match function {
-            ReduceFn::Mean => sums.iter_mut().for_each(|sum| *sum /= job.window as f64),
+            ReduceFn::Mean => sums.iter_mut().for_each(|sum| *sum /= self.window as f64),
             ReduceFn::L2 => sums.iter_mut().for_each(|sum| *sum = sum.sqrt()),
             ReduceFn::LogSum => sums.iter_mut().for_each(|sum| *sum = sum.ln()),
             _ => {}
@@ -614,4 +688,24 @@ fn run_outputs<V: Vector>(job: &Job<'_>, first: usize, cells: &mut [u8]) {
             }
         });
     }
+}
+
+#[inline(always)]
+fn run_outputs<V: Vector>(job: &Job<'_>, first: usize, cells: &mut [u8]) {
+    let size = job.kernel.dtype.size().0 as usize;
+    let (mut sums, mut tops) = ([0.0; TILE], [0.0; TILE]);
+    for (tile, cells) in cells.chunks_mut(TILE * size).enumerate() {
+        let count = cells.len() / size;
+        for &step in job.kernel.function.steps() {
+            // The results of the step before this one.
+            tops = sums;
+            job.reduce::<V>(step, first + tile * TILE, &mut sums[..count], &tops[..count]);
+        }
+        job.finish(&mut sums[..count], &tops[..count], cells);
+    }
+}
+
+#[inline(always)]
+fn reduce_part<V: Vector>(job: &Job<'_>, step: Step, sums: &mut [f64], tops: &[f64]) {
+    job.reduce::<V>(step, 0, sums, tops);
 }
