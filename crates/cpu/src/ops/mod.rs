@@ -5,6 +5,7 @@ pub(crate) mod arg_extreme;
 pub(crate) mod attention;
 pub(crate) mod batch_norm;
 pub(crate) mod chain;
+pub(crate) mod column_folds;
 pub(crate) mod cross_entropy;
 pub(crate) mod ctc;
 pub(crate) mod cumulative_sum;

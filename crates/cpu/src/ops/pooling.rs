@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::ops::column_folds::Columns;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
@@ -57,7 +58,8 @@ impl KernelFn for Pool2d {
             return;
         }
         // Output rows are counted over all planes.
-        let rows = (WORK / (width * self.window.taps()).max(1)).max(1);
+        let taps = if self.has_columns() { self.window.kernel.iter().sum() } else { self.window.taps() };
+        let rows = (WORK / (width * taps).max(1)).max(1);
         for_each_chunk(pool, out, rows * width, &|number, cells| {
             let (kernel, first) = (self, number * rows);
             with_vector!(pool.isa(), run_rows(kernel: &Pool2d, x: &[f32], first: usize, cells: &mut [f32]));
@@ -67,8 +69,6 @@ impl KernelFn for Pool2d {
 
 /// Cells of windows that a task reduces.
 const WORK: usize = 1 << 14;
-/// Columns of an input whose windows share folds.
-const COLUMNS: usize = 1024;
 /// Partial results of cells that belong to one output: vector `i` goes to number `i % PARTIAL`.
 const PARTIAL: usize = 4;
 
@@ -118,6 +118,40 @@ impl Fold for Largest {
     }
 }
 
+/// The same of cells without NaN, which takes a third of the instructions.
+pub(crate) struct LargestNumber;
+
+impl Fold for LargestNumber {
+    const START: f32 = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn item(cell: f32, item: f32) -> f32 {
+        cell.max(item)
+    }
+
+    #[inline(always)]
+    fn lanes<V: Vector>(cells: V, items: V) -> V {
+        cells.max(items)
+    }
+}
+
+/// Whether all items are finite.
+#[inline(always)]
+pub(crate) fn are_finite<V: Vector>(items: &[f32]) -> bool {
+    // The product of 0 and an infinity or NaN is NaN.
+    let mut parts = [V::zero(); PARTIAL];
+    let (groups, rest) = items.as_chunks::<{ PARTIAL * LANES }>();
+    for group in groups {
+        for (part, items) in parts.iter_mut().zip(group.as_chunks::<LANES>().0) {
+            *part = V::read(items).mul_add(V::zero(), *part);
+        }
+    }
+    for items in rest.chunks(LANES) {
+        parts[0] = V::read_part(items, 0.0).mul_add(V::zero(), parts[0]);
+    }
+    parts[0].add(parts[1]).add(parts[2].add(parts[3])).sum() == 0.0
+}
+
 pub(crate) struct Sum;
 
 impl Fold for Sum {
@@ -138,10 +172,15 @@ impl Fold for Sum {
 #[inline(always)]
 fn run_rows<V: Vector>(kernel: &Pool2d, x: &[f32], first: usize, cells: &mut [f32]) {
     let interior = kernel.window.interior(1);
-    if kernel.kind == Pool2dKind::Max {
-        return kernel.fold_rows::<V, Largest>(x, first, cells, &interior);
+    match (kernel.kind == Pool2dKind::Max, kernel.has_columns()) {
+        (true, true) if are_finite::<V>(kernel.rows_of(x, first, cells.len())) => {
+            return kernel.fold_columns::<V, LargestNumber>(x, first, cells);
+        }
+        (true, true) => return kernel.fold_columns::<V, Largest>(x, first, cells),
+        (true, false) => return kernel.fold_rows::<V, Largest>(x, first, cells, &interior),
+        (false, true) => kernel.fold_columns::<V, Sum>(x, first, cells),
+        (false, false) => kernel.fold_rows::<V, Sum>(x, first, cells, &interior),
     }
-    kernel.fold_rows::<V, Sum>(x, first, cells, &interior);
     let [height, width] = kernel.window.output;
     for (ix, row) in cells.chunks_exact_mut(width).enumerate() {
         let rows = kernel.counted(0, (first + ix) % height);
@@ -154,36 +193,63 @@ fn run_rows<V: Vector>(kernel: &Pool2d, x: &[f32], first: usize, cells: &mut [f3
 }
 
 impl Pool2d {
+    /// Whether windows of several rows share the folds of their columns.
+    fn has_columns(&self) -> bool {
+        2 < self.window.kernel[0] && Columns::fit(&self.window)
+    }
+
+    /// The first row of the input that an output row reads, and the number of those it reads.
+    #[inline(always)]
+    fn taps_of(&self, oy: usize) -> (usize, usize) {
+        let (window, taps) = (&self.window, self.window.taps_inside(0, oy));
+        ((oy * window.stride[0] + taps.start * window.dilation[0]).saturating_sub(window.pad[0]), taps.len())
+    }
+
+    /// The part of the input between the first and the last row that some output cells read.
+    #[inline(always)]
+    fn rows_of<'a>(&self, x: &'a [f32], first: usize, cells: usize) -> &'a [f32] {
+        let (window, [height, width]) = (&self.window, self.window.output);
+        let (last, reach) = (first + cells / width - 1, (window.kernel[0] - 1) * window.dilation[0] + 1);
+        let row = |row: usize, more: usize| {
+            let row_of_plane =
+                (row % height * window.stride[0] + more).saturating_sub(window.pad[0]).min(window.input[0]);
+            (row / height * window.input[0] + row_of_plane) * window.input[1]
+        };
+        &x[row(first, 0)..row(last, reach)]
+    }
+
+    /// Folds the cells of each output's window: first its rows for each column, then the columns.
+    #[inline(always)]
+    fn fold_columns<V: Vector, F: Fold>(&self, x: &[f32], first: usize, cells: &mut [f32]) {
+        let [height, width] = self.window.output;
+        let mut columns = Columns::new::<F>(&self.window);
+        for (ix, row) in cells.chunks_exact_mut(width).enumerate() {
+            let (plane, oy) = ((first + ix) / height, (first + ix) % height);
+            let (top, count) = self.taps_of(oy);
+            columns.clear::<F>();
+            columns.add::<V, F>(
+                x.get((plane * self.window.input[0] + top) * self.window.input[1]..).unwrap_or_default(),
+                count,
+            );
+            columns.fold::<V, F>(row);
+        }
+    }
+
     /// Folds the cells of each output's window that are in the input.
     #[inline(always)]
     fn fold_rows<V: Vector, F: Fold>(&self, x: &[f32], first: usize, cells: &mut [f32], interior: &Range<usize>) {
         let window = &self.window;
         let [height, width] = window.output;
         let is_wide = window.stride[1] <= 2 && LANES <= interior.len();
-        // Folds of columns are vectors, which windows that overlap share.
-        let is_tall = 2 < window.kernel[0]
-            && 1 < width
-            && window.stride[1] <= window.kernel[1]
-            && (LANES..=COLUMNS).contains(&window.input[1]);
-        let mut columns = [0.0; COLUMNS];
         for (ix, row) in cells.chunks_exact_mut(width).enumerate() {
             let (plane, oy) = ((first + ix) / height, (first + ix) % height);
             let source = &x[plane * window.input_plane()..];
-            if !is_wide && !is_tall {
+            if !is_wide {
                 self.fold_by_taps::<V, F>(source, oy, row);
                 continue;
             }
-            let taps = window.taps_inside(0, oy);
-            let top = (oy * window.stride[0] + taps.start * window.dilation[0]).saturating_sub(window.pad[0]);
-            let mut rows = Rows { source: source.get(top * window.input[1]..).unwrap_or_default(), count: taps.len() };
-            if is_tall && 1 < rows.count {
-                self.fold_columns::<V, F>(rows, &mut columns[..window.input[1]]);
-                rows = Rows { source: &columns[..window.input[1]], count: 1 };
-            }
-            if !is_wide {
-                row.iter_mut().enumerate().for_each(|(ox, cell)| *cell = self.fold_window::<F>(rows, ox));
-                continue;
-            }
+            let (top, count) = self.taps_of(oy);
+            let rows = Rows { source: source.get(top * window.input[1]..).unwrap_or_default(), count };
             for ox in (0..interior.start).chain(interior.end..width) {
                 row[ox] = self.fold_window::<F>(rows, ox);
             }
@@ -192,20 +258,6 @@ impl Pool2d {
                 let ox = ox.min(interior.end - LANES);
                 self.fold_vector::<V, F>(rows, ox).write(&mut row[ox..]);
             }
-        }
-    }
-
-    /// Folds the rows of a window for each column of the input.
-    #[inline(always)]
-    fn fold_columns<V: Vector, F: Fold>(&self, rows: Rows, columns: &mut [f32]) {
-        let (width, pitch) = (columns.len(), self.window.dilation[0] * self.window.input[1]);
-        for (block, columns) in columns.chunks_mut(LANES).enumerate() {
-            let mut lanes = V::splat(F::START);
-            for ky in 0..rows.count {
-                let row = &rows.source[ky * pitch..][..width];
-                lanes = F::lanes(lanes, V::read_part(&row[block * LANES..], 0.0));
-            }
-            lanes.write_part(columns);
         }
     }
 

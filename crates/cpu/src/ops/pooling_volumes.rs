@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::ops::column_folds::Columns;
 use crate::ops::pooling::{Fold, Largest, Pool2d, Pool2dKind, Sum, check_kind};
 use crate::simd::vector::{Vector, with_vector};
 use crate::threads::Pool;
@@ -64,7 +65,9 @@ impl KernelFn for PoolVolumes {
             return;
         }
         // Output rows are counted over all volumes.
-        let rows = (WORK / (width * self.depth.taps() * self.window.taps()).max(1)).max(1);
+        let taps =
+            if self.has_columns() { self.rows() + self.window.kernel[1] } else { self.rows() * self.window.kernel[1] };
+        let rows = (WORK / (width * taps).max(1)).max(1);
         for_each_chunk(pool, out, rows * width, &|number, cells| {
             let (kernel, first) = (self, number * rows);
             with_vector!(pool.isa(), run_rows(kernel: &PoolVolumes, x: &[f32], first: usize, cells: &mut [f32]));
@@ -78,22 +81,69 @@ fn run_rows<V: Vector>(kernel: &PoolVolumes, x: &[f32], first: usize, cells: &mu
     let [height, width] = kernel.window.output;
     let planes = kernel.depth.output[0];
     let [depth, plane] = kernel.by_axes();
+    let is_max = kernel.kind == Pool2dKind::Max;
+    match (is_max, kernel.has_columns()) {
+        (true, true) => kernel.fold_columns::<V, Largest>(x, first, cells),
+        (false, true) => kernel.fold_columns::<V, Sum>(x, first, cells),
+        (true, false) => kernel.fold_rows::<Largest>(x, first, cells),
+        (false, false) => kernel.fold_rows::<Sum>(x, first, cells),
+    }
+    if is_max {
+        return;
+    }
     for (row, cells) in (first..).zip(cells.chunks_exact_mut(width)) {
-        let (oy, oz, volume) = (row % height, row / height % planes, row / height / planes);
-        if kernel.kind == Pool2dKind::Max {
-            kernel.fold_row::<V, Largest>(x, [volume, oz, oy], cells);
-            continue;
-        }
-        kernel.fold_row::<V, Sum>(x, [volume, oz, oy], cells);
+        let (oy, oz) = (row % height, row / height % planes);
         let count = depth.counted(0, oz) * plane.counted(0, oy);
         cells.iter_mut().enumerate().for_each(|(ox, cell)| *cell /= (count * plane.counted(1, ox)) as f32);
     }
 }
 
 impl PoolVolumes {
+    /// Rows of the input in a window.
+    fn rows(&self) -> usize {
+        self.depth.taps() * self.window.kernel[0]
+    }
+
+    /// Whether windows of several rows share the folds of their columns.
+    fn has_columns(&self) -> bool {
+        2 < self.rows() && Columns::fit(&self.window)
+    }
+
+    /// The volume of an output row, and its position along depth and height.
+    fn place(&self, row: usize) -> [usize; 3] {
+        let [height, planes] = [self.window.output[0], self.depth.output[0]];
+        [row / height / planes, row / height % planes, row % height]
+    }
+
+    /// Folds the cells of each output's window: first its rows for each column, then the columns.
+    #[inline(always)]
+    fn fold_columns<V: Vector, F: Fold>(&self, x: &[f32], first: usize, cells: &mut [f32]) {
+        let (depth, window) = (&self.depth, &self.window);
+        let [height, width] = window.input;
+        let mut columns = Columns::new::<F>(window);
+        for (row, cells) in (first..).zip(cells.chunks_exact_mut(window.output[1])) {
+            let [volume, oz, oy] = self.place(row);
+            let taps = window.taps_inside(0, oy);
+            columns.clear::<F>();
+            for kz in depth.taps_inside(0, oz) {
+                let Some(iz) = depth.source(0, oz, kz) else { continue };
+                let Some(iy) = window.source(0, oy, taps.start).filter(|_| !taps.is_empty()) else { continue };
+                columns.add::<V, F>(&x[((volume * depth.input[0] + iz) * height + iy) * width..], taps.len());
+            }
+            columns.fold::<V, F>(cells);
+        }
+    }
+
     /// Folds the cells of each output's window that are in the input: a row of the input for each tap.
     #[inline(always)]
-    fn fold_row<V: Vector, F: Fold>(&self, x: &[f32], [volume, oz, oy]: [usize; 3], cells: &mut [f32]) {
+    fn fold_rows<F: Fold>(&self, x: &[f32], first: usize, cells: &mut [f32]) {
+        for (row, cells) in (first..).zip(cells.chunks_exact_mut(self.window.output[1])) {
+            self.fold_row::<F>(x, self.place(row), cells);
+        }
+    }
+
+    #[inline(always)]
+    fn fold_row<F: Fold>(&self, x: &[f32], [volume, oz, oy]: [usize; 3], cells: &mut [f32]) {
         let (depth, window) = (&self.depth, &self.window);
         let [height, width] = window.input;
         cells.fill(F::START);

@@ -11,6 +11,7 @@ mod fuzz;
 mod guarded;
 mod matmul;
 mod movement;
+mod pooling;
 mod recurrent;
 mod rows;
 mod training;
