@@ -227,8 +227,10 @@ impl Elementwise {
 }
 
 /// Elements as a function computes with them.
-trait Register: Copy + PartialOrd {
+trait Register: bytemuck::Pod + PartialOrd {
     const ZERO: Self;
+    /// The dtypes whose elements have the same bits.
+    const DTYPES: &[DType];
     fn of<T: Element>(element: T) -> Self;
     fn element<T: Element>(self) -> T;
     fn unary(function: Unary, x: &[Self], out: &mut [Self]);
@@ -253,6 +255,11 @@ trait Register: Copy + PartialOrd {
     }
 }
 
+/// Whether elements of a dtype in memory are registers.
+fn holds<W: Register>(dtype: DType) -> bool {
+    cfg!(target_endian = "little") && W::DTYPES.contains(&dtype)
+}
+
 /// Computes each element of a register from those of others. If a register were updated in place, the compiler would turn
 /// `if x < 0 { 0 } else { x }` into masked stores, which are slow.
 macro_rules! each {
@@ -269,9 +276,10 @@ macro_rules! each {
 }
 
 macro_rules! integers {
-    ($type:ident, $of:expr, $element:expr) => {
+    ($type:ident, [$($dtype:ident)*], $of:expr, $element:expr) => {
         impl Register for $type {
             const ZERO: $type = 0;
+            const DTYPES: &[DType] = &[$(DType::$dtype),*];
 
             #[inline(always)]
             fn unsigned_order(self) -> $type {
@@ -317,16 +325,18 @@ macro_rules! integers {
         }
     };
 }
-integers!(u8, |wide: i64| wide as u8, i64::from);
-integers!(i8, |wide: i64| wide as i8, i64::from);
-integers!(i32, |wide: i64| wide as i32, i64::from);
-integers!(i64, |wide: i64| wide, |wide: i64| wide);
+// Bytes that are not 0 are one `bool`.
+integers!(u8, [U8], |wide: i64| wide as u8, i64::from);
+integers!(i8, [I8], |wide: i64| wide as i8, i64::from);
+integers!(i32, [I32 U32], |wide: i64| wide as i32, i64::from);
+integers!(i64, [I64 U64], |wide: i64| wide, |wide: i64| wide);
 
 macro_rules! floats {
-    ($type:ident, $of:expr, $element:expr, $from:ident $(, $truncation:item)*) => {
+    ($type:ident, $dtype:ident, $of:expr, $element:expr, $from:ident $(, $truncation:item)*) => {
         impl Register for $type {
             $($truncation)*
             const ZERO: $type = 0.0;
+            const DTYPES: &[DType] = &[DType::$dtype];
 
             #[inline(always)]
             fn unsigned_order(self) -> $type {
@@ -376,6 +386,7 @@ macro_rules! floats {
 }
 floats!(
     f32,
+    F32,
     |wide: f64| wide as f32,
     f64::from,
     from_f32,
@@ -403,7 +414,7 @@ floats!(
         }
     }
 );
-floats!(f64, |wide: f64| wide, |wide: f64| wide, from_f64);
+floats!(f64, F64, |wide: f64| wide, |wide: f64| wide, from_f64);
 
 /// Converts aligned elements to `f32`; returns whether they are aligned.
 #[inline(always)]
@@ -475,47 +486,79 @@ fn run_tiles<V: Vector, W: Register>(job: &Job<'_>, cells: &mut [u8]) {
         ElementwiseFn::Binary(_) | ElementwiseFn::Compare(_) => &[dtype; 2],
         ElementwiseFn::Select => &[DType::Bool, bits(dtype), bits(dtype)],
     };
-    let mut registers = [[W::ZERO; TILE]; 3];
+    let (mut registers, mut result) = ([[W::ZERO; TILE]; 3], [W::ZERO; TILE]);
     let length = TILE.min(TILE_BYTES / size_of::<W>());
     for (tile, cells) in cells.chunks_mut(length * size).enumerate() {
         let (at, count) = (job.first + tile * length, cells.len() / size);
         // One place that reads and one that writes: each has a loop for every dtype.
-        for ((operand, &dtype), register) in operands.iter().enumerate().zip(&mut registers) {
-            job.read::<V, W>(operand, dtype, at, &mut register[..count]);
+        let mut sources: [&[W]; 3] = [&[]; 3];
+        for (((operand, &dtype), register), source) in operands.iter().enumerate().zip(&mut registers).zip(&mut sources)
+        {
+            *source = match job.dense::<W>(operand, dtype, at, count) {
+                Some(items) => items,
+                None => {
+                    let register = &mut register[..count];
+                    job.read::<V, W>(operand, dtype, at, register);
+                    register
+                }
+            };
         }
-        let [x, y, z] = registers.each_mut().map(|register| &mut register[..count]);
-        let result = match function {
-            ElementwiseFn::Cast(_) => x,
-            ElementwiseFn::Unary(unary) => {
-                W::unary(unary, x, z);
-                z
-            }
-            ElementwiseFn::Binary(binary) => {
-                W::binary(binary, x, y, z);
-                z
-            }
-            ElementwiseFn::Compare(compare) => {
-                if dtype == DType::U64 {
+        let [x, y, z] = sources;
+        if let ElementwiseFn::Compare(compare) = function {
+            match dtype {
+                DType::U64 => {
                     // The order of `u64` is that of `i64` with the first bit inverted.
-                    x.iter_mut()
-                        .zip(y.iter_mut())
-                        .for_each(|(x, y)| (*x, *y) = (x.unsigned_order(), y.unsigned_order()));
+                    let (x, y) = (x.iter().map(|x| x.unsigned_order()), y.iter().map(|y| y.unsigned_order()));
+                    x.zip(y).zip(cells).for_each(|((x, y), cell)| *cell = u8::from(compare.eval(&x, &y)));
                 }
-                write_comparison(compare, x, y, cells);
-                continue;
+                _ => write_comparison(compare, x, y, cells),
             }
-            ElementwiseFn::Select => {
-                for ((x, &y), &z) in x.iter_mut().zip(&*y).zip(&*z) {
-                    *x = if *x == W::ZERO { z } else { y };
-                }
-                x
-            }
+            continue;
+        }
+        let stored = if function == ElementwiseFn::Select { bits(to) } else { to };
+        // These results are 0 or 1 as the operands are, which are the bytes of `bool`.
+        let is_flag = stored == DType::Bool
+            && size_of::<W>() == 1
+            && matches!(
+                function,
+                ElementwiseFn::Unary(Unary::Not)
+                    | ElementwiseFn::Binary(Binary::And | Binary::Or | Binary::Xor | Binary::Max | Binary::Min)
+            );
+        let is_direct = (holds::<W>(stored) || is_flag) && bytemuck::try_cast_slice::<u8, W>(cells).is_ok();
+        let out: &mut [W] = match is_direct {
+            true => bytemuck::cast_slice_mut(cells),
+            false => &mut result[..count],
         };
-        write::<V, W>(if function == ElementwiseFn::Select { bits(to) } else { to }, result, cells);
+        match function {
+            ElementwiseFn::Cast(_) | ElementwiseFn::Compare(_) => out.copy_from_slice(x),
+            ElementwiseFn::Unary(unary) => W::unary(unary, x, out),
+            ElementwiseFn::Binary(binary) => W::binary(binary, x, y, out),
+            ElementwiseFn::Select => {
+                for (((out, &x), &y), &z) in out.iter_mut().zip(x).zip(y).zip(z) {
+                    *out = if x == W::ZERO { z } else { y };
+                }
+            }
+        }
+        if !is_direct {
+            write::<V, W>(stored, &result[..count], cells);
+        }
     }
 }
 
 impl Job<'_> {
+    /// An operand's elements from a position on, if they are where a register's could be: one after the other and aligned.
+    #[inline(always)]
+    fn dense<W: Register>(&self, operand: usize, dtype: DType, position: usize, count: usize) -> Option<&[W]> {
+        let Operand::Bytes(bytes) = self.inputs[operand] else { return None };
+        let axes = &self.axes[operand];
+        let axis = axes.last();
+        if !holds::<W>(dtype) || axis.stride != 1 || axis.extent - position % axis.extent < count {
+            return None;
+        }
+        let Group { length, start, .. } = axes.parts(position, count).next().filter(|group| group.length == count)?;
+        bytemuck::try_cast_slice(bytes).ok()?.get(start..start + length)
+    }
+
     /// Converts an operand's elements from a position on.
     #[inline(always)]
     fn read<V: Vector, W: Register>(&self, operand: usize, dtype: DType, position: usize, to: &mut [W]) {
