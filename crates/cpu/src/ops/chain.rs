@@ -21,6 +21,8 @@ use crate::threads::shared_slice::{StackBuffer, for_each_chunk};
 const TILE: usize = 512;
 /// Virtual registers: inputs and instructions together.
 const REGISTERS: usize = 24;
+/// The shortest run whose elements one pipe reads where they are.
+const RUN_MIN: usize = 64;
 /// Elements per task.
 const CHUNK: usize = 1 << 14;
 
@@ -117,6 +119,8 @@ struct Walk {
     /// Elements of a tile: the largest period divides it, and others divide that one, since a period is the product of the
     /// innermost extents.
     tile: usize,
+    /// Whether the chain is one pipe that reads all operands where they are: one after the other, or one for each run.
+    by_runs: bool,
     /// The chain as one loop, if its operands allow it.
     byte_sum: Option<ByteSum>,
 }
@@ -128,7 +132,13 @@ impl Walk {
         // the whole output, and scattered operands are collected into registers.
         let is_regular = |walk: &Walk| !walk.access[..inputs].contains(&Access::Scattered);
         let longest = (0..=chain.shape.len()).map(|first| Walk::from_axis(chain, first)).find(is_regular);
-        let mut walk = longest.filter(|walk| TILE <= walk.run).unwrap_or_else(|| Walk::from_axis(chain, 0));
+        let is_one_pipe = pipes.iter().count() == 1 && pipes.iter().all(|pipe| pipe.together);
+        // One pipe needs no registers, so that tiles may be shorter.
+        let are_read = |walk: &Walk| {
+            (0..inputs).all(|ix| matches!(walk.access[ix], Access::Dense | Access::Scalar) && pipes.read(chain, ix))
+        };
+        let is_long = |walk: &Walk| TILE <= walk.run || (RUN_MIN <= walk.run && is_one_pipe && are_read(walk));
+        let mut walk = longest.filter(is_long).unwrap_or_else(|| Walk::from_axis(chain, 0));
         walk.tile *= TILE / walk.tile;
         for (ix, access) in walk.access[..inputs].iter_mut().enumerate() {
             if let Access::Periodic(period) = *access
@@ -142,10 +152,10 @@ impl Walk {
         let in_place = |ix: usize| {
             matches!(walk.access[ix], Access::Dense | Access::Scalar | Access::Vector(_)) && pipes.read(chain, ix)
         };
-        let is_one_pipe = pipes.iter().count() == 1 && pipes.iter().all(|pipe| pipe.together);
         if (0..inputs).all(|ix| walk.access[ix] == Access::Dense) {
             walk.byte_sum = ByteSum::of(chain);
         }
+        walk.by_runs = is_one_pipe && walk.byte_sum.is_none() && are_read(&walk);
         if walk.byte_sum.is_some() || (is_one_pipe && (0..inputs).all(in_place)) {
             (walk.tile, walk.register) = (CHUNK, LANES);
         }
@@ -162,7 +172,7 @@ impl Walk {
                 tile = tile.max(period);
             }
         }
-        Walk { axes: chain.shape.len() - first, run, access, register: TILE, tile, byte_sum: None }
+        Walk { axes: chain.shape.len() - first, run, access, register: TILE, tile, by_runs: false, byte_sum: None }
     }
 
     fn access(shape: &[usize], strides: &[usize], run: usize) -> Access {
@@ -258,6 +268,10 @@ impl Job<'_> {
     /// Computes elements from a position on.
     fn compute(&self, isa: Isa, first: usize, cells: &mut [u8]) {
         let (job, walk, size) = (self, &self.walk, self.chain.result.size());
+        if walk.by_runs {
+            with_rounding!(isa, run_by_runs(job: &Job<'_>, first: usize, cells: &mut [u8]));
+            return;
+        }
         let mut registers = StackBuffer::<{ TILE * REGISTERS }>::new();
         let registers = registers.zeros(walk.register * (self.inputs.len() + self.chain.program.len()));
         let filled = &mut [Filled::default(); REGISTERS];
@@ -297,6 +311,50 @@ struct Place {
 struct Filled {
     start: usize,
     length: usize,
+}
+
+/// Computes elements from a position on, run by run: a run of a few hundred elements takes hardly longer than its arithmetic.
+/// `B` is the item type for `bf16`.
+#[inline(always)]
+fn run_by_runs<V: Vector, B: Item>(job: &Job<'_>, first: usize, mut cells: &mut [u8]) {
+    let Job { chain, inputs, walk, pipes } = job;
+    let Some(pipe) = pipes.iter().next() else { return };
+    // The position along the axes around a run, the innermost first.
+    let (mut axes, mut along, mut count) = ([0; RANK], [0; RANK], 0);
+    let (mut row, mut column) = (first / walk.run, first % walk.run);
+    let outer = chain.shape.len() - walk.axes;
+    for axis in (0..outer).rev().filter(|&axis| chain.shape[axis] != 1) {
+        (axes[count], along[count]) = (axis, row % chain.shape[axis]);
+        row /= chain.shape[axis];
+        count += 1;
+    }
+    let (axes, along) = (&axes[..count], &mut along[..count]);
+    let mut sources = [const { Source::NOTHING }; REGISTERS];
+    while !cells.is_empty() {
+        let length = (walk.run - column).min(cells.len() / chain.result.size());
+        let (run, later) = cells.split_at_mut(length * chain.result.size());
+        for (ix, (input, &stored)) in inputs.iter().zip(&chain.inputs).enumerate() {
+            let Operand::Bytes(bytes) = input else {
+                sources[ix] = Source::Out;
+                continue;
+            };
+            let start: usize = axes.iter().zip(&*along).map(|(&axis, at)| at * chain.strides[ix][axis]).sum();
+            let items = |start: usize, count: usize| &bytes[start * stored.size()..(start + count) * stored.size()];
+            sources[ix] = match walk.access[ix] {
+                Access::Scalar => with_item!(stored, T => Source::Scalar(elements::<T>(items(start, 1))[0].widen())),
+                _ => Source::Items { stored, bytes: items(start + column, length) },
+            };
+        }
+        pipes::run::<V, B>(chain, pipe, &sources, chain.result, run);
+        (cells, column) = (later, 0);
+        for (&axis, at) in axes.iter().zip(along.iter_mut()) {
+            *at += 1;
+            if *at < chain.shape[axis] {
+                break;
+            }
+            *at = 0;
+        }
+    }
 }
 
 /// Computes a tile; `B` is the item type for `bf16`.
