@@ -59,6 +59,8 @@ impl KernelFn for ArgExtreme {
 const WORK: usize = 1 << 14;
 /// Columns that are searched at a time.
 const COLUMNS: usize = 64;
+/// Fewer columns are searched one by one.
+const COLUMNS_MIN: usize = 4;
 /// Elements that are compared at a time.
 const BLOCK: usize = LANES;
 
@@ -74,7 +76,7 @@ impl<const N: usize> Best<N> {
     }
 
     #[inline(always)]
-    fn add(&mut self, kernel: &ArgExtreme, items: &[f32], number: u32) {
+    fn add<V: Vector>(&mut self, kernel: &ArgExtreme, items: &[f32], number: u32) {
         macro_rules! each {
             ($item:ident, $best:ident => $better:expr) => {{
                 // Blocks are stored whole: single elements would be compiled to masked stores, which are slow.
@@ -82,23 +84,13 @@ impl<const N: usize> Best<N> {
                 let blocks = blocks.zip(self.found.as_chunks_mut::<BLOCK>().0).zip(items.chunks(BLOCK));
                 for ((best_items, best_found), items) in blocks {
                     let (mut bests, mut founds) = (*best_items, *best_found);
-                    match items.as_array::<BLOCK>() {
-                        Some(items) => {
-                            for lane in 0..BLOCK {
-                                let ($item, $best) = (items[lane], bests[lane]);
-                                let better = $better;
-                                bests[lane] = if better { $item } else { $best };
-                                founds[lane] = if better { number } else { founds[lane] };
-                            }
-                        }
-                        None => {
-                            for (lane, &$item) in items.iter().enumerate() {
-                                let $best = bests[lane];
-                                if $better {
-                                    (bests[lane], founds[lane]) = ($item, number);
-                                }
-                            }
-                        }
+                    // NaN, which lanes behind the items have, is never better.
+                    let items = V::read_part(items, f32::NAN).to_array();
+                    for lane in 0..BLOCK {
+                        let ($item, $best) = (items[lane], bests[lane]);
+                        let better = $better;
+                        bests[lane] = if better { $item } else { $best };
+                        founds[lane] = if better { number } else { founds[lane] };
                     }
                     (*best_items, *best_found) = (bests, founds);
                 }
@@ -120,11 +112,11 @@ fn search<V: Vector>(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]) {
     let index = |first: f32, found: u32| if first.is_nan() { 0 } else { i64::from(found) };
     if kernel.inner == 1 {
         for (cell, row) in own.iter_mut().zip(x.chunks_exact(kernel.axis)) {
-            *cell = index(row[0], search_row(kernel, row)).to_le_bytes();
+            *cell = index(row[0], search_row::<V>(kernel, row)).to_le_bytes();
         }
         return;
     }
-    if own.len() < LANES {
+    if own.len() < COLUMNS_MIN {
         for (column, cell) in own.iter_mut().enumerate() {
             let items = x[column..].iter().step_by(kernel.inner).take(kernel.axis);
             *cell = index(x[column], search_items(kernel, items)).to_le_bytes();
@@ -133,7 +125,7 @@ fn search<V: Vector>(kernel: &ArgExtreme, x: &[f32], own: &mut [[u8; 8]]) {
     }
     let mut best = Best::<COLUMNS>::new(kernel);
     for (number, row) in x.chunks(kernel.inner).take(kernel.axis).enumerate() {
-        best.add(kernel, &row[..own.len()], number as u32);
+        best.add::<V>(kernel, &row[..own.len()], number as u32);
     }
     for ((cell, found), first) in own.iter_mut().zip(best.found).zip(x) {
         *cell = index(*first, found).to_le_bytes();
@@ -165,13 +157,13 @@ fn search_items<'a>(kernel: &ArgExtreme, items: impl Iterator<Item = &'a f32>) -
 
 /// The index in a row, searched in sixteen lanes.
 #[inline(always)]
-fn search_row(kernel: &ArgExtreme, row: &[f32]) -> u32 {
+fn search_row<V: Vector>(kernel: &ArgExtreme, row: &[f32]) -> u32 {
     if row.len() < 8 * LANES {
         return search_items(kernel, row.iter());
     }
     let mut best = Best::<LANES>::new(kernel);
     for (number, items) in row.chunks(LANES).enumerate() {
-        best.add(kernel, items, number as u32);
+        best.add::<V>(kernel, items, number as u32);
     }
     // Of equal elements the first or the last of the row.
     let is_better = |a: f32, b: f32| if kernel.max { a > b } else { a < b };
