@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use crate::conv::Window;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, elements_mut, input, product};
 use crate::movement::blocked_layout::{padded, rows_of_a_task};
-use crate::ops::pooling::{Fold, Largest, Sum, check_kind};
+use crate::ops::pooling::check_kind;
 use crate::ops::{Pool2d, Pool2dKind};
 use crate::simd::storage::{Item, with_item};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
-use crate::threads::shared_slice::{StackBuffer, for_each_chunk};
+use crate::threads::shared_slice::for_each_chunk;
 
 /// Slides a window over blocked `x: [batch, ceil(channels / 16), rows, columns, 16]`. The output is blocked as well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,49 +69,34 @@ impl KernelFn for PoolBlocked {
 fn run_rows<V: Vector, T: Item>(kernel: &PoolBlocked, x: &[[T; LANES]], first: usize, cells: &mut [[T; LANES]]) {
     if T::STORED.is_byte() && of_bytes::fits(&kernel.window) {
         let (x, cells): (&[u8], &mut [u8]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(cells));
-        if T::STORED == StorageType::I8 {
-            for (row, cells) in rows_of(kernel, elements(x), first, elements_mut(cells)) {
-                of_bytes::run::<V, i8>(&row, cells);
+        return match T::STORED {
+            StorageType::I8 => {
+                for_each_row(kernel, elements(x), first, elements_mut(cells), of_bytes::run::<V, i8>);
             }
-        } else {
-            for (row, cells) in rows_of(kernel, elements(x), first, elements_mut(cells)) {
-                of_bytes::run::<V, u8>(&row, cells);
-            }
-        }
-        return;
+            _ => for_each_row(kernel, elements(x), first, elements_mut(cells), of_bytes::run::<V, u8>),
+        };
     }
-    for (row, cells) in rows_of(kernel, x, first, cells) {
-        match kernel.kind {
-            Pool2dKind::Max => row.fold::<V, Largest, false>(cells, |_| 1),
-            Pool2dKind::Mean | Pool2dKind::MeanWithPadding { .. } => row.fold::<V, Sum, true>(cells, row.counts()),
-        }
-    }
+    for_each_row(kernel, x, first, cells, |row, cells| match kernel.kind {
+        Pool2dKind::Max => row.run_max::<V>(cells),
+        _ => row.run_mean::<V>(cells),
+    });
 }
 
-/// The result of a fold: its mean, or itself.
 #[inline(always)]
-fn finished<V: Vector, const MEAN: bool>(fold: V, count: usize) -> V {
-    if MEAN { fold.div(V::splat(count as f32)) } else { fold }
-}
-
-/// The output rows from row `first` on, with their cells.
-#[inline(always)]
-fn rows_of<'a, T>(
-    kernel: &'a PoolBlocked,
-    x: &'a [[T; LANES]],
+fn for_each_row<T>(
+    kernel: &PoolBlocked,
+    x: &[[T; LANES]],
     first: usize,
-    cells: &'a mut [[T; LANES]],
-) -> impl Iterator<Item = (Row<'a, T>, &'a mut [[T; LANES]])> {
+    cells: &mut [[T; LANES]],
+    run: impl Fn(&Row<T>, &mut [[T; LANES]]),
+) {
     let [rows, columns] = kernel.window.output;
     let input_plane = kernel.window.input_plane();
-    cells.chunks_exact_mut(columns).enumerate().map(move |(ix, cells)| {
+    for (ix, cells) in cells.chunks_exact_mut(columns).enumerate() {
         let (plane, oy) = ((first + ix) / rows, (first + ix) % rows);
-        (Row { kernel, x: &x[plane * input_plane..][..input_plane], oy }, cells)
-    })
+        run(&Row { kernel, x: &x[plane * input_plane..][..input_plane], oy }, cells);
+    }
 }
-
-/// The most columns of an input whose folds windows share.
-const COLUMNS: usize = 128;
 
 /// One output row; `x` is the plane that it reads.
 struct Row<'a, T> {
@@ -121,73 +106,58 @@ struct Row<'a, T> {
 }
 
 impl<T: Item> Row<'_, T> {
-    /// Folds windows; `count` has the cells of a column's window that count for a mean.
     #[inline(always)]
-    fn fold<V: Vector, F: Fold, const MEAN: bool>(&self, cells: &mut [[T; LANES]], count: impl Fn(usize) -> usize) {
+    fn run_max<V: Vector>(&self, cells: &mut [[T; LANES]]) {
+        self.fold::<V>(f32::NEG_INFINITY, cells, V::max_or_nan, |fold, _| fold);
+    }
+
+    #[inline(always)]
+    fn run_mean<V: Vector>(&self, cells: &mut [[T; LANES]]) {
+        let count = self.counts();
+        self.fold::<V>(0.0, cells, V::add, |fold, ox| fold.div(V::splat(count(ox) as f32)));
+    }
+
+    /// Folds windows and turns each fold, with its column, into a result.
+    #[inline(always)]
+    fn fold<V: Vector>(
+        &self,
+        start: f32,
+        cells: &mut [[T; LANES]],
+        take: impl Fn(V, V) -> V + Copy,
+        finish: impl Fn(V, usize) -> V,
+    ) {
         let window = &self.kernel.window;
         if let [cell] = cells
             && window.dilation[1] == 1
         {
-            return T::write(finished::<V, MEAN>(self.fold_pixel::<V, F>(), count(0)), cell);
-        }
-        // Windows that overlap share the folds of their columns, if that takes half of the steps or fewer.
-        let ([height, width], stride) = (window.kernel, window.stride[1]);
-        if 2 * (height * stride + width) <= height * width && window.input[1] <= COLUMNS {
-            return self.fold_columns::<V, F, MEAN>(cells, count);
+            return T::write(finish(self.fold_pixel(V::splat(start), take), 0), cell);
         }
         match V::ISA {
-            Isa::Avx512 => self.fold_tiles::<V, F, 14, MEAN>(cells, count),
-            Isa::Avx2 | Isa::Neon => self.fold_tiles::<V, F, 6, MEAN>(cells, count),
-            Isa::Portable => self.fold_tiles::<V, F, 2, MEAN>(cells, count),
-        }
-    }
-
-    /// The rows of the windows for each column of the input, then the columns of each window.
-    #[inline(always)]
-    fn fold_columns<V: Vector, F: Fold, const MEAN: bool>(
-        &self,
-        cells: &mut [[T; LANES]],
-        count: impl Fn(usize) -> usize,
-    ) {
-        let window = &self.kernel.window;
-        let mut columns = StackBuffer::<{ COLUMNS * LANES }>::new();
-        let columns = columns.zeros(window.input[1] * LANES).as_chunks_mut::<LANES>().0;
-        columns.fill([F::START; LANES]);
-        for row in self.rows() {
-            for (column, item) in columns.iter_mut().zip(row) {
-                F::lanes(V::read(column), T::read(item)).write(column);
-            }
-        }
-        for (ox, cell) in cells.iter_mut().enumerate() {
-            let mut fold = V::splat(F::START);
-            for kx in 0..window.kernel[1] {
-                // Columns before the image wrap around and are out of bounds like those after it.
-                let at = (ox * window.stride[1] + kx * window.dilation[1]).wrapping_sub(window.pad[1]);
-                if let Some(column) = columns.get(at) {
-                    fold = F::lanes(fold, V::read(column));
-                }
-            }
-            T::write(finished::<V, MEAN>(fold, count(ox)), cell);
+            Isa::Avx512 => self.fold_tiles::<V, 14>(start, cells, take, finish),
+            Isa::Avx2 | Isa::Neon => self.fold_tiles::<V, 6>(start, cells, take, finish),
+            Isa::Portable => self.fold_tiles::<V, 2>(start, cells, take, finish),
         }
     }
 
     /// `N` neighboring windows in registers.
     #[inline(always)]
-    fn fold_tiles<V: Vector, F: Fold, const N: usize, const MEAN: bool>(
+    fn fold_tiles<V: Vector, const N: usize>(
         &self,
+        start: f32,
         cells: &mut [[T; LANES]],
-        count: impl Fn(usize) -> usize,
+        take: impl Fn(V, V) -> V,
+        finish: impl Fn(V, usize) -> V,
     ) {
         let window = &self.kernel.window;
         for (ix, cells) in cells.chunks_mut(N).enumerate() {
-            let mut folds = [V::splat(F::START); N];
+            let mut folds = [V::splat(start); N];
             for row in self.rows() {
                 for kx in 0..window.kernel[1] {
                     // Columns before the image wrap around and are out of bounds like those after it.
                     let base = (ix * N * window.stride[1] + kx * window.dilation[1]).wrapping_sub(window.pad[1]);
                     for (at, fold) in folds.iter_mut().enumerate() {
                         if let Some(item) = row.get(base.wrapping_add(at * window.stride[1])) {
-                            *fold = F::lanes(*fold, T::read(item));
+                            *fold = take(*fold, T::read(item));
                         }
                     }
                 }
@@ -195,7 +165,7 @@ impl<T: Item> Row<'_, T> {
             // A loop over the constant `N`, so that folds in registers have no run-time index.
             for (at, fold) in folds.iter().enumerate() {
                 if let Some(cell) = cells.get_mut(at) {
-                    T::write(finished::<V, MEAN>(*fold, count(ix * N + at)), cell);
+                    T::write(finish(*fold, ix * N + at), cell);
                 }
             }
         }
@@ -203,24 +173,24 @@ impl<T: Item> Row<'_, T> {
 
     /// One window, as in global pooling, with four independent folds.
     #[inline(always)]
-    fn fold_pixel<V: Vector, F: Fold>(&self) -> V {
+    fn fold_pixel<V: Vector>(&self, start: V, take: impl Fn(V, V) -> V) -> V {
         let window = &self.kernel.window;
         let taps = window.taps_inside(1, 0);
-        let mut folds = [V::splat(F::START); 4];
+        let mut folds = [start; 4];
         if !taps.is_empty() {
             for row in self.rows() {
                 let (fours, rest) = row[taps.start - window.pad[1]..taps.end - window.pad[1]].as_chunks::<4>();
                 for four in fours {
                     for (fold, item) in folds.iter_mut().zip(four) {
-                        *fold = F::lanes(*fold, T::read(item));
+                        *fold = take(*fold, T::read(item));
                     }
                 }
                 for item in rest {
-                    folds[0] = F::lanes(folds[0], T::read(item));
+                    folds[0] = take(folds[0], T::read(item));
                 }
             }
         }
-        F::lanes(F::lanes(folds[0], folds[1]), F::lanes(folds[2], folds[3]))
+        take(take(folds[0], folds[1]), take(folds[2], folds[3]))
     }
 
     /// The cells that count for the mean of the window at each output column.
