@@ -139,6 +139,18 @@ impl ConvUnbuffered {
         if self.transposed { [taps, outs * taps] } else { [ins * taps, taps] }
     }
 
+    /// Input channels of a group that are added in turn.
+    fn inputs_in_turn(&self) -> usize {
+        let ([[height, width], _], [[planes, _], _]) = (self.extents(&self.window), self.extents(&self.depth));
+        if (planes * height * width).is_multiple_of(CROWDED) { INPUTS_CROWDED } else { INPUTS }
+    }
+
+    /// How often a tap is added to a row of sums.
+    pub fn turns(&self) -> usize {
+        let [ins, outs] = self.group();
+        self.batch * self.groups * outs.div_ceil(CHANNELS) * ins.div_ceil(self.inputs_in_turn())
+    }
+
     /// How many phases of sums there are, and the sums of each.
     fn phases(&self) -> [usize; 2] {
         let [step, _] = self.steps();
@@ -206,17 +218,24 @@ impl KernelFn for ConvUnbuffered {
                         // SAFETY: a line's channels and pixels are its own.
                         let cells = unsafe { out.part(start, pixels.len()) };
                         let bias = bias.map_or(0.0, |bias| bias[channel]);
-                        for (phase, sums) in sums.chunks_exact(pitch).take(phases.min(cells.len())).enumerate() {
-                            let cells = cells[phase..].iter_mut().step_by(phases);
-                            let sums = sums.iter().map(|sum| sum + bias);
-                            match residual {
-                                None => cells.zip(sums).for_each(|(cell, sum)| *cell = sum),
-                                Some(None) => cells.zip(sums).for_each(|(cell, sum)| *cell += sum),
-                                Some(Some(residual)) => {
-                                    let residual = residual[start + phase..].iter().step_by(phases);
-                                    let items = sums.zip(residual);
-                                    cells.zip(items).for_each(|(cell, (sum, item))| *cell = sum + item);
+                        let mut row = [0.0; COLUMNS];
+                        let sums = match phases {
+                            1 => &sums[..cells.len()],
+                            _ => {
+                                for (phase, sums) in sums.chunks_exact(pitch).take(phases).enumerate() {
+                                    let row = row[phase..].iter_mut().step_by(phases);
+                                    row.zip(sums).for_each(|(cell, sum)| *cell = *sum);
                                 }
+                                &row[..cells.len()]
+                            }
+                        };
+                        let sums = sums.iter().map(|sum| sum + bias);
+                        match residual {
+                            None => cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell = sum),
+                            Some(None) => cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum),
+                            Some(Some(residual)) => {
+                                let items = sums.zip(&residual[start..start + cells.len()]);
+                                cells.iter_mut().zip(items).for_each(|(cell, (sum, item))| *cell = sum + item);
                             }
                         }
                         self.epilogue.activate(isa, cells);
@@ -266,32 +285,51 @@ fn add_taps<V: Vector, const N: usize>(line: &Line<'_>, pixels: Range<usize>, su
         false => line.first * out_step,
     };
     let x_step = planes * height * width;
-    let inputs = if x_step.is_multiple_of(CROWDED) { INPUTS_CROWDED } else { INPUTS };
-    let across = |column: usize| conv.span(&conv.window, 1, column, pixels.clone());
-    let mut first_across = [Span::default(); TAPS];
-    for (column, span) in first_across.iter_mut().enumerate().take(columns) {
-        *span = across(column);
-    }
+    let inputs = conv.inputs_in_turn();
+    let deep_of = |tap: usize| conv.span(&conv.depth, 0, tap, line.plane..line.plane + 1);
+    let down_of = |tap: usize| conv.span(&conv.window, 0, tap, line.row..line.row + 1);
+    let across_of = |tap: usize| {
+        let span = conv.span(&conv.window, 1, tap, pixels.clone());
+        Span { sum: span.sum % phases * pitch + span.sum / phases, ..span }
+    };
+    let first_deep = first_spans(conv.depth.taps(), deep_of);
+    let (first_down, first_across) = (first_spans(rows, down_of), first_spans(columns, across_of));
     for first in (0..ins).step_by(inputs) {
         let channels = inputs.min(ins - first);
         for deep_tap in 0..conv.depth.taps() {
-            let deep = conv.span(&conv.depth, 0, deep_tap, line.plane..line.plane + 1);
+            let deep = first_deep.get(deep_tap).copied().unwrap_or_else(|| deep_of(deep_tap));
             for tap in (0..rows).take(rows * deep.count) {
-                let down = conv.span(&conv.window, 0, tap, line.row..line.row + 1);
+                let down = first_down.get(tap).copied().unwrap_or_else(|| down_of(tap));
                 for column in (0..columns).take(columns * down.count) {
-                    let across = if column < TAPS { first_across[column] } else { across(column) };
+                    let across = first_across.get(column).copied().unwrap_or_else(|| across_of(column));
+                    if across.count == 0 {
+                        continue;
+                    }
                     let row = ((volume + first * planes + deep.input) * height + down.input) * width + across.input;
                     let tap = (deep_tap * rows + tap) * columns + column;
                     let weights = &line.weights[weight + first * in_step + tap..];
                     let terms = Terms { x: line.x, x_step, step, weights, weight_steps: [out_step, in_step], channels };
-                    let place = across.sum % phases * pitch + across.sum / phases;
-                    for at in (0..across.count).step_by(LANES) {
-                        add_vector::<V, N>(&terms, row + at * step, across.count - at, sums, place + at);
+                    let whole = if channels == 1 && step == 1 { across.count / LANES * LANES } else { 0 };
+                    if 0 < whole {
+                        add_row::<V, N>(&terms, &line.x[row..row + whole], sums, across.sum);
+                    }
+                    for at in (whole..across.count).step_by(LANES) {
+                        add_vector::<V, N>(&terms, row + at * step, across.count - at, sums, across.sum + at);
                     }
                 }
             }
         }
     }
+}
+
+/// The spans of the first taps, each of which is needed many times.
+#[inline(always)]
+fn first_spans(taps: usize, of: impl Fn(usize) -> Span) -> [Span; TAPS] {
+    let mut first = [Span::default(); TAPS];
+    for (tap, span) in first.iter_mut().enumerate().take(taps) {
+        *span = of(tap);
+    }
+    first
 }
 
 /// The inputs and the weights of a tap for some input channels.
@@ -305,6 +343,18 @@ struct Terms<'a> {
     /// The distance of output and of input channels.
     weight_steps: [usize; 2],
     channels: usize,
+}
+
+/// Adds a tap of one input channel to neighboring sums of N channels: to whole vectors.
+#[inline(always)]
+fn add_row<V: Vector, const N: usize>(terms: &Terms<'_>, items: &[f32], sums: &mut Sums, place: usize) {
+    for (number, sums) in sums.iter_mut().enumerate().take(N) {
+        let weight = V::splat(terms.weights[number * terms.weight_steps[0]]);
+        let sums = sums[place..place + items.len()].as_chunks_mut::<LANES>().0;
+        for (sums, items) in sums.iter_mut().zip(items.as_chunks::<LANES>().0) {
+            V::read(items).mul_add(weight, V::read(sums)).write(sums);
+        }
+    }
 }
 
 /// Adds a tap to sixteen sums of N channels, or to the first `count`, from inputs that start at `from`.

@@ -182,10 +182,17 @@ impl Workload {
                     (true, false) => "transposed unbuffered",
                     (true, true) => "strided transposed unbuffered",
                 };
-                let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64
-                    * covered(&kernel.depth);
-                let rows = channels * row_taps(&kernel.window);
-                (family, vec![("products", channels * covered(&kernel.window)), ("rows", rows)])
+                let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64;
+                let taps = covered(&kernel.depth) * row_taps(&kernel.window);
+                // A vector has sums at the distance of the stride of a transposed convolution.
+                let columns = match kernel.transposed {
+                    true => kernel.window.input[1].div_ceil(kernel.window.stride[1]),
+                    false => kernel.window.output[1],
+                };
+                let vectors = columns.div_ceil(BLOCK) as f64;
+                let rows = kernel.turns() as f64 * taps;
+                let products = channels * taps * vectors * BLOCK as f64;
+                (family, vec![("products", products), ("rows", rows), ("vectors", rows * vectors)])
             }
             Kernel::ConvTranspose(kernel) => {
                 let outs = kernel.batch * kernel.out_channels;
