@@ -34,10 +34,11 @@ use crate::threads::shared_slice::SharedMut;
 const CHANNELS: usize = 4;
 /// Input channels that are added in turn. Their rows stay in the cache from one tap to the next.
 const INPUTS: usize = 32;
-/// The same for channels at a multiple of this distance, which share the sets of a cache.
+/// The same for channels at a multiple of [`CROWDED`] elements, which share the sets of a cache.
 const INPUTS_CROWDED: usize = 8;
+/// The elements of 4 KiB.
 const CROWDED: usize = 1024;
-/// Taps along columns whose pairs are computed once for a line.
+/// Taps of an axis whose spans are computed once for a line.
 const TAPS: usize = 16;
 /// Sums of a channel at a time.
 const COLUMNS: usize = 256;
