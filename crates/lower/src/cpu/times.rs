@@ -13,6 +13,8 @@ use super::blocked::BLOCK;
 
 /// Pixels of a tile of direct convolutions, and output channels of one of row-major convolutions.
 const TILE_ROWS: usize = 6;
+/// Vectors of sums that a convolution without workspace has at a time.
+const PIECE_VECTORS: usize = 16;
 /// Pixels of a tile of row-major convolutions, and of the part of an image that all channels are computed for before the next.
 const TILE_PIXELS: usize = 32;
 const PART_PIXELS: usize = 256;
@@ -182,17 +184,24 @@ impl Workload {
                     (true, false) => "transposed unbuffered",
                     (true, true) => "strided transposed unbuffered",
                 };
-                let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64;
-                let taps = covered(&kernel.depth) * row_taps(&kernel.window);
+                let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64
+                    * covered(&kernel.depth);
+                let taps = row_taps(&kernel.window);
+                if strided && !kernel.transposed {
+                    // Inputs at a distance are collected one by one.
+                    let products = channels * covered(&kernel.window);
+                    return Some((family, vec![("products", products), ("rows", channels * taps)]));
+                }
                 // A vector has sums at the distance of the stride of a transposed convolution.
                 let columns = match kernel.transposed {
                     true => kernel.window.input[1].div_ceil(kernel.window.stride[1]),
                     false => kernel.window.output[1],
                 };
-                let vectors = columns.div_ceil(BLOCK) as f64;
-                let rows = kernel.turns() as f64 * taps;
-                let products = channels * taps * vectors * BLOCK as f64;
-                (family, vec![("products", products), ("rows", rows), ("vectors", rows * vectors)])
+                let vectors = columns.div_ceil(BLOCK);
+                let rows = kernel.turns() as f64 * covered(&kernel.depth) * taps;
+                let products = channels * taps * (vectors * BLOCK) as f64;
+                let pieces = vectors.div_ceil(PIECE_VECTORS) as f64;
+                (family, vec![("products", products), ("rows", rows * pieces), ("vectors", rows * vectors as f64)])
             }
             Kernel::ConvTranspose(kernel) => {
                 let outs = kernel.batch * kernel.out_channels;
