@@ -74,6 +74,9 @@ impl TopK {
         indices: &mut [u8],
         pool: &Pool,
     ) {
+        if values.is_empty() {
+            return;
+        }
         if self.axis == 1 && self.k == 1 {
             copy_items(x, values);
             return indices.fill(0);

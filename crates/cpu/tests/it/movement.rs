@@ -183,6 +183,7 @@ fn the_first_elements_are_those_of_a_sorted_axis() {
         (2, 3000, 1, 2500),
         (1, 2300, 2, 2200),
         (2, 3, 3, 0),
+        (2, 3, 1, 0),
     ] {
         for (dtype, largest) in [
             (DType::F32, true),
