@@ -111,6 +111,26 @@ pub(crate) fn finish(sums: &mut [f64], plane: usize, epilogue: &Epilogue, bias: 
     }
 }
 
+/// Checks a row-major convolution of `x` by weights, with a bias and a residual for the epilogue. `sums` are those of the definition.
+pub(crate) fn check_convolution(
+    kernel: Kernel,
+    epilogue: &Epilogue,
+    [x, weights, bias, residual]: [Vec<f32>; 4],
+    mut sums: Vec<f64>,
+    plane: usize,
+    pools: &[[Pool; 3]],
+) {
+    finish(&mut sums, plane, epilogue, &bias, &residual);
+    let mut inputs = vec![x, weights];
+    inputs.extend(epilogue.bias.then_some(bias));
+    inputs.extend(epilogue.residual.then_some(residual));
+    let inputs: Vec<Vec<u8>> = inputs.iter().map(|items| StorageType::F32.bytes(items)).collect();
+    for got in run_all(&kernel, StorageType::F32, &inputs, epilogue.residual, pools) {
+        // Up to two thousand terms.
+        check(&kernel, &got, &sums, 5e-5);
+    }
+}
+
 /// Depthwise convolution of `[.., channels, plane]`.
 fn depthwise(x: &[f64], window: &Window, channels: usize, weights: &[f32]) -> Vec<f64> {
     let ([input_plane, plane], taps) = (planes(window), window.kernel[0] * window.kernel[1]);
@@ -257,17 +277,9 @@ fn row_major_convolution_matches_its_definition() {
             let weights = &weights[at % groups * of_group..][..of_group];
             convolve(x, &window, [ins, outs], weights)
         });
-        let mut want = results.collect::<Vec<_>>().concat();
-        finish(&mut want, plane, &epilogue, &bias, &residual);
-        let mut inputs = vec![x, kernel.pack(&weights)];
-        inputs.extend(epilogue.bias.then_some(bias));
-        inputs.extend(epilogue.residual.then_some(residual));
-        let inputs: Vec<Vec<u8>> = inputs.iter().map(|items| StorageType::F32.bytes(items)).collect();
-        let kernel = Kernel::from(kernel);
-        for got in run_all(&kernel, StorageType::F32, &inputs, epilogue.residual, &pools) {
-            // Up to two thousand terms.
-            check(&kernel, &got, &want, 5e-5);
-        }
+        let want = results.collect::<Vec<_>>().concat();
+        let inputs = [x, kernel.pack(&weights), bias, residual];
+        check_convolution(kernel.into(), &epilogue, inputs, want, plane, &pools);
     }
 }
 

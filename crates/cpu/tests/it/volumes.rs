@@ -1,9 +1,9 @@
 //! Convolution of volumes and images without workspace against plain loops in `f64`.
 
-use prestow_cpu::{ConvUnbuffered, Kernel, StorageType, Window};
+use prestow_cpu::{ConvUnbuffered, Window};
 use types::Random;
 
-use super::blocked::{cells, check, epilogue, finish, numbers, pick, planes, run_all, wide, window, window_over};
+use super::blocked::{cells, check_convolution, epilogue, numbers, pick, planes, wide, window, window_over};
 use super::common::{cases, pools};
 
 /// A window over the depth of volumes.
@@ -55,12 +55,11 @@ fn unbuffered_convolution_matches_its_definition() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(14));
     for case in 0..cases(80) {
         let (groups, transposed) = (pick(&mut random, &[1, 1, 2, 3]), case % 2 == 0);
-        let (over, ins) = match case % 5 {
+        let (mut over, ins) = match case % 5 {
             0 => (window_over(&mut random, [1, 515]), pick(&mut random, &[1, 3])),
             1 => (window_over(&mut random, [32, 32]), pick(&mut random, &[9, 17])),
             _ => (window(&mut random), pick(&mut random, &[1, 3, 8, 33])),
         };
-        let mut over = over;
         if case % 7 == 0 {
             // More taps than have a place of their own, or a stride over all sums.
             (over.kernel[1], over.stride[1]) = pick(&mut random, &[(19, 1), (4, 300)]);
@@ -94,15 +93,7 @@ fn unbuffered_convolution_matches_its_definition() {
             .chunks(ins * from)
             .enumerate()
             .map(|(at, x)| convolve(x, &weights[at % groups * of_group..][..of_group], [ins, outs], &kernel));
-        let mut want = results.collect::<Vec<_>>().concat();
-        finish(&mut want, to, &epilogue, &bias, &residual);
-        let mut inputs = vec![x, weights];
-        inputs.extend(epilogue.bias.then_some(bias));
-        inputs.extend(epilogue.residual.then_some(residual));
-        let inputs: Vec<Vec<u8>> = inputs.iter().map(|items| StorageType::F32.bytes(items)).collect();
-        let kernel = Kernel::from(kernel);
-        for got in run_all(&kernel, StorageType::F32, &inputs, epilogue.residual, &pools) {
-            check(&kernel, &got, &want, 5e-5);
-        }
+        let want = results.collect::<Vec<_>>().concat();
+        check_convolution(kernel.into(), &epilogue, [x, weights, bias, residual], want, to, &pools);
     }
 }
