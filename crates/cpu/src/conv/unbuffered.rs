@@ -146,10 +146,18 @@ impl ConvUnbuffered {
         if (planes * height * width).is_multiple_of(CROWDED) { INPUTS_CROWDED } else { INPUTS }
     }
 
-    /// How often a tap is added to a row of sums.
-    pub fn turns(&self) -> usize {
+    /// Rows of inputs that are read for a tap of a row of outputs: each by [`CHANNELS`] output channels.
+    pub fn input_rows(&self) -> usize {
         let [ins, outs] = self.group();
-        self.batch * self.groups * outs.div_ceil(CHANNELS) * ins.div_ceil(self.inputs_in_turn())
+        self.batch * self.groups * outs.div_ceil(CHANNELS) * ins
+    }
+
+    /// How often a tap is added to a piece of a row of sums, for a row of outputs of all channels.
+    pub fn turns(&self) -> usize {
+        let ([ins, outs], [phases, pitch]) = (self.group(), self.phases());
+        let [_, [_, columns]] = self.extents(&self.window);
+        let pieces = columns.div_ceil(phases * pitch);
+        self.batch * self.groups * outs.div_ceil(CHANNELS) * ins.div_ceil(self.inputs_in_turn()) * pieces
     }
 
     /// How many phases of sums there are, and the sums of each.

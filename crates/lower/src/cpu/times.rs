@@ -13,8 +13,6 @@ use super::blocked::BLOCK;
 
 /// Pixels of a tile of direct convolutions, and output channels of one of row-major convolutions.
 const TILE_ROWS: usize = 6;
-/// Vectors of sums that a convolution without workspace has at a time.
-const PIECE_VECTORS: usize = 16;
 /// Pixels of a tile of row-major convolutions, and of the part of an image that all channels are computed for before the next.
 const TILE_PIXELS: usize = 32;
 const PART_PIXELS: usize = 256;
@@ -184,24 +182,23 @@ impl Workload {
                     (true, false) => "transposed unbuffered",
                     (true, true) => "strided transposed unbuffered",
                 };
-                let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64
-                    * covered(&kernel.depth);
-                let taps = row_taps(&kernel.window);
-                if strided && !kernel.transposed {
-                    // Inputs at a distance are collected one by one.
-                    let products = channels * covered(&kernel.window);
-                    return Some((family, vec![("products", products), ("rows", channels * taps)]));
-                }
+                let channels = (kernel.batch * kernel.out_channels * (kernel.in_channels / kernel.groups)) as f64;
+                let taps = covered(&kernel.depth) * row_taps(&kernel.window);
                 // A vector has sums at the distance of the stride of a transposed convolution.
                 let columns = match kernel.transposed {
                     true => kernel.window.input[1].div_ceil(kernel.window.stride[1]),
                     false => kernel.window.output[1],
                 };
-                let vectors = columns.div_ceil(BLOCK);
-                let rows = kernel.turns() as f64 * covered(&kernel.depth) * taps;
-                let products = channels * taps * (vectors * BLOCK) as f64;
-                let pieces = vectors.div_ceil(PIECE_VECTORS) as f64;
-                (family, vec![("products", products), ("rows", rows * pieces), ("vectors", rows * vectors as f64)])
+                let cells = taps * columns.next_multiple_of(BLOCK) as f64;
+                let rows = kernel.turns() as f64 * taps;
+                let mut amounts = vec![("products", channels * cells), ("rows", rows)];
+                // Inputs at a distance of two are shuffled, others are collected one by one.
+                match (kernel.transposed, kernel.window.stride[1]) {
+                    (true, _) | (false, 1) => {}
+                    (false, 2) => amounts.push(("shuffled", kernel.input_rows() as f64 * cells)),
+                    (false, _) => amounts.push(("collected", kernel.input_rows() as f64 * cells)),
+                }
+                (family, amounts)
             }
             Kernel::ConvTranspose(kernel) => {
                 let outs = kernel.batch * kernel.out_channels;
