@@ -104,7 +104,7 @@ pub(crate) fn random_layers(seed: u64, count: usize, target: &CpuTarget) -> Vec<
         let images = Images::random(&mut random);
         let mut one_of = |choices: &[usize]| choices[random.below(choices.len() as u64) as usize];
         let (mut ins, mut outs) = (one_of(&channels), one_of(&channels));
-        let groups = match one_of(&[0, 1, 2, 3, 4, 5]) {
+        let groups = match one_of(&[0, 1, 2, 3, 4, 5, 6]) {
             0 => {
                 outs = ins;
                 ins
@@ -112,6 +112,13 @@ pub(crate) fn random_layers(seed: u64, count: usize, target: &CpuTarget) -> Vec<
             1 => {
                 let groups = one_of(&[2, 4, 8, 16, 32]);
                 (ins, outs) = (ins.div_ceil(groups) * groups, outs.div_ceil(groups) * groups);
+                groups
+            }
+            2 => {
+                // A few channels in each.
+                let (members, more) = (one_of(&[1, 2, 4, 8]), one_of(&[1, 1, 2, 4]));
+                let groups = ins.div_ceil(members);
+                (ins, outs) = (groups * members, groups * members * more);
                 groups
             }
             _ => 1,

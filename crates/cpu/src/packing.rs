@@ -174,7 +174,9 @@ impl Packing {
             PackedConv::Winograd(Winograd { out_channels, in_channels, .. }) => {
                 product(&[*out_channels, *in_channels, 9])
             }
-            PackedConv::Depthwise(DepthwiseBlocked { channels, window, .. }) => product(&[*channels, window.taps()]),
+            PackedConv::Depthwise(DepthwiseBlocked { channels, group, window, .. }) => {
+                product(&[*channels, group[0], window.taps()])
+            }
         };
         Some(match self {
             Packing::Convolution { kernel, together: 0 | 1, .. } => conv(kernel),
@@ -357,7 +359,7 @@ fn kernel_channels(kernel: &PackedConv) -> [usize; 2] {
     match kernel {
         PackedConv::Direct(kernel) => [kernel.part_channels()[0], kernel.out_channels],
         PackedConv::Winograd(kernel) => [kernel.in_channels, kernel.out_channels],
-        PackedConv::Depthwise(kernel) => [1, kernel.channels],
+        PackedConv::Depthwise(kernel) => [kernel.group[0], kernel.channels],
     }
 }
 

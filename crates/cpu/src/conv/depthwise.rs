@@ -1,4 +1,4 @@
-//! [`DepthwiseBlocked`]: depthwise convolution of channels in blocks of sixteen.
+//! [`DepthwiseBlocked`]: convolution of channels in blocks of sixteen, each by itself or in groups of a few.
 //!
 //! ```text
 //!   columns of one input row      c0  c1  c2  c3  c4 ...        each is loaded once
@@ -6,7 +6,14 @@
 //!                                   s1 = c1 w0 + c2 w1 + ...    as do the weights of one kernel row
 //! ```
 //!
-//! Rows and columns of the kernel on padding are skipped.
+//! Rows and columns of the kernel on padding are skipped. For groups of several channels the same is done for each member of a
+//! group, with that member in all lanes of its group:
+//!
+//! ```text
+//!   lanes of an item              a0 a1 a2 a3  b0 b1 b2 b3 ...  groups of four
+//!   member 0                      a0 a0 a0 a0  b0 b0 b0 b0 ...  times the weights of each output channel for it
+//!   member 1                      a1 a1 a1 a1  b1 b1 b1 b1 ...
+//! ```
 
 use std::ops::Range;
 
@@ -25,22 +32,28 @@ use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
+/// The most channels of a group: those that a vector's half has, so that a group has its members in one.
+const MEMBERS_MAX: usize = LANES / 2;
+
 /// The most int8 products whose sum is always exact in `f32`.
 const BYTE_TAPS_MAX: usize = (1 << 24) / (255 * 128);
 
-/// Convolution of blocked `x: [batch, ceil(channels / 16), rows, columns, 16]` with packed weights, each channel with
-/// its own kernel; then by the epilogue a bias and a residual. The output is blocked. Weights and bias are `f32`;
+/// Convolution of blocked `x: [batch, ceil(in_channels / 16), rows, columns, 16]` with packed weights in groups of few
+/// channels, usually of one; then by the epilogue a bias and a residual. The output is blocked. Weights and bias are `f32`;
 /// results are rounded after the epilogue.
 ///
 /// Int8: `x` is `u8`, weights are integers, sums are exact, and a scale dequantizes them.
 ///
-/// Refuses: `i8` inputs; int8 without a scale or with a residual; half-precision `x` with results of another type.
+/// Refuses: `i8` inputs; int8 without a scale or with a residual; half-precision `x` with results of another type; groups of
+/// several channels unless their numbers are powers of two up to 8, with at least as many outputs as inputs, all `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DepthwiseBlocked {
     /// Images.
     pub batch: usize,
-    /// Channels of an image.
+    /// Output channels: a multiple of those of a group.
     pub channels: usize,
+    /// Input and output channels of a group.
+    pub group: [usize; 2],
     /// Rows and columns.
     pub window: Window,
     /// Storage type of `x`.
@@ -54,24 +67,34 @@ pub struct DepthwiseBlocked {
 }
 
 impl DepthwiseBlocked {
-    /// Weights `[channels, ..kernel]` in the order in which the kernel reads them: for each block and tap its sixteen,
-    /// 0 in padded lanes.
+    /// How often the columns of an input row are multiplied once they are in a register.
+    pub fn products_of_a_column(&self) -> usize {
+        let Window { kernel: [_, columns], stride: [_, stride], .. } = self.window;
+        if is_holeless(&self.window, self.group == [1, 1]) { columns.div_ceil(stride) } else { 1 }
+    }
+
+    /// Weights `[channels, group inputs, ..kernel]` in the order in which the kernel reads them: for each block, row of taps,
+    /// input of a group, and column of taps its sixteen, 0 in padded lanes.
     ///
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
+        let ([_, columns], [ins, _]) = (self.window.kernel, self.group);
         let taps = self.window.taps();
-        assert_eq!(weights.len(), self.channels * taps, "the weights must have the kernel's shape");
-        let mut packed = vec![0.0; self.channels.next_multiple_of(LANES) * taps];
-        for (channel, cells) in weights.chunks_exact(taps).enumerate() {
-            for (tap, &weight) in cells.iter().enumerate() {
-                packed[(channel / LANES * taps + tap) * LANES + channel % LANES] = weight;
+        let cells = ins * taps;
+        assert_eq!(weights.len(), self.channels * cells, "the weights must have the kernel's shape");
+        let mut packed = vec![0.0; self.channels.next_multiple_of(LANES) * cells];
+        for (channel, weights) in weights.chunks_exact(cells).enumerate() {
+            for (ix, &weight) in weights.iter().enumerate() {
+                let (member, row, column) = (ix / taps, ix % taps / columns, ix % columns);
+                let cell = (row * ins + member) * columns + column;
+                packed[(channel / LANES * cells + cell) * LANES + channel % LANES] = weight;
             }
         }
         packed
     }
 
-    /// The same in any order, in a run.
+    /// The same of single channels in any order, in a run.
     ///
     /// # Panics
     /// Packed weights or weights of another number.
@@ -97,9 +120,19 @@ impl KernelFn for DepthwiseBlocked {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         self.window.check()?;
-        let channels = padded(self.channels).ok_or(InvalidKernel("sizes must not overflow"))?;
-        let x = product(&[self.batch, channels, self.window.input[0], self.window.input[1]]);
-        let weights = product(&[channels, self.window.kernel[0], self.window.kernel[1]]);
+        let [ins, outs] = self.group;
+        let fits = |members: usize| members.is_power_of_two() && members <= MEMBERS_MAX;
+        if !fits(ins) || !fits(outs) || outs < ins || !self.channels.is_multiple_of(outs) {
+            return Err(InvalidKernel("`group` must have powers of two up to 8, its outputs must divide the channels"));
+        }
+        if self.group != [1, 1] && [self.stored, self.result] != [StorageType::F32; 2] {
+            return Err(InvalidKernel("groups of several channels must be f32"));
+        }
+        let overflow = InvalidKernel("sizes must not overflow");
+        let channels = padded(self.channels).ok_or(overflow)?;
+        let in_channels = padded(self.channels / outs * ins).ok_or(overflow)?;
+        let x = product(&[self.batch, in_channels, self.window.input[0], self.window.input[1]]);
+        let weights = product(&[channels, ins, self.window.kernel[0], self.window.kernel[1]]);
         let output = product(&[self.batch, channels, self.window.output[0], self.window.output[1]]);
         let bytes = |elements: Option<usize>, stored: StorageType| elements?.checked_mul(stored.size());
         let output = bytes(output, self.result);
@@ -142,8 +175,9 @@ impl KernelFn for DepthwiseBlocked {
             None if self.result != StorageType::F32 => &self.epilogue.activation[..],
             _ => &[],
         };
-        let (window, blocks) = (&self.window, self.channels.div_ceil(LANES));
-        let ([rows, columns], taps) = (window.output, window.taps());
+        let (window, blocks, [ins, outs]) = (&self.window, self.channels.div_ceil(LANES), self.group);
+        let in_blocks = (self.channels / outs * ins).div_ceil(LANES);
+        let ([rows, columns], taps) = (window.output, ins * window.taps());
         let row_bytes = (pixel * columns).max(pixel_in * window.input_plane() / rows);
         let out: &mut [u8] = args.outputs[0];
         let chunk = rows_of_a_task(out.len() / pixel / columns, row_bytes);
@@ -158,14 +192,19 @@ impl KernelFn for DepthwiseBlocked {
                     Some(residual) => residual[first * columns * pixel..][..part.len()].as_ptr(),
                     None => part.as_ptr(),
                 });
-                let block = plane % blocks;
+                let (image, block) = (plane / blocks, plane % blocks);
+                // A group has as many outputs as inputs or more, so that a block's inputs are in one block.
+                let first_in = block * LANES / outs * ins;
+                let in_plane = image * in_blocks + first_in / LANES;
                 let plane_bytes = window.input_plane() * pixel_in;
                 let rows = Rows {
                     window,
                     stored: self.stored,
                     zero_point: self.zero_point,
                     result: self.result,
-                    x: x[plane * plane_bytes..][..plane_bytes].as_ptr(),
+                    x: x[in_plane * plane_bytes..][..plane_bytes].as_ptr(),
+                    group: self.group,
+                    first_lane: first_in % LANES,
                     weights: weights[block * taps..][..taps].as_ptr(),
                     scale: scale.map_or([1.0; LANES], |scale| scale[block]),
                     bias: bias.map_or([0.0; LANES], |bias| bias[block]),
@@ -196,6 +235,9 @@ pub(crate) struct Rows<'a> {
     pub(crate) result: StorageType,
     /// The plane that is read; it needs only the rows that the window reaches from `rows`.
     pub(crate) x: *const u8,
+    /// Input and output channels of a group, and the input lane of the block's first group.
+    pub(crate) group: [usize; 2],
+    pub(crate) first_lane: usize,
     /// The block's kernel.
     pub(crate) weights: *const Pixel,
     /// Of int8 sums.
@@ -222,8 +264,15 @@ impl Rows<'_> {
         let window = self.window;
         let rows = self;
         // Each is compiled on its own, so that its loops have all registers.
-        let near = window.pad[1] < window.kernel[1] && window.dilation[1] == 1;
-        with_item!(self.stored, T => match (near, window.kernel[1], window.stride[1]) {
+        let is_holeless = is_holeless(window, self.group == [1, 1]);
+        if self.group != [1, 1] {
+            return match (is_holeless, window.stride[1]) {
+                (true, 1) => with_vector!(isa, grouped_three(rows: &Rows<'_>)),
+                (true, 2) => with_vector!(isa, grouped_three_by_twos(rows: &Rows<'_>)),
+                _ => with_vector!(isa, grouped_any(rows: &Rows<'_>)),
+            };
+        }
+        with_item!(self.stored, T => match (is_holeless, window.kernel[1], window.stride[1]) {
             (true, 3, 1) => with_vector!(isa, three<T>(rows: &Rows<'_>)),
             (true, 3, 2) => with_vector!(isa, three_by_twos<T>(rows: &Rows<'_>)),
             (true, 5, 1) => with_vector!(isa, five<T>(rows: &Rows<'_>)),
@@ -231,6 +280,22 @@ impl Rows<'_> {
             _ => with_vector!(isa, any<T>(rows: &Rows<'_>)),
         });
     }
+
+    /// The lane of an input block that each lane of the output block multiplies, by member of the group.
+    #[inline(always)]
+    fn lanes_of(&self, member: usize) -> [u8; LANES] {
+        let ([ins, outs], mut lanes) = (self.group, [0; LANES]);
+        for (lane, from) in lanes.iter_mut().enumerate() {
+            *from = (self.first_lane + lane / outs * ins + member) as u8;
+        }
+        lanes
+    }
+}
+
+/// Whether rows are computed by [`Holeless`], for single channels or for groups of several.
+fn is_holeless(window: &Window, are_single: bool) -> bool {
+    let [kernel, stride, pad, dilation] = [window.kernel, window.stride, window.pad, window.dilation].map(|of| of[1]);
+    pad < kernel && dilation == 1 && [1, 2].contains(&stride) && (kernel == 3 || (kernel == 5 && are_single))
 }
 
 /// Repeats an expression for the constants `$at`: sums in registers cannot be indexed at run time.
@@ -266,29 +331,62 @@ fn five_by_twos<V: Vector, T: Item>(rows: &Rows) {
 #[inline(always)]
 fn holeless<V: Vector, T: Item, const K: usize, const S: usize>(rows: &Rows) {
     let add = Holeless::<K, S>;
-    // Sums that leave registers for the weights and an item: of 32 registers of AVX-512, of 16 of the others, which
-    // need several for one vector.
+    let items = Own(V::splat(f32::from(rows.zero_point)));
+    // Sums that leave registers for the weights and an item: of 32 of AVX-512, of 16 of AVX2 for half of the lanes at a time.
     match V::ISA {
-        Isa::Avx512 => run::<V, T, 14>(rows, add),
-        Isa::Avx2 => run::<V, T, 4>(rows, add),
-        Isa::Neon => run::<V, T, 4>(rows, add),
-        Isa::Portable => run::<V, T, 2>(rows, add),
+        Isa::Avx512 => run::<V, T, 14>(rows, add, &[items]),
+        Isa::Avx2 => run::<V, T, 7>(rows, add, &[items]),
+        Isa::Neon => run::<V, T, 4>(rows, add, &[items]),
+        Isa::Portable => run::<V, T, 2>(rows, add, &[items]),
     }
 }
 
 #[inline(always)]
 fn any<V: Vector, T: Item>(rows: &Rows) {
+    let add = AnyKernel(rows.window);
+    let items = Own(V::splat(f32::from(rows.zero_point)));
     match V::ISA {
-        Isa::Avx512 => run::<V, T, 14>(rows, AnyKernel(rows.window)),
-        Isa::Avx2 => run::<V, T, 4>(rows, AnyKernel(rows.window)),
-        Isa::Neon => run::<V, T, 6>(rows, AnyKernel(rows.window)),
-        Isa::Portable => run::<V, T, 2>(rows, AnyKernel(rows.window)),
+        Isa::Avx512 => run::<V, T, 14>(rows, add, &[items]),
+        Isa::Avx2 => run::<V, T, 7>(rows, add, &[items]),
+        Isa::Neon => run::<V, T, 6>(rows, add, &[items]),
+        Isa::Portable => run::<V, T, 2>(rows, add, &[items]),
     }
 }
 
-/// Computes rows in tiles of `N` sums. Called by [`Rows::run`] only, whose caller promises valid addresses.
 #[inline(always)]
-fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) {
+fn grouped_three<V: Vector>(rows: &Rows) {
+    grouped::<V>(rows, Holeless::<3, 1>);
+}
+
+#[inline(always)]
+fn grouped_three_by_twos<V: Vector>(rows: &Rows) {
+    grouped::<V>(rows, Holeless::<3, 2>);
+}
+
+#[inline(always)]
+fn grouped_any<V: Vector>(rows: &Rows) {
+    grouped::<V>(rows, AnyKernel(rows.window));
+}
+
+#[inline(always)]
+fn grouped<V: Vector>(rows: &Rows, kernel: impl KernelRow) {
+    let mut members = [Member::<V>(V::choice(rows.lanes_of(0))); MEMBERS_MAX];
+    let members = &mut members[..rows.group[0]];
+    for (ix, member) in members.iter_mut().enumerate() {
+        *member = Member(V::choice(rows.lanes_of(ix)));
+    }
+    match V::ISA {
+        Isa::Avx512 => run::<V, f32, 14>(rows, kernel, members),
+        Isa::Avx2 => run::<V, f32, 7>(rows, kernel, members),
+        Isa::Neon => run::<V, f32, 4>(rows, kernel, members),
+        Isa::Portable => run::<V, f32, 2>(rows, kernel, members),
+    }
+}
+
+/// Computes rows in tiles of `N` sums, from the items of each member of a group. Called by [`Rows::run`] only, whose caller
+/// promises valid addresses.
+#[inline(always)]
+fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow, members: &[impl Items<V>]) {
     let window = task.window;
     let ([_, width], [_, columns], [_, kernel_columns]) = (window.input, window.output, window.kernel);
     let (stride, pad) = (window.stride[1], window.pad[1]);
@@ -299,26 +397,29 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
         let taps = window.taps_inside(0, oy);
         let iy = (oy * window.stride[0] + taps.start * window.dilation[0]).wrapping_sub(window.pad[0]);
         let x = task.x.cast::<[T; LANES]>().wrapping_add(iy.wrapping_mul(width));
-        let row_weights = task.weights.wrapping_add(taps.start * kernel_columns);
+        let row_weights = task.weights.wrapping_add(taps.start * members.len() * kernel_columns);
         for ox in (0..columns).step_by(N) {
             let base = (ox * stride).wrapping_sub(pad);
             // A base in front of the image has wrapped.
             let inside = base <= width && reach <= width - base;
-            let (mut source, mut weights) = (x, row_weights);
             let is_byte = T::STORED.is_byte();
-            let zero = V::splat(f32::from(task.zero_point));
             let mut sums = [if is_byte { V::zero() } else { V::read(&task.bias) }; N];
-            for _ in taps.clone() {
-                // SAFETY: the row is in the image, and only its items are read.
-                unsafe {
-                    match inside {
-                        true => kernel.add::<V, T, N, true>(source, zero, base, width, weights, &mut sums),
-                        false => kernel.add::<V, T, N, false>(source, zero, base, width, weights, &mut sums),
+            unrolled! { PART in 0 1 => if PART < V::PARTS {
+                let (mut source, mut weights) = (x, row_weights);
+                for _ in taps.clone() {
+                    for &items in members {
+                        // SAFETY: the row is in the image, and only its items are read.
+                        unsafe {
+                            match inside {
+                                true => kernel.add::<V, T, N, true, PART>(source, items, base, width, weights, &mut sums),
+                                false => kernel.add::<V, T, N, false, PART>(source, items, base, width, weights, &mut sums),
+                            }
+                        }
+                        weights = weights.wrapping_add(kernel_columns);
                     }
+                    source = source.wrapping_add(window.dilation[0] * width);
                 }
-                source = source.wrapping_add(window.dilation[0] * width);
-                weights = weights.wrapping_add(kernel_columns);
-            }
+            } }
             let count = N.min(columns - ox);
             if is_byte {
                 let (scale, bias) = (V::read(&task.scale), V::read(&task.bias));
@@ -381,23 +482,52 @@ fn applied<V: Vector, const N: usize>(functions: &[Unary], stored: StorageType, 
     sums
 }
 
-/// An item minus the zero point, which only int8 has.
-#[inline(always)]
-fn centered<V: Vector, T: Item>(item: V, zero: V) -> V {
-    if T::STORED.is_byte() { item.sub(zero) } else { item }
+/// The lanes of items that are multiplied.
+trait Items<V: Vector>: Copy {
+    /// Loads those of an item.
+    ///
+    /// # Safety
+    /// `from` must be readable for 16 elements.
+    unsafe fn load<T: Item>(self, from: *const [T; LANES]) -> V;
+}
+
+/// All lanes, minus the zero point, which only int8 has.
+#[derive(Clone, Copy)]
+struct Own<V>(V);
+
+impl<V: Vector> Items<V> for Own<V> {
+    #[inline(always)]
+    unsafe fn load<T: Item>(self, from: *const [T; LANES]) -> V {
+        // SAFETY: the caller's promise.
+        let item: V = unsafe { T::load(from.cast()) };
+        if T::STORED.is_byte() { item.sub(self.0) } else { item }
+    }
+}
+
+/// A member of each group, in all lanes of the group. Items are `f32`.
+#[derive(Clone, Copy)]
+struct Member<V: Vector>(V::Choice);
+
+impl<V: Vector> Items<V> for Member<V> {
+    #[inline(always)]
+    unsafe fn load<T: Item>(self, from: *const [T; LANES]) -> V {
+        // SAFETY: the caller's promise; no other items have groups of several members.
+        unsafe { V::load_chosen(from.cast(), self.0) }
+    }
 }
 
 /// Adds a row of the kernel to neighboring sums.
 trait KernelRow: Copy {
     /// Adds the products of one row of the kernel to the sums. The first tap of the first sum is at column `base` of
-    /// the row at `row` (in front of it if `base` has wrapped); columns outside of `width` are skipped.
+    /// the row at `row` (in front of it if `base` has wrapped); columns outside of `width` are skipped. Other parts of the sums
+    /// than `PART` may stay as they are.
     ///
     /// # Safety
     /// The row and the weights can be read. `INSIDE`: no column is outside.
-    unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool>(
+    unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool, const PART: usize>(
         self,
         row: *const [T; LANES],
-        zero: V,
+        items: impl Items<V>,
         base: usize,
         width: usize,
         weights: *const Pixel,
@@ -413,19 +543,19 @@ struct Holeless<const K: usize, const S: usize>;
 impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
     #[inline(always)]
     #[expect(clippy::absurd_extreme_comparisons, reason = "one of the unrolled columns is 0")]
-    unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool>(
+    unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool, const PART: usize>(
         self,
         row: *const [T; LANES],
-        zero: V,
+        items: impl Items<V>,
         base: usize,
         width: usize,
         weights: *const Pixel,
         sums: &mut [V; N],
     ) {
         let mut kernel = [V::zero(); K];
-        for (ix, register) in kernel.iter_mut().enumerate() {
+        for (ix, weight) in kernel.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
-            *register = unsafe { V::load(weights.add(ix).cast()) };
+            *weight = unsafe { V::load(weights.add(ix).cast()) };
         }
         let source = row.wrapping_add(base);
         // Columns from `start` to `end` are in the row; a base in front of it is less than a kernel away.
@@ -435,11 +565,11 @@ impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
                 let lies = (K - 1 <= AT || start <= AT as isize) && (AT as isize) < end;
                 if INSIDE || lies {
                     // SAFETY: the column is in the row, by the comparisons or the caller's promise.
-                    let item = centered::<V, T>(unsafe { T::load(source.wrapping_add(AT).cast()) }, zero);
+                    let item = unsafe { items.load(source.wrapping_add(AT)) };
                     for (kx, &weight) in kernel.iter().enumerate() {
                         if kx <= AT && (AT - kx).is_multiple_of(S) && (AT - kx) / S < N {
                             let sum = &mut sums[(AT - kx) / S];
-                            *sum = item.mul_add(weight, *sum);
+                            *sum = item.mul_add_part::<PART>(weight, *sum);
                         }
                     }
                 }
@@ -454,10 +584,10 @@ struct AnyKernel<'a>(&'a Window);
 
 impl KernelRow for AnyKernel<'_> {
     #[inline(always)]
-    unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool>(
+    unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool, const PART: usize>(
         self,
         row: *const [T; LANES],
-        zero: V,
+        items: impl Items<V>,
         base: usize,
         width: usize,
         weights: *const Pixel,
@@ -466,13 +596,13 @@ impl KernelRow for AnyKernel<'_> {
         let window = self.0;
         for kx in 0..window.kernel[1] {
             // SAFETY: the caller's promise.
-            let weight = unsafe { V::load(weights.add(kx).cast()) };
+            let weight: V = unsafe { V::load(weights.add(kx).cast()) };
             let mut column = base.wrapping_add(kx * window.dilation[1]);
             for sum in sums.iter_mut() {
                 if INSIDE || column < width {
                     // SAFETY: the column is in the row.
-                    let item = centered::<V, T>(unsafe { T::load(row.add(column).cast()) }, zero);
-                    *sum = item.mul_add(weight, *sum);
+                    let item = unsafe { items.load(row.add(column)) };
+                    *sum = item.mul_add_part::<PART>(weight, *sum);
                 }
                 column = column.wrapping_add(window.stride[1]);
             }

@@ -186,7 +186,8 @@ impl PackedConv {
                 Some((conv.groups, [per_group(conv.in_channels)?, per_group(conv.out_channels)?]))
             }
             PackedConv::Winograd(conv) => Some((1, [conv.in_channels, conv.out_channels])),
-            PackedConv::Depthwise(conv) => Some((conv.channels, [1, 1])),
+            // Weights of groups of several channels are packed before a run only.
+            PackedConv::Depthwise(conv) => (conv.group == [1, 1]).then_some((conv.channels, [1, 1])),
         }
     }
 

@@ -99,6 +99,7 @@ impl InvertedBottleneck {
         DepthwiseBlocked {
             batch,
             channels,
+            group: [1, 1],
             window,
             stored: StorageType::F32,
             zero_point: 0,
@@ -346,6 +347,8 @@ impl Job<'_> {
             zero_point: 0,
             result: StorageType::F32,
             x: x.cast(),
+            group: [1, 1],
+            first_lane: 0,
             weights: layer.weights[block * taps * LANES..][..taps * LANES].as_ptr().cast(),
             scale: [1.0; LANES],
             bias,

@@ -23,6 +23,12 @@ pub(crate) trait Vector: Copy {
     /// The ISA of the registers.
     const ISA: Isa;
 
+    /// Registers of a vector that [`Vector::mul_add_part`] names: 1 if there are enough registers for whole vectors.
+    const PARTS: usize = 1;
+
+    /// A lane to take for each lane of a vector.
+    type Choice: Copy;
+
     /// Broadcasts a number to all lanes.
     fn splat(number: f32) -> Self;
 
@@ -40,6 +46,13 @@ pub(crate) trait Vector: Copy {
 
     /// `self * factor + sum`, fused if the ISA has the instruction.
     fn mul_add(self, factor: Self, sum: Self) -> Self;
+
+    /// The same in the lanes of one register; the others are those of `sum`. Loops over one part after the other need fewer
+    /// registers than loops over whole vectors.
+    #[inline(always)]
+    fn mul_add_part<const PART: usize>(self, factor: Self, sum: Self) -> Self {
+        self.mul_add(factor, sum)
+    }
 
     /// `self + other`.
     fn add(self, other: Self) -> Self;
@@ -117,6 +130,15 @@ pub(crate) trait Vector: Copy {
 
     /// The odd lanes of both: first those of `self`.
     fn odds(self, other: Self) -> Self;
+
+    /// Chooses `lanes[i]` for lane `i`. The first eight must be of one half, and so must the last eight.
+    fn choice(lanes: [u8; LANES]) -> Self::Choice;
+
+    /// Loads the chosen of 16 elements.
+    ///
+    /// # Safety
+    /// `from` must be readable for 16 elements.
+    unsafe fn load_chosen(from: *const f32, choice: Self::Choice) -> Self;
 
     /// Transposes: lane `i` of vector `j` becomes lane `j` of vector `i`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
@@ -324,6 +346,20 @@ impl Portable {
 
 impl Vector for Portable {
     const ISA: Isa = Isa::Portable;
+
+    type Choice = [u8; LANES];
+
+    #[inline(always)]
+    fn choice(lanes: [u8; LANES]) -> [u8; LANES] {
+        lanes.map(|lane| lane % LANES as u8)
+    }
+
+    #[inline(always)]
+    unsafe fn load_chosen(from: *const f32, choice: [u8; LANES]) -> Self {
+        // SAFETY: the caller guarantees the memory access.
+        let from = unsafe { from.cast::<[f32; LANES]>().read_unaligned() };
+        Portable(choice.map(|lane| from[usize::from(lane) % LANES]))
+    }
 
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {

@@ -131,16 +131,20 @@ pub(crate) fn check_convolution(
     }
 }
 
-/// Depthwise convolution of `[.., channels, plane]`.
-fn depthwise(x: &[f64], window: &Window, channels: usize, weights: &[f32]) -> Vec<f64> {
+/// Convolution of `[.., inputs, plane]` to `[.., channels, plane]` in groups of `ins` by `outs` channels.
+fn in_groups(x: &[f64], window: &Window, channels: usize, [ins, outs]: [usize; 2], weights: &[f32]) -> Vec<f64> {
     let ([input_plane, plane], taps) = (planes(window), window.kernel[0] * window.kernel[1]);
     let sum = |at: usize| -> f64 {
         let (channel, pixel) = (at / plane, at % plane);
-        let (x, weights) = (&x[channel * input_plane..], &weights[channel % channels * taps..]);
         let cells = cells(window, pixel / window.output[1], pixel % window.output[1]);
-        cells.into_iter().map(|(tap, cell)| x[cell] * f64::from(weights[tap])).sum()
+        let of_member = |member: usize| {
+            let x = &x[(channel / outs * ins + member) * input_plane..];
+            let weights = &weights[(channel % channels * ins + member) * taps..];
+            cells.iter().map(|&(tap, cell)| x[cell] * f64::from(weights[tap])).sum::<f64>()
+        };
+        (0..ins).map(of_member).sum()
     };
-    (0..x.len() / input_plane * plane).map(sum).collect()
+    (0..x.len() / input_plane / ins * outs * plane).map(sum).collect()
 }
 
 /// Convolution of `[batch, ins, plane]` with `[outs, ins, cells]`.
@@ -209,30 +213,41 @@ fn reorder_moves_every_element() {
 #[test]
 fn depthwise_matches_its_definition() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(9));
-    for _ in 0..cases(250) {
+    for case in 0..cases(400) {
         let batch = pick(&mut random, &[1, 1, 2]);
-        let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
+        let several = [[2, 2], [4, 4], [8, 8], [1, 2], [1, 4], [1, 8], [2, 4], [2, 8], [4, 8]];
+        let group = if case % 2 == 0 { [1, 1] } else { pick(&mut random, &several) };
+        let [ins, outs] = group;
+        let channels = pick(&mut random, &[1, 7, 16, 24, 33, 50]).next_multiple_of(outs);
+        let in_channels = channels / outs * ins;
         let (window, wild) = (window(&mut random), random.below(4) == 0);
         let epilogue = epilogue(&mut random, true);
-        let stored = pick(&mut random, &StorageType::FRACTIONS);
-        let epilogue_of = epilogue.clone();
-        let kernel =
-            DepthwiseBlocked { batch, channels, window, stored, zero_point: 0, result: stored, epilogue: epilogue_of };
+        let stored = if group == [1, 1] { pick(&mut random, &StorageType::FRACTIONS) } else { StorageType::F32 };
+        let kernel = DepthwiseBlocked {
+            batch,
+            channels,
+            group,
+            window,
+            stored,
+            zero_point: 0,
+            result: stored,
+            epilogue: epilogue.clone(),
+        };
         let [input_plane, plane] = planes(&window);
         let taps = window.kernel[0] * window.kernel[1];
-        let x = rounded(stored, numbers(&mut random, batch * channels * input_plane, wild));
-        let weights = numbers(&mut random, channels * taps, wild);
+        let x = rounded(stored, numbers(&mut random, batch * in_channels * input_plane, wild));
+        let weights = numbers(&mut random, channels * ins * taps, wild);
         let bias = numbers(&mut random, channels, false);
         let residual = rounded(stored, numbers(&mut random, batch * channels * plane, false));
-        let mut want = depthwise(&wide(&x), &window, channels, &weights);
+        let mut want = in_groups(&wide(&x), &window, channels, group, &weights);
         finish(&mut want, plane, &epilogue, &bias, &residual);
-        let pictures = |items: &[f32], plane: usize| stored.bytes(&blocked(items, channels, plane, f32::NAN));
-        let mut inputs = vec![pictures(&x, input_plane), StorageType::F32.bytes(&kernel.pack(&weights))];
+        let x = stored.bytes(&blocked(&x, in_channels, input_plane, f32::NAN));
+        let mut inputs = vec![x, StorageType::F32.bytes(&kernel.pack(&weights))];
         if epilogue.bias {
             inputs.push(StorageType::F32.bytes(&blocked(&bias, channels, 1, 0.0)));
         }
         if epilogue.residual {
-            inputs.push(pictures(&residual, plane));
+            inputs.push(stored.bytes(&blocked(&residual, channels, plane, f32::NAN)));
         }
         let kernel = Kernel::from(kernel);
         for got in run_all(&kernel, stored, &inputs, epilogue.residual, &pools) {
@@ -439,7 +454,7 @@ fn bottleneck_equals_its_three_convolutions() {
             inputs.extend(epilogue.bias.then(|| plain(&blocked(&bias, channels, 1, 0.0))));
         }
         let (weights, bias) = (numbers(&mut random, channels * taps, false), numbers(&mut random, channels, false));
-        want = depthwise(&want, &window, channels, &weights);
+        want = in_groups(&want, &window, channels, [1, 1], &weights);
         finish(&mut want, plane, &kernel.depthwise, &bias, &[]);
         inputs.push(plain(&kernel.depthwise_kernel().pack(&weights)));
         inputs.extend(kernel.depthwise.bias.then(|| plain(&blocked(&bias, channels, 1, 0.0))));

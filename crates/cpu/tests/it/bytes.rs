@@ -235,6 +235,7 @@ fn int8_depthwise_is_exact() {
         let conv = DepthwiseBlocked {
             batch: pick(&mut random, &[1, 2]),
             channels,
+            group: [1, 1],
             window: Window { input, output, kernel, stride, dilation, pad },
             stored: StorageType::U8,
             zero_point: pick(&mut random, &[0, 1, 128, 255]),

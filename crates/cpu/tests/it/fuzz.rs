@@ -195,6 +195,7 @@ fn depthwise(random: &mut Random, stored: StorageType) -> DepthwiseBlocked {
     DepthwiseBlocked {
         batch: random.below(5) as usize,
         channels: number(random),
+        group: if random.below(2) == 0 { [1, 1] } else { [number(random), number(random)] },
         window: window(random),
         stored,
         zero_point: of_bytes(random, stored),

@@ -99,6 +99,7 @@ fn convolution_by_run_time_weights_equals_packed_one() {
                 let conv = DepthwiseBlocked {
                     batch,
                     channels: ins,
+                    group: [1, 1],
                     window,
                     stored: F32,
                     zero_point: 0,
@@ -233,6 +234,7 @@ fn data_gradient_matches_its_definition() {
                 true => PackedConv::Depthwise(DepthwiseBlocked {
                     batch,
                     channels: ins,
+                    group: [1, 1],
                     window: mirrored(),
                     stored: F32,
                     zero_point: 0,

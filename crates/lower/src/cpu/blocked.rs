@@ -80,7 +80,21 @@ pub(super) fn conv_kernels(
         // Only the sum of products joins groups in a run.
         return Ok(vec![ConvKernel::Direct(direct)]);
     }
-    Ok(with_winograd(&direct, is_dynamic, workspace))
+    let mut kernels = with_winograd(&direct, is_dynamic, workspace);
+    kernels.extend(if is_dynamic { None } else { in_small_groups(&direct) });
+    Ok(kernels)
+}
+
+/// A convolution whose groups have so few channels that their members are taken one by one from blocks.
+fn in_small_groups(direct: &cpu::ConvBlocked) -> Option<ConvKernel> {
+    let &cpu::ConvBlocked { batch, out_channels: channels, groups, window, layout, result, .. } = direct;
+    let group = [direct.in_channels / groups, channels / groups];
+    if groups == 1 || layout != ImageLayout::Blocked {
+        return None;
+    }
+    let (stored, epilogue) = (StorageType::F32, direct.epilogue.clone());
+    let kernel = cpu::DepthwiseBlocked { batch, channels, group, window, stored, zero_point: 0, result, epilogue };
+    cpu::Kernel::from(kernel.clone()).sizes().is_ok().then_some(ConvKernel::Depthwise(kernel))
 }
 
 /// A direct convolution and the other ways to compute it, those by Winograd's algorithm also in a quarter of their
@@ -162,6 +176,7 @@ pub(super) fn data_gradient_kernels(
                 true => vec![ConvKernel::Depthwise(cpu::DepthwiseBlocked {
                     batch,
                     channels: groups,
+                    group: [1, 1],
                     window,
                     stored,
                     zero_point: 0,
@@ -339,7 +354,9 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     let (operands, result) = (stored(node.inputs[0])?, stored(node.outputs[0])?);
     if is_depthwise(conv.groups, x, out) {
         let (batch, channels, zero_point) = (x[0], x[1], conv.zero as u8);
-        let kernel = cpu::DepthwiseBlocked { batch, channels, window, stored: operands, zero_point, result, epilogue };
+        let group = [1, 1];
+        let kernel =
+            cpu::DepthwiseBlocked { batch, channels, group, window, stored: operands, zero_point, result, epilogue };
         return match cpu::Kernel::from(kernel.clone()).sizes() {
             Ok(_) => Ok(ConvKernel::Depthwise(kernel)),
             Err(misfit) => Err(misfit.to_string()),

@@ -152,10 +152,22 @@ impl Workload {
                 let family = ["winograd 2", "winograd 4", "winograd 6"][(kernel.tile / 2).clamp(1, 3) - 1];
                 (family, winograd(kernel))
             }
-            Kernel::DepthwiseBlocked(kernel) => (
-                if kernel.window.stride == [1, 1] { "depthwise" } else { "strided depthwise" },
-                depthwise(kernel.batch, kernel.channels, &kernel.window),
-            ),
+            Kernel::DepthwiseBlocked(kernel) => {
+                let family = match (kernel.group == [1, 1], kernel.window.stride == [1, 1]) {
+                    (true, true) => "depthwise",
+                    (true, false) => "strided depthwise",
+                    (false, true) => "small groups",
+                    (false, false) => "strided small groups",
+                };
+                let mut amounts = depthwise(kernel.batch, kernel.channels, &kernel.window);
+                if kernel.group != [1, 1] {
+                    let products = amounts[0].1 * kernel.group[0] as f64;
+                    amounts[0].1 = products;
+                    // Members are chosen once for all products of a column of the input, or for each.
+                    amounts.push(("choices", products / kernel.products_of_a_column() as f64));
+                }
+                (family, amounts)
+            }
             Kernel::DynamicConv(kernel) => match &kernel.conv {
                 PackedConv::Depthwise(inner) => {
                     ("depthwise by run-time weights", depthwise(inner.batch, inner.channels, &inner.window))

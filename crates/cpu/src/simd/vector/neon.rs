@@ -24,6 +24,28 @@ impl Neon {
 impl Vector for Neon {
     const ISA: Isa = Isa::Neon;
 
+    /// For each quarter, the bytes of its lanes in a vector.
+    type Choice = [uint8x16_t; QUARTERS];
+
+    #[inline(always)]
+    fn choice(lanes: [u8; LANES]) -> [uint8x16_t; QUARTERS] {
+        let mut bytes = [[0; 4 * QUARTER]; QUARTERS];
+        for (at, byte) in bytes.as_flattened_mut().iter_mut().enumerate() {
+            *byte = lanes[at / 4] % LANES as u8 * 4 + at as u8 % 4;
+        }
+        // SAFETY: NEON is available, and each array has sixteen bytes.
+        bytes.map(|bytes| unsafe { vld1q_u8(bytes.as_ptr()) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_chosen(from: *const f32, choice: [uint8x16_t; QUARTERS]) -> Self {
+        // SAFETY: the caller guarantees the memory access.
+        unsafe {
+            let lanes = vld1q_u8_x4(from.cast());
+            Neon(choice.map(|bytes| vreinterpretq_f32_u8(vqtbl4q_u8(lanes, bytes))))
+        }
+    }
+
     #[inline(always)]
     fn prefetch_far<T>(line: *const T) {
         // SAFETY: a prefetch has no architectural effect.

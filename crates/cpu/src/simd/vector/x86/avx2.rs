@@ -133,6 +133,42 @@ unsafe fn rounded_bf16(lanes: __m256) -> __m256i {
 impl Vector for Avx2 {
     const ISA: Isa = Isa::Avx2;
 
+    const PARTS: usize = 2;
+
+    #[inline(always)]
+    fn mul_add_part<const PART: usize>(self, factor: Self, mut sum: Self) -> Self {
+        // SAFETY: this ISA's instructions are available.
+        sum.0[PART] = unsafe { _mm256_fmadd_ps(self.0[PART], factor.0[PART], sum.0[PART]) };
+        sum
+    }
+
+    /// For each half, the first lane of the half that it is from, and lanes of that.
+    type Choice = [(usize, __m256i); 2];
+
+    #[inline(always)]
+    fn choice(lanes: [u8; LANES]) -> [(usize, __m256i); 2] {
+        let (mut numbers, [low, high]) =
+            ([0; LANES], [0, LANES / 2].map(|half| usize::from(lanes[half]) & (LANES / 2)));
+        for (number, lane) in numbers.iter_mut().zip(lanes) {
+            *number = i32::from(lane) % (LANES / 2) as i32;
+        }
+        // SAFETY: this ISA's instructions are available, and each half of the numbers is read.
+        unsafe {
+            let numbers: *const __m256i = numbers.as_ptr().cast();
+            [(low, _mm256_loadu_si256(numbers)), (high, _mm256_loadu_si256(numbers.add(1)))]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_chosen(from: *const f32, choice: [(usize, __m256i); 2]) -> Self {
+        let [(low, in_low), (high, in_high)] = choice;
+        // SAFETY: the caller guarantees the memory access; a half begins at lane 0 or 8.
+        unsafe {
+            let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(from.add(low)), in_low);
+            Avx2([low, _mm256_permutevar8x32_ps(_mm256_loadu_ps(from.add(high)), in_high)])
+        }
+    }
+
     #[inline(always)]
     fn prefetch_far<T>(line: *const T) {
         // SAFETY: a prefetch has no architectural effect.

@@ -24,6 +24,20 @@ unsafe fn halves(items: __m512) -> [__m256; 2] {
 impl Vector for Avx512 {
     const ISA: Isa = Isa::Avx512;
 
+    type Choice = __m512i;
+
+    #[inline(always)]
+    fn choice(lanes: [u8; LANES]) -> __m512i {
+        // SAFETY: this ISA's instructions are available, and the array has sixteen bytes.
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(lanes.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_chosen(from: *const f32, choice: __m512i) -> Self {
+        // SAFETY: the caller guarantees the memory access; the instruction reads the low four bits of a choice.
+        Avx512(unsafe { _mm512_permutexvar_ps(choice, _mm512_loadu_ps(from)) })
+    }
+
     #[inline(always)]
     fn prefetch<T>(line: *const T) {
         // SAFETY: a prefetch has no architectural effect.
