@@ -45,20 +45,41 @@ pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, wo
 /// The slots placed so far, by rising start.
 struct Placed {
     slots: Vec<Slot>,
-    /// By slot its first section and the end of its sections: most slots of a walk are only compared with these.
-    sections: Vec<(u32, u32)>,
+    /// By slot its first section, and the end of its sections: most slots of a walk are only compared with these.
+    firsts: Vec<u32>,
+    ends: Vec<u32>,
 }
+
+/// Slots that a walk compares with an item at once.
+const CHUNK: usize = 16;
 
 impl Placed {
     fn new(slots: Vec<Slot>) -> Placed {
-        let sections = slots.iter().map(|slot| (slot.first, slot.end)).collect();
-        Placed { slots, sections }
+        let firsts = slots.iter().map(|slot| slot.first).collect();
+        let ends = slots.iter().map(|slot| slot.end).collect();
+        Placed { slots, firsts, ends }
     }
 
     fn add(&mut self, slot: Slot) {
         let at = self.slots.partition_point(|other| other.start < slot.start);
         self.slots.insert(at, slot);
-        self.sections.insert(at, (slot.first, slot.end));
+        self.firsts.insert(at, slot.first);
+        self.ends.insert(at, slot.end);
+    }
+
+    /// The slots that share a section with a piece, with their indices, by rising start.
+    fn meeting(&self, piece: Piece) -> impl Iterator<Item = (usize, &Slot)> {
+        let chunks = self.firsts.chunks(CHUNK).zip(self.ends.chunks(CHUNK));
+        // Most chunks have no such slot. Without branches, the compiler compares several slots at once.
+        let is_any = move |(firsts, ends): &(&[u32], &[u32])| {
+            firsts
+                .iter()
+                .zip(*ends)
+                .fold(false, |any, (&first, &end)| any | ((piece.first < end) & (first < piece.end)))
+        };
+        let met = chunks.enumerate().filter(move |(_, chunk)| is_any(chunk));
+        let slots = met.flat_map(|(at, (firsts, _))| at * CHUNK..at * CHUNK + firsts.len());
+        slots.map(|ix| (ix, &self.slots[ix])).filter(move |(_, slot)| piece.first < slot.end && slot.first < piece.end)
     }
 }
 
@@ -66,15 +87,10 @@ impl Placed {
 fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &Placed, work: &mut Work) -> Option<u64> {
     let mut best: Option<(u64, u64)> = None;
     let mut cursor = 0;
-    let mut n_seen = 0;
+    let mut n_seen = placed.slots.len();
     // The least offset with the piece above `cursor`.
     let above = |cursor: u64| item.lift(cursor.saturating_sub(piece.low));
-    for (slot_ix, &(first, end)) in placed.sections.iter().enumerate() {
-        n_seen += 1;
-        if end <= piece.first || piece.end <= first {
-            continue;
-        }
-        let slot = &placed.slots[slot_ix];
+    for (slot_ix, slot) in placed.meeting(piece) {
         if cursor < slot.start
             && let Some(offset) = above(cursor)
             && offset + piece.high <= slot.start
@@ -84,6 +100,7 @@ fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &Placed, work: &mut 
                 best = Some((hole, offset));
             }
             if rule == Rule::First {
+                n_seen = slot_ix + 1;
                 break;
             }
         }
