@@ -86,7 +86,7 @@ impl OrderLimits {
             search_work: shared(200_000_000_000 / n_tasks, 100_000, 10_000_000),
             beam_work: shared(1_000_000_000_000 / n_tasks, 200_000, 10_000_000),
             uncross_work: each(2_500, 1_000_000, 50_000_000),
-            window_work: each(1_000, 1_000_000, 10_000_000),
+            window_work: each(350, 350_000, 10_000_000),
             bound_work: each(2_000, 4_000_000, 64_000_000),
             set_work: shared(2_500_000_000, 500_000, 10_000_000),
         }
@@ -191,19 +191,11 @@ impl Best {
                 self.offer(instance, &order);
             }
         }
-        self.change(instance, bound, |order| window::improve(instance, order, bound, limits.window_work));
-        // Minimum cuts move tasks along the whole order: only where windows around the peak do not suffice.
-        self.change(instance, bound, |order| {
-            uncross::improve(instance, order, bound, limits.uncross_work);
-            window::improve(instance, order, bound, limits.window_work);
-        });
-    }
-
-    /// Changes a copy of the order, and takes it if its peak is lower.
-    fn change(&mut self, instance: &Instance, bound: u64, change: impl FnOnce(&mut [Position])) {
+        // Minimum cuts move tasks along the whole order, windows around its peak.
         if bound < self.peak {
             let mut order = self.order.clone();
-            change(&mut order);
+            uncross::improve(instance, &mut order, bound, limits.uncross_work);
+            window::improve(instance, &mut order, bound, limits.window_work);
             self.offer(instance, &order);
         }
     }

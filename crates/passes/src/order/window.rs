@@ -15,6 +15,38 @@ const LENGTHS: [usize; 3] = [48, 96, 192];
 /// Where the peak is in a window, in quarters of its length.
 const QUARTERS: [usize; 3] = [2, 3, 1];
 
+/// The searches for the order of a window, the cheapest first.
+const SEARCHES: [Search; 3] = [Search::Beam(1), Search::Beam(16), Search::Exact];
+
+/// A search for the order of a window.
+#[derive(Clone, Copy)]
+enum Search {
+    /// A beam of this width.
+    Beam(usize),
+    /// All orders, within limits.
+    Exact,
+}
+
+impl Search {
+    /// An order with a peak below `peak`, if it is found.
+    fn run(self, part: &Instance, peak: u64, left: &mut u64) -> Option<Vec<Position>> {
+        match self {
+            Search::Beam(width) => beam(part, width, peak, 0, left),
+            Search::Exact => {
+                let budget = Budget { states: 2000, words: 1 << 16, work: (*left).min(100_000) };
+                let mut cut = Cut::new((*left).min(200_000));
+                let before = cut.budget;
+                let (end, spent) = least_below(part, peak, 0, budget, &mut cut);
+                *left = left.saturating_sub(2 * spent.work + before - cut.budget);
+                match end {
+                    End::Found(order) => Some(order),
+                    End::Exhausted | End::GivenUp => None,
+                }
+            }
+        }
+    }
+}
+
 /// Lowers the peak of an order as long as a window around it allows that and the work that is left suffices.
 pub(crate) fn improve(instance: &Instance, order: &mut [Position], bound: u64, mut left: u64) {
     let mut row = Row::new(instance, order);
@@ -79,32 +111,26 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Tries windows that contain the task at `at`.
+    /// Tries windows that contain the task at `at`: all of them with one search before the next one, which costs more and
+    /// rarely finds what those before it do not.
     fn improve_at(&mut self, at: usize, peak: u64, left: &mut u64) -> bool {
         let count = self.order.len();
-        for length in LENGTHS {
-            let length = length.min(count);
-            for quarter in QUARTERS {
-                let start = at.saturating_sub(length * quarter / 4).min(count - length);
+        let around = |length: usize| {
+            QUARTERS.map(|quarter| (at.saturating_sub(length * quarter / 4).min(count - length), length))
+        };
+        let mut windows: Vec<(usize, usize)> =
+            LENGTHS.into_iter().flat_map(|length| around(length.min(count))).collect();
+        // At an end of the order, and in short orders, some are the same.
+        windows.dedup();
+        for search in SEARCHES {
+            for &(start, length) in &windows {
                 *left = left.saturating_sub(16 * length as u64);
-                let part = self.part(start, start + length);
-                let found = beam(&part, 16, peak, 0, left).or_else(|| {
-                    let budget = Budget { states: 2000, words: 1 << 16, work: (*left).min(100_000) };
-                    let mut cut = Cut::new((*left).min(200_000));
-                    let before = cut.budget;
-                    let (end, spent) = least_below(&part, peak, 0, budget, &mut cut);
-                    *left = left.saturating_sub(2 * spent.work + before - cut.budget);
-                    match end {
-                        End::Found(order) => Some(order),
-                        End::Exhausted | End::GivenUp => None,
-                    }
-                });
-                if let Some(found) = found {
+                if let Some(found) = search.run(&self.part(start, start + length), peak, left) {
                     let moved: Vec<Position> = found.iter().map(|&at| self.order[start + at]).collect();
                     self.replace(start, &moved);
                     return true;
                 }
-                if length == count {
+                if *left == 0 {
                     return false;
                 }
             }
