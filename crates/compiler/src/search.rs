@@ -42,8 +42,10 @@ const ROUNDS: usize = 32;
 const ROUND_NODES: usize = 12_000;
 /// Choices that are placed.
 const FINALISTS: usize = 3;
-/// Rounds without a change after which prices rise no more.
-const UNCHANGED: usize = 10;
+/// Steps without a change after which prices rise no more; and those after which a round goes to the last of them at once: if
+/// nothing changes there, no round in between is needed.
+const UNCHANGED: u32 = 10;
+const LOOK_AHEAD: u32 = 3;
 /// A price that exceeds each difference in time.
 pub(crate) const ANY_TIME: u64 = 1 << 30;
 
@@ -286,11 +288,22 @@ pub(crate) fn rounds(
     let price = (first.time / first.peak.max(1) / FIRST_PRICE).max(1);
     let count = (ROUND_NODES / source.nodes().len().max(1)).clamp(4, ROUNDS);
     let doublings = (ROUNDS / count) as u32;
-    let mut unchanged = 0;
-    for _ in 0..count {
+    // Steps of the price since the last change, and whether one of the next is known to bring one.
+    let (mut unchanged, mut is_change_ahead) = (0, false);
+    while choices.len() <= count {
         let last = &choices[choices.len() - 1];
-        let next = Choice::new(source, target, last.raised(price, doublings))?;
-        unchanged = if (next.peak, next.time) == (last.peak, last.time) { unchanged + 1 } else { 0 };
+        let steps = match unchanged == LOOK_AHEAD && !is_change_ahead {
+            true => (UNCHANGED - unchanged).min((count + 1 - choices.len()) as u32),
+            false => 1,
+        };
+        let next = Choice::new(source, target, last.raised(price, steps * doublings))?;
+        let is_same = (next.peak, next.time) == (last.peak, last.time);
+        if 1 < steps && !is_same {
+            // The rounds in between find the first change.
+            is_change_ahead = true;
+            continue;
+        }
+        (unchanged, is_change_ahead) = if is_same { (unchanged + steps, is_change_ahead) } else { (0, false) };
         let is_enough = match goal.budget {
             Some(budget) => next.peak <= budget.0,
             None => goal.optimize == Optimize::Balanced && limit < next.time && limit < last.time,
