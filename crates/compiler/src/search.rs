@@ -40,6 +40,8 @@ const FIRST_PRICE: u64 = 256;
 /// Rounds at most, and nodes of all rounds together at most. With fewer rounds prices rise faster.
 const ROUNDS: usize = 32;
 const ROUND_NODES: usize = 12_000;
+/// All the work of the placer lowers the arena of a draft by less than this part.
+const DRAFT_GAIN: u64 = 8;
 /// Choices that are placed.
 const FINALISTS: usize = 3;
 /// Steps without a change after which prices rise no more; and those after which a round goes to the last of them at once: if
@@ -192,7 +194,10 @@ pub(crate) fn best(
             let is_fastest = Rc::ptr_eq(&found.source, &fastest.source) && found.arena() == fastest.arena();
             let found = found.finally_placed(target)?;
             // Drafts were compared: with all the work, the fastest plan may still need less.
-            let may_be_less = !is_fastest && fastest.placement.certificate.least < found.arena();
+            let draft = fastest.arena().0;
+            let may_be_less = !is_fastest
+                && fastest.placement.certificate.least < found.arena()
+                && draft - draft / DRAFT_GAIN < found.arena().0;
             let fastest = if may_be_less { fastest.finally_placed(target)? } else { fastest };
             if fastest.arena() < found.arena() { fastest } else { found }
         }
