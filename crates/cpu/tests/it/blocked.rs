@@ -218,7 +218,7 @@ fn depthwise_matches_its_definition() {
         let several = [[2, 2], [4, 4], [8, 8], [1, 2], [1, 4], [1, 8], [2, 4], [2, 8], [4, 8]];
         let group = if case % 2 == 0 { [1, 1] } else { pick(&mut random, &several) };
         let [ins, outs] = group;
-        let channels = pick(&mut random, &[1, 7, 16, 24, 33, 50]).next_multiple_of(outs);
+        let channels = pick(&mut random, &[1usize, 7, 16, 24, 33, 50]).next_multiple_of(outs);
         let in_channels = channels / outs * ins;
         let (window, wild) = (window(&mut random), random.below(4) == 0);
         let epilogue = epilogue(&mut random, true);
