@@ -70,7 +70,7 @@ impl DepthwiseBlocked {
     /// How often the columns of an input row are multiplied once they are in a register.
     pub fn products_of_a_column(&self) -> usize {
         let Window { kernel: [_, columns], stride: [_, stride], .. } = self.window;
-        if is_holeless(&self.window, self.group == [1, 1]) { columns.div_ceil(stride) } else { 1 }
+        if is_holeless(&self.window, self.group, self.stored) { columns.div_ceil(stride) } else { 1 }
     }
 
     /// Weights `[channels, group inputs, ..kernel]` in the order in which the kernel reads them: for each block, row of taps,
@@ -264,13 +264,17 @@ impl Rows<'_> {
         let window = self.window;
         let rows = self;
         // Each is compiled on its own, so that its loops have all registers.
-        let is_holeless = is_holeless(window, self.group == [1, 1]);
+        let is_holeless = is_holeless(window, self.group, self.stored);
         if self.group != [1, 1] {
-            return match (is_holeless, window.stride[1]) {
-                (true, 1) => with_vector!(isa, grouped_three(rows: &Rows<'_>)),
-                (true, 2) => with_vector!(isa, grouped_three_by_twos(rows: &Rows<'_>)),
+            return match (is_holeless, window.kernel[1], window.stride[1]) {
+                (true, 3, 1) => with_vector!(isa, grouped_three(rows: &Rows<'_>)),
+                (true, 3, 2) => with_vector!(isa, grouped_three_by_twos(rows: &Rows<'_>)),
+                (true, 5, 1) => with_vector!(isa, grouped_five(rows: &Rows<'_>)),
                 _ => with_vector!(isa, grouped_any(rows: &Rows<'_>)),
             };
+        }
+        if is_holeless && window.kernel[1] == 7 {
+            return with_vector!(isa, seven(rows: &Rows<'_>));
         }
         with_item!(self.stored, T => match (is_holeless, window.kernel[1], window.stride[1]) {
             (true, 3, 1) => with_vector!(isa, three<T>(rows: &Rows<'_>)),
@@ -292,10 +296,17 @@ impl Rows<'_> {
     }
 }
 
-/// Whether rows are computed by [`Holeless`], for single channels or for groups of several.
-fn is_holeless(window: &Window, are_single: bool) -> bool {
+/// Whether rows are computed by [`Holeless`]. There are such functions for usual kernels only.
+fn is_holeless(window: &Window, group: [usize; 2], stored: StorageType) -> bool {
     let [kernel, stride, pad, dilation] = [window.kernel, window.stride, window.pad, window.dilation].map(|of| of[1]);
-    pad < kernel && dilation == 1 && [1, 2].contains(&stride) && (kernel == 3 || (kernel == 5 && are_single))
+    let are_single = group == [1, 1];
+    let is_usual = match (kernel, stride) {
+        (3, 1 | 2) | (5, 1) => true,
+        (5, 2) => are_single,
+        (7, 1) => are_single && stored == StorageType::F32,
+        _ => false,
+    };
+    is_usual && pad < kernel && dilation == 1
 }
 
 /// Repeats an expression for the constants `$at`: sums in registers cannot be indexed at run time.
@@ -329,15 +340,20 @@ fn five_by_twos<V: Vector, T: Item>(rows: &Rows) {
 }
 
 #[inline(always)]
+fn seven<V: Vector>(rows: &Rows) {
+    holeless::<V, f32, 7, 1>(rows);
+}
+
+#[inline(always)]
 fn holeless<V: Vector, T: Item, const K: usize, const S: usize>(rows: &Rows) {
     let add = Holeless::<K, S>;
     let items = Own(V::splat(f32::from(rows.zero_point)));
     // Sums that leave registers for the weights and an item: of 32 of AVX-512, of 16 of AVX2 for half of the lanes at a time.
     match V::ISA {
-        Isa::Avx512 => run::<V, T, 14>(rows, add, &[items]),
-        Isa::Avx2 => run::<V, T, 7>(rows, add, &[items]),
-        Isa::Neon => run::<V, T, 4>(rows, add, &[items]),
-        Isa::Portable => run::<V, T, 2>(rows, add, &[items]),
+        Isa::Avx512 => run::<V, T, _, 14>(rows, add, &[items]),
+        Isa::Avx2 => run::<V, T, _, 7>(rows, add, &[items]),
+        Isa::Neon => run::<V, T, _, 4>(rows, add, &[items]),
+        Isa::Portable => run::<V, T, _, 2>(rows, add, &[items]),
     }
 }
 
@@ -346,47 +362,53 @@ fn any<V: Vector, T: Item>(rows: &Rows) {
     let add = AnyKernel(rows.window);
     let items = Own(V::splat(f32::from(rows.zero_point)));
     match V::ISA {
-        Isa::Avx512 => run::<V, T, 14>(rows, add, &[items]),
-        Isa::Avx2 => run::<V, T, 7>(rows, add, &[items]),
-        Isa::Neon => run::<V, T, 6>(rows, add, &[items]),
-        Isa::Portable => run::<V, T, 2>(rows, add, &[items]),
+        Isa::Avx512 => run::<V, T, _, 14>(rows, add, &[items]),
+        Isa::Avx2 => run::<V, T, _, 4>(rows, add, &[items]),
+        Isa::Neon => run::<V, T, _, 6>(rows, add, &[items]),
+        Isa::Portable => run::<V, T, _, 2>(rows, add, &[items]),
     }
 }
 
 #[inline(always)]
 fn grouped_three<V: Vector>(rows: &Rows) {
-    grouped::<V>(rows, Holeless::<3, 1>);
+    grouped::<V, _>(rows, Holeless::<3, 1>);
 }
 
 #[inline(always)]
 fn grouped_three_by_twos<V: Vector>(rows: &Rows) {
-    grouped::<V>(rows, Holeless::<3, 2>);
+    grouped::<V, _>(rows, Holeless::<3, 2>);
+}
+
+#[inline(always)]
+fn grouped_five<V: Vector>(rows: &Rows) {
+    grouped::<V, _>(rows, Holeless::<5, 1>);
 }
 
 #[inline(always)]
 fn grouped_any<V: Vector>(rows: &Rows) {
-    grouped::<V>(rows, AnyKernel(rows.window));
+    grouped::<V, _>(rows, AnyKernel(rows.window));
 }
 
 #[inline(always)]
-fn grouped<V: Vector>(rows: &Rows, kernel: impl KernelRow) {
+fn grouped<V: Vector, K: KernelRow>(rows: &Rows, kernel: K) {
     let mut members = [Member::<V>(V::choice(rows.lanes_of(0))); MEMBERS_MAX];
     let members = &mut members[..rows.group[0]];
     for (ix, member) in members.iter_mut().enumerate() {
         *member = Member(V::choice(rows.lanes_of(ix)));
     }
     match V::ISA {
-        Isa::Avx512 => run::<V, f32, 14>(rows, kernel, members),
-        Isa::Avx2 => run::<V, f32, 7>(rows, kernel, members),
-        Isa::Neon => run::<V, f32, 4>(rows, kernel, members),
-        Isa::Portable => run::<V, f32, 2>(rows, kernel, members),
+        Isa::Avx512 => run::<V, f32, _, 14>(rows, kernel, members),
+        Isa::Avx2 if K::BY_PARTS => run::<V, f32, _, 7>(rows, kernel, members),
+        Isa::Avx2 => run::<V, f32, _, 4>(rows, kernel, members),
+        Isa::Neon => run::<V, f32, _, 4>(rows, kernel, members),
+        Isa::Portable => run::<V, f32, _, 2>(rows, kernel, members),
     }
 }
 
 /// Computes rows in tiles of `N` sums, from the items of each member of a group. Called by [`Rows::run`] only, whose caller
 /// promises valid addresses.
 #[inline(always)]
-fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow, members: &[impl Items<V>]) {
+fn run<V: Vector, T: Item, K: KernelRow, const N: usize>(task: &Rows, kernel: K, members: &[impl Items<V>]) {
     let window = task.window;
     let ([_, width], [_, columns], [_, kernel_columns]) = (window.input, window.output, window.kernel);
     let (stride, pad) = (window.stride[1], window.pad[1]);
@@ -404,7 +426,7 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow, 
             let inside = base <= width && reach <= width - base;
             let is_byte = T::STORED.is_byte();
             let mut sums = [if is_byte { V::zero() } else { V::read(&task.bias) }; N];
-            unrolled! { PART in 0 1 => if PART < V::PARTS {
+            unrolled! { PART in 0 1 => if PART < if K::BY_PARTS { V::PARTS } else { 1 } {
                 let (mut source, mut weights) = (x, row_weights);
                 for _ in taps.clone() {
                     for &items in members {
@@ -518,9 +540,11 @@ impl<V: Vector> Items<V> for Member<V> {
 
 /// Adds a row of the kernel to neighboring sums.
 trait KernelRow: Copy {
+    /// Whether [`KernelRow::add`] adds to one part of the sums, so that it is called for each; otherwise `PART` is 0.
+    const BY_PARTS: bool;
+
     /// Adds the products of one row of the kernel to the sums. The first tap of the first sum is at column `base` of
-    /// the row at `row` (in front of it if `base` has wrapped); columns outside of `width` are skipped. Other parts of the sums
-    /// than `PART` may stay as they are.
+    /// the row at `row` (in front of it if `base` has wrapped); columns outside of `width` are skipped.
     ///
     /// # Safety
     /// The row and the weights can be read. `INSIDE`: no column is outside.
@@ -541,6 +565,8 @@ trait KernelRow: Copy {
 struct Holeless<const K: usize, const S: usize>;
 
 impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
+    const BY_PARTS: bool = true;
+
     #[inline(always)]
     #[expect(clippy::absurd_extreme_comparisons, reason = "one of the unrolled columns is 0")]
     unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool, const PART: usize>(
@@ -583,6 +609,8 @@ impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
 struct AnyKernel<'a>(&'a Window);
 
 impl KernelRow for AnyKernel<'_> {
+    const BY_PARTS: bool = false;
+
     #[inline(always)]
     unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool, const PART: usize>(
         self,
@@ -602,7 +630,7 @@ impl KernelRow for AnyKernel<'_> {
                 if INSIDE || column < width {
                     // SAFETY: the column is in the row.
                     let item = unsafe { items.load(row.add(column)) };
-                    *sum = item.mul_add_part::<PART>(weight, *sum);
+                    *sum = item.mul_add(weight, *sum);
                 }
                 column = column.wrapping_add(window.stride[1]);
             }
