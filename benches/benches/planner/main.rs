@@ -96,7 +96,10 @@ fn placed(problem: &Problem, limits: Limits) -> (Placement, f64) {
 }
 
 fn gap(height: u64, bound: u64) -> String {
-    format!("{:.3} %", 100.0 * (height as f64 / bound.max(1) as f64 - 1.0))
+    match bound {
+        0 => "no bound".into(),
+        _ => format!("{:.3} %", 100.0 * (height as f64 / bound as f64 - 1.0)),
+    }
 }
 
 fn state(proof: Proof) -> &'static str {

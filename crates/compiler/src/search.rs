@@ -274,6 +274,15 @@ fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Res
             best = found.reordered(target)?;
         }
     }
+    // In the order of the choices no slower one may be smaller, although one is in an order of its own. That search takes too
+    // long to be made for every plan.
+    let is_met = goal.budget.is_some_and(|budget| best.arena() <= budget);
+    if limits.len() == 2 && !is_met && best.time <= limit {
+        let other = Found::ordered(in_file_order, target, Prices::everywhere(ANY_TIME))?;
+        if rank(other.arena().0, other.time) < rank(best.arena().0, best.time) {
+            best = other;
+        }
+    }
     match (goal.budget, goal.optimize) {
         (Some(budget), _) if best.arena() <= budget => Ok(best),
         (Some(_), _) | (None, Optimize::Memory) => best.squeezed(target, None),

@@ -146,7 +146,7 @@ impl ConvUnbuffered {
         if (planes * height * width).is_multiple_of(CROWDED) { INPUTS_CROWDED } else { INPUTS }
     }
 
-    /// Rows of inputs that are read for a tap of a row of outputs: each by [`CHANNELS`] output channels.
+    /// Rows of inputs that are read for a tap of a row of outputs: each for some output channels at a time.
     pub fn input_rows(&self) -> usize {
         let [ins, outs] = self.group();
         self.batch * self.groups * outs.div_ceil(CHANNELS) * ins
