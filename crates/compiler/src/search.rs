@@ -44,8 +44,8 @@ const ROUND_NODES: usize = 12_000;
 const DRAFT_GAIN: u64 = 8;
 /// Choices that are placed.
 const FINALISTS: usize = 3;
-/// Steps without a change after which prices rise no more; and those after which a round goes to the last of them at once: if
-/// nothing changes there, no round in between is needed.
+/// Price steps without a change after which the rounds end; and those after which one round skips the remaining steps: if
+/// nothing changes at the last of them, the rounds in between are not needed.
 const UNCHANGED: u32 = 10;
 const LOOK_AHEAD: u32 = 3;
 /// A price that exceeds each difference in time.
@@ -274,8 +274,8 @@ fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Res
             best = found.reordered(target)?;
         }
     }
-    // In the order of the choices no slower one may be smaller, although one is in an order of its own. That search takes too
-    // long to be made for every plan.
+    // All choices have the same order of nodes. If none beyond the balanced plan is smaller in it, the choice with the least bytes
+    // gets an order of its own: a search that is too slow for every choice.
     let is_met = goal.budget.is_some_and(|budget| best.arena() <= budget);
     if limits.len() == 2 && !is_met && best.time <= limit {
         let other = Found::ordered(in_file_order, target, Prices::everywhere(ANY_TIME))?;

@@ -32,7 +32,7 @@ use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// The most channels of a group: those that a vector's half has, so that a group has its members in one.
+/// The most input or output channels of a group: half a block, so that all inputs of a half are in one half.
 const MEMBERS_MAX: usize = LANES / 2;
 
 /// The most int8 products whose sum is always exact in `f32`.
@@ -67,7 +67,7 @@ pub struct DepthwiseBlocked {
 }
 
 impl DepthwiseBlocked {
-    /// How often the columns of an input row are multiplied once they are in a register.
+    /// How many products each load of an input column serves.
     pub fn products_of_a_column(&self) -> usize {
         let Window { kernel: [_, columns], stride: [_, stride], .. } = self.window;
         if is_holeless(&self.window, self.group, self.stored) { columns.div_ceil(stride) } else { 1 }
@@ -296,17 +296,17 @@ impl Rows<'_> {
     }
 }
 
-/// Whether rows are computed by [`Holeless`]. There are such functions for usual kernels only.
+/// Whether rows are computed by [`Holeless`], which is compiled for common kernels only.
 fn is_holeless(window: &Window, group: [usize; 2], stored: StorageType) -> bool {
     let [kernel, stride, pad, dilation] = [window.kernel, window.stride, window.pad, window.dilation].map(|of| of[1]);
     let are_single = group == [1, 1];
-    let is_usual = match (kernel, stride) {
+    let is_common = match (kernel, stride) {
         (3, 1 | 2) | (5, 1) => true,
         (5, 2) => are_single,
         (7, 1) => are_single && stored == StorageType::F32,
         _ => false,
     };
-    is_usual && pad < kernel && dilation == 1
+    is_common && pad < kernel && dilation == 1
 }
 
 /// Repeats an expression for the constants `$at`: sums in registers cannot be indexed at run time.
@@ -347,7 +347,7 @@ fn seven<V: Vector>(rows: &Rows) {
 #[inline(always)]
 fn holeless<V: Vector, T: Item, const K: usize, const S: usize>(rows: &Rows) {
     let add = Holeless::<K, S>;
-    let items = Own(V::splat(f32::from(rows.zero_point)));
+    let items = AllLanes(V::splat(f32::from(rows.zero_point)));
     // Sums that leave registers for the weights and an item: of 32 of AVX-512, of 16 of AVX2 for half of the lanes at a time.
     match V::ISA {
         Isa::Avx512 => run::<V, T, _, 14>(rows, add, &[items]),
@@ -360,7 +360,7 @@ fn holeless<V: Vector, T: Item, const K: usize, const S: usize>(rows: &Rows) {
 #[inline(always)]
 fn any<V: Vector, T: Item>(rows: &Rows) {
     let add = AnyKernel(rows.window);
-    let items = Own(V::splat(f32::from(rows.zero_point)));
+    let items = AllLanes(V::splat(f32::from(rows.zero_point)));
     match V::ISA {
         Isa::Avx512 => run::<V, T, _, 14>(rows, add, &[items]),
         Isa::Avx2 => run::<V, T, _, 4>(rows, add, &[items]),
@@ -515,9 +515,9 @@ trait Items<V: Vector>: Copy {
 
 /// All lanes, minus the zero point, which only int8 has.
 #[derive(Clone, Copy)]
-struct Own<V>(V);
+struct AllLanes<V>(V);
 
-impl<V: Vector> Items<V> for Own<V> {
+impl<V: Vector> Items<V> for AllLanes<V> {
     #[inline(always)]
     unsafe fn load<T: Item>(self, from: *const [T; LANES]) -> V {
         // SAFETY: the caller's promise.

@@ -147,21 +147,6 @@ fn in_groups(x: &[f64], window: &Window, channels: usize, [ins, outs]: [usize; 2
     (0..x.len() / input_plane / ins * outs * plane).map(sum).collect()
 }
 
-/// Convolution of `[batch, ins, plane]` with `[outs, ins, cells]`.
-fn convolve(x: &[f64], window: &Window, [ins, outs]: [usize; 2], weights: &[f32]) -> Vec<f64> {
-    let ([input_plane, plane], taps) = (planes(window), window.kernel[0] * window.kernel[1]);
-    let sum = |at: usize| -> f64 {
-        let (image, out, pixel) = (at / plane / outs, at / plane % outs, at % plane);
-        let cells = cells(window, pixel / window.output[1], pixel % window.output[1]);
-        let of_channel = |channel: usize| {
-            let (x, weights) = (&x[(image * ins + channel) * input_plane..], &weights[(out * ins + channel) * taps..]);
-            cells.iter().map(|&(tap, cell)| x[cell] * f64::from(weights[tap])).sum::<f64>()
-        };
-        (0..ins).map(of_channel).sum()
-    };
-    (0..x.len() / ins / input_plane * outs * plane).map(sum).collect()
-}
-
 /// The window of a 1x1 convolution.
 fn pointwise(plane: [usize; 2]) -> Window {
     Window { input: plane, output: plane, kernel: [1, 1], stride: [1, 1], dilation: [1, 1], pad: [0, 0] }
@@ -290,7 +275,7 @@ fn row_major_convolution_matches_its_definition() {
         let (of_image, of_group) = (wide(&x), weights.len() / groups);
         let results = of_image.chunks(ins * input_plane).enumerate().map(|(at, x)| {
             let weights = &weights[at % groups * of_group..][..of_group];
-            convolve(x, &window, [ins, outs], weights)
+            in_groups(x, &window, outs, [ins, outs], weights)
         });
         let want = results.collect::<Vec<_>>().concat();
         let inputs = [x, kernel.pack(&weights), bias, residual];
@@ -336,7 +321,7 @@ fn copies_of_strided_taps_match_the_definition() {
             let x = numbers(&mut random, batch * ins * 3 * width, false);
             let weights = numbers(&mut random, outs * ins * 2 * columns, false);
             let images = wide(&x);
-            let results = images.chunks(ins * 3 * width).map(|x| convolve(x, &window, [ins, outs], &weights));
+            let results = images.chunks(ins * 3 * width).map(|x| in_groups(x, &window, outs, [ins, outs], &weights));
             let want = results.collect::<Vec<_>>().concat();
             let inputs = [x, kernel.pack(&weights)].map(|items| StorageType::F32.bytes(&items));
             let kernel = Kernel::from(kernel);
@@ -448,7 +433,7 @@ fn bottleneck_equals_its_three_convolutions() {
             let taps = window.kernel[0] * window.kernel[1];
             let weights = decoded(kernel.weights, numbers(&mut random, channels * ins * taps, false), channels);
             let bias = numbers(&mut random, channels, false);
-            want = convolve(&want, window, [ins, channels], &weights);
+            want = in_groups(&want, window, channels, [ins, channels], &weights);
             finish(&mut want, input_plane, epilogue, &bias, &[]);
             inputs.push(own.pack(&weights));
             inputs.extend(epilogue.bias.then(|| plain(&blocked(&bias, channels, 1, 0.0))));
@@ -461,7 +446,7 @@ fn bottleneck_equals_its_three_convolutions() {
         let weights = decoded(kernel.weights, numbers(&mut random, outs * channels, false), outs);
         let bias = numbers(&mut random, outs, false);
         let residual = numbers(&mut random, batch * outs * plane, false);
-        want = convolve(&want, &pointwise(window.output), [channels, outs], &weights);
+        want = in_groups(&want, &pointwise(window.output), outs, [channels, outs], &weights);
         finish(&mut want, plane, &kernel.project, &bias, &residual);
         inputs.push(kernel.project_kernel().pack(&weights));
         inputs.extend(kernel.project.bias.then(|| plain(&blocked(&bias, outs, 1, 0.0))));

@@ -163,7 +163,7 @@ impl Workload {
                 if kernel.group != [1, 1] {
                     let products = amounts[0].1 * kernel.group[0] as f64;
                     amounts[0].1 = products;
-                    // Members are chosen once for all products of a column of the input, or for each.
+                    // A member is permuted into its lanes once for all products of an input column, or for each product.
                     amounts.push(("choices", products / kernel.products_of_a_column() as f64));
                 }
                 (family, amounts)

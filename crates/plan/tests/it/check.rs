@@ -1,4 +1,5 @@
-//! Each rule of [`check`]: a valid plan with one thing wrong is refused for that reason and no other.
+//! Each rule of [`check`]: a valid plan with one thing wrong is refused for that reason and no other. The file stays whole: all
+//! rules change the same valid plan.
 
 use prestow_plan::{
     Alternative, Arena, ArenaLimit, Buffer, BufferIx, Constant, ConstantIx, Initial, KernelChoice, Operand,
