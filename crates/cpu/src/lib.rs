@@ -83,7 +83,7 @@ pub use ops::reduce::{Reduce, ReduceFn};
 pub use ops::scatter::Scatter;
 pub use ops::softmax::Softmax;
 pub use ops::top_k::TopK;
-pub use ops::update::Update;
+pub use ops::update::{Update, UpdateByFactors};
 pub use ops::{Pool2d, Pool2dKind};
 pub use packing::Packing;
 pub use peak_probe::peak_flops_probe;

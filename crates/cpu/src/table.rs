@@ -141,4 +141,5 @@ kernels! {
     Scatter,
     SwapAxes,
     PoolVolumes,
+    UpdateByFactors,
 }

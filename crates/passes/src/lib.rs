@@ -80,6 +80,7 @@ pub use fuse::conv_chains::fuse_conv_chains;
 pub use fuse::epilogues::fuse_epilogues;
 pub use fuse::pointwise::fuse_pointwise;
 pub use fuse::transposes::fuse_transposes;
+pub use fuse::updates::fuse_updates;
 pub use known::Known;
 pub use layout::assign_layouts;
 pub use patterns::activations::match_activations;
@@ -170,6 +171,7 @@ pub const PIPELINE: &[Pass] = &[
     for_target("tie_weights", Stage::Precision, tie_weights),
     for_target("store_weights", Stage::Precision, store_weights),
     for_target("fuse_transposes", Stage::Precision, fuse_transposes),
+    for_target("fuse_updates", Stage::Precision, fuse_updates),
     for_target("assign_layouts", Stage::Layout, assign_layouts),
     for_target("fuse_conv_chains", Stage::Layout, fuse_conv_chains),
     Pass { name: "schedule", stage: Stage::Order, run: Run::Schedule },

@@ -7,7 +7,8 @@ mod stream;
 
 use std::sync::Arc;
 
-use plan::{Operand, Plan};
+use plan::{Initial, Operand, Place, Plan};
+use types::Bytes;
 
 pub use self::cuda::{CudaDevice, required_libraries};
 pub use host::Host;
@@ -54,6 +55,19 @@ pub trait Backend: Send {
     /// # Errors
     /// As [`Backend::step`].
     fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) -> Result<(), RunError>;
+
+    /// Gives a state its initial value.
+    ///
+    /// # Errors
+    /// As [`Backend::step`].
+    fn initialize(&mut self, plan: usize, operand: &Operand, initial: Initial) -> Result<(), RunError> {
+        let mut bytes = vec![0; operand.size.0 as usize];
+        if let Initial::Constant(constant) = initial {
+            let whole = Operand { place: Place::Constant(constant), offset: Bytes::ZERO, size: operand.size };
+            self.read(plan, &whole, &mut bytes)?;
+        }
+        self.write(plan, operand, &bytes)
+    }
 
     /// Copies bytes out of the arena or the constants.
     ///

@@ -7,12 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::{Mmap, MmapMut, MmapOptions};
+use memmap2::{Mmap, MmapMut, MmapOptions, UncheckedAdvice};
 use plan::Plan;
 use plan::image::{ImageError, Trailer};
 
 use crate::WeightSource;
-use crate::weight_source::HostBytes;
 
 /// Reason why an image does not open.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +62,7 @@ pub struct ImageFile {
 #[derive(Clone)]
 enum Memory {
     /// In this process's own memory.
-    Read(HostBytes),
+    Read(Arc<dyn AsRef<[u8]> + Send + Sync>),
     /// In a mapping of the whole file.
     Mapped(Arc<Mmap>),
 }
@@ -203,7 +202,7 @@ impl ImageFile {
         &self.trailer
     }
 
-    fn constants(&self) -> &[u8] {
+    pub(crate) fn constants(&self) -> &[u8] {
         match &self.memory {
             Memory::Read(constants) => (**constants).as_ref(),
             Memory::Mapped(map) => &map[self.trailer.constants.start as usize..self.trailer.constants.end as usize],
@@ -217,17 +216,27 @@ impl ImageFile {
             Memory::Mapped(map) => map,
         }
     }
+
+    /// Ends the residence of a range of the constants in this process if they are mapped. The next access maps their pages
+    /// again, which the system usually keeps in its cache.
+    #[allow(unsafe_code, reason = "pages of a file that stays as it is have the same bytes when they are mapped again")]
+    pub(crate) fn release(&self, range: Range<usize>) {
+        if let Memory::Mapped(map) = &self.memory {
+            let start = self.trailer.constants.start as usize + range.start;
+            // SAFETY: the mapping is of a file and read-only, so that no page of it differs from the file, which does not
+            // change while it is mapped (`ImageFile::map`, `ImageFile::own`): references keep their bytes. A failure changes
+            // nothing.
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, range.len()) };
+        }
+    }
 }
 
 impl From<&ImageFile> for WeightSource {
     fn from(image: &ImageFile) -> WeightSource {
         let Range { start, end } = image.trailer.constants;
-        match &image.memory {
-            _ if image.reads_in_runs() => {
-                WeightSource::File { file: image.file.clone(), offset: start, size: end - start }
-            }
-            Memory::Read(constants) => WeightSource::Host(constants.clone()),
-            Memory::Mapped(_) => WeightSource::Host(Arc::new(Constants(image.clone()))),
+        match image.reads_in_runs() {
+            true => WeightSource::File { file: image.file.clone(), offset: start, size: end - start },
+            false => WeightSource::Image(image.clone()),
         }
     }
 }
@@ -252,15 +261,6 @@ impl Read for FileAt<'_> {
         let count = self.file.read_at(bytes, self.offset)?;
         self.offset += count as u64;
         Ok(count)
-    }
-}
-
-/// The constants' section of a mapped image.
-struct Constants(ImageFile);
-
-impl AsRef<[u8]> for Constants {
-    fn as_ref(&self) -> &[u8] {
-        self.0.constants()
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plan::{Initial, Operand, Place, Plan, Port, StatePort};
-use types::{Bytes, Tensor};
+use plan::{Plan, Port, StatePort};
+use types::Tensor;
 
 use crate::WeightSource;
 use crate::device::{Backend, Device, PagerUsage};
@@ -319,15 +319,7 @@ fn state_port<'a>(plan: &'a Plan, name: &str) -> Result<&'a StatePort, RunError>
 
 /// Writes the initial bytes of each state of a plan.
 pub(crate) fn reset_states(plan: &Plan, ix: usize, backend: &mut dyn Backend) -> Result<(), RunError> {
-    for StatePort { port, initial } in &plan.states {
-        let size = port.operand.size;
-        let mut bytes = vec![0; size.0 as usize];
-        if let Initial::Constant(constant) = *initial {
-            backend.read(ix, &Operand { place: Place::Constant(constant), offset: Bytes::ZERO, size }, &mut bytes)?;
-        }
-        backend.write(ix, &port.operand, &bytes)?;
-    }
-    Ok(())
+    plan.states.iter().try_for_each(|state| backend.initialize(ix, &state.port.operand, state.initial))
 }
 
 /// Refuses a tensor of another dtype or shape than the port's.

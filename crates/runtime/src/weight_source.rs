@@ -1,6 +1,7 @@
 //! [`WeightSource`]: the constants of plans, and where they are.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -8,10 +9,32 @@ use memmap2::{Mmap, MmapOptions};
 use plan::Plan;
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
-use crate::{RunError, file};
+use crate::{ImageFile, RunError, file};
 
-/// Bytes of this process that stay while a session is open.
-pub(crate) type HostBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+/// Constants in memory of this process, which stay while a session is open.
+#[derive(Clone)]
+pub(crate) enum HostConstants {
+    Bytes(Arc<dyn AsRef<[u8]> + Send + Sync>),
+    /// Pages of a file.
+    Image(ImageFile),
+}
+
+impl HostConstants {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            HostConstants::Bytes(bytes) => (**bytes).as_ref(),
+            HostConstants::Image(image) => image.constants(),
+        }
+    }
+
+    /// Ends the residence of bytes that are not read soon. Only pages of a file are released; they are read again if needed.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        match self {
+            HostConstants::Bytes(_) => (),
+            HostConstants::Image(image) => image.release(range),
+        }
+    }
+}
 
 /// The constants' section of an image, and where it is. As long as the plan says, and aligned as the plan's arena is.
 ///
@@ -21,6 +44,8 @@ pub(crate) type HostBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 pub enum WeightSource {
     /// In memory of this process.
     Host(Arc<dyn AsRef<[u8]> + Send + Sync>),
+    /// In an image that is open.
+    Image(ImageFile),
     /// In a file or a memfd. A memfd that is sealed against writes and truncation is mapped read-only; any other file is read
     /// into memory.
     File {
@@ -67,15 +92,19 @@ impl WeightSource {
     pub fn size(&self) -> u64 {
         match self {
             WeightSource::Host(bytes) => (**bytes).as_ref().len() as u64,
+            WeightSource::Image(image) => image.constants().len() as u64,
             WeightSource::File { size, .. } | WeightSource::Device { size, .. } => *size,
         }
     }
 
     /// The bytes in memory of this process. Memory of a device is refused.
-    pub(crate) fn to_host(&self, plans: &[Arc<Plan>]) -> Result<HostBytes, RunError> {
+    pub(crate) fn to_host(&self, plans: &[Arc<Plan>]) -> Result<HostConstants, RunError> {
         match self {
-            WeightSource::Host(bytes) => Ok(bytes.clone()),
-            WeightSource::File { file, offset, size } => Ok(Arc::new(section(file, *offset, *size)?)),
+            WeightSource::Host(bytes) => Ok(HostConstants::Bytes(bytes.clone())),
+            WeightSource::Image(image) => Ok(HostConstants::Image(image.clone())),
+            WeightSource::File { file, offset, size } => {
+                Ok(HostConstants::Bytes(Arc::new(section(file, *offset, *size)?)))
+            }
             WeightSource::Device { .. } => {
                 let target = plans.first().map_or(String::new(), |plan| plan.target.clone());
                 Err(RunError::DeviceWeights { target })

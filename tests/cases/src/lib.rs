@@ -88,6 +88,7 @@ pub fn all() -> Vec<Case> {
         recurrent::all,
         training::all,
         training::kept_gates,
+        training::updates_by_factors,
     ];
     kinds.iter().flat_map(|cases| cases()).collect()
 }

@@ -385,6 +385,33 @@ fn recurrent(keeps_gates: bool) -> Vec<Case> {
     cases
 }
 
+/// Updates whose gradients are given by their factors. Only processors have a kernel for them.
+pub fn updates_by_factors() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (rule, [m, k, n]) in [
+        (UpdateRule::Sgd(Sgd::default()), [1, 1, 1]),
+        (UpdateRule::Sgd(Sgd { momentum: 0.9, ..Sgd::default() }), [70, 3, 33]),
+        (UpdateRule::Adam(Adam::default()), [5, 40, 4099]),
+        (UpdateRule::Lion(Lion { weight_decay: 0.01, ..Lion::default() }), [300, 7, 1024]),
+    ] {
+        let op = Update { rule, factors: true };
+        let mut maker = Maker::new(&format!("{op:?} of [{m},{k}] by [{k},{n}]"));
+        let mut operands = vec![maker.input("weight", F, &[m, n]), maker.input("left", F, &[m, k])];
+        for name in rule.states() {
+            let state = maker.input(name, F, &[m, n]);
+            operands.push(squared(&mut maker, state));
+        }
+        operands.push(maker.input("learning_rate", F, &[]));
+        if rule.reads_step() {
+            operands.push(maker.input("step", DType::I64, &[]));
+        }
+        operands.push(maker.input("right", F, &[k, n]));
+        let outputs = maker.add(op, &operands, "update");
+        cases.push(maker.case(&outputs));
+    }
+    cases
+}
+
 /// One step of each optimizer, in each of its forms.
 fn updates() -> Vec<Case> {
     let sgd = Sgd { weight_decay: 0.01, ..Sgd::default() };
@@ -411,7 +438,7 @@ fn updates() -> Vec<Case> {
     let mut cases = Vec::new();
     for (ix, rule) in rules.into_iter().enumerate() {
         let shape: &[usize] = [&[17, 5][..], &[1], &[2, 3, 5, 7], &[4099]][ix % 4];
-        let op = Update { rule };
+        let op = Update { rule, factors: false };
         let mut maker = Maker::new(&format!("{op:?} of {shape:?}"));
         let mut operands = vec![maker.input("weight", F, shape), maker.input("gradient", F, shape)];
         for name in rule.states() {
@@ -428,7 +455,7 @@ fn updates() -> Vec<Case> {
     // A centered mean square is not below the square of the mean.
     let centered = RmsProp { centered: true, ..rms_prop };
     for rule in [centered, RmsProp { momentum: 0.5, ..centered }] {
-        let op = Update { rule: UpdateRule::RmsProp(rule) };
+        let op = Update { rule: UpdateRule::RmsProp(rule), factors: false };
         let shape = Shape::from([33]);
         let mut maker = Maker::new(&format!("{op:?} of {shape}"));
         let (w, g, average) = (maker.input("w", F, &shape), maker.input("g", F, &shape), maker.input("a", F, &shape));

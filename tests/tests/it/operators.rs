@@ -75,7 +75,7 @@ fn matrix_products_match_their_definition() {
 
 #[test]
 fn operators_of_training_match_their_definitions() {
-    check_all(&[cases::training::all(), cases::training::kept_gates()].concat());
+    check_all(&[cases::training::all(), cases::training::kept_gates(), cases::training::updates_by_factors()].concat());
 }
 
 #[test]

@@ -253,6 +253,24 @@ fn folders_and_records_of_pictures_train_alike_and_continue_after_kills() {
 }
 
 #[test]
+fn weights_are_in_memory_once_and_large_gradients_in_part() {
+    let exe = compile(&folder("train-fully-connected"), &["dlbs/deep_mnist", "--train", "--batch", "32"]);
+    let report = json(&exe, &["memory", "--actual"]);
+    assert_eq!(report["verdict"], "equal");
+    // The largest weight has 19 MiB. Its initial value is read from the file and then not in memory any more.
+    let resident = report["actual"]["planned_resident"].as_array().expect("a list");
+    let image = resident.iter().find(|item| item["what"] == "executable (plan and weights)").expect("it is mapped");
+    let (image, weights) = (image["bytes"].as_u64().unwrap(), report["planned"]["weights_bytes"].as_u64().unwrap());
+    assert!(image < 4 << 20 && 40 << 20 < weights, "{image} of {weights} bytes of the file are in memory");
+    let buffers = report["planned"]["buffers"].as_array().expect("a list");
+    let largest = |role: &str| {
+        let of_role = buffers.iter().filter(|buffer| buffer["role"] == role);
+        of_role.map(|buffer| buffer["bytes"].as_u64().unwrap()).max().unwrap_or(0)
+    };
+    assert!(largest("weight_gradient").max(largest("workspace")) <= 1 << 20, "{report}");
+}
+
+#[test]
 fn arrays_and_tables_continue_after_kills() {
     let (exe, folder) = mnist("train-killed-kinds");
     let labels: Vec<i64> = (0..230).map(|ix| ix % 10).collect();

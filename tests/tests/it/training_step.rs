@@ -85,7 +85,10 @@ impl Net {
                 .collect();
             let operands: Vec<ValueId> =
                 [weight, gradient].into_iter().chain(states.iter().copied()).chain([rate]).chain(step).collect();
-            let next = self.graph.add(Update { rule }.into(), &operands, Scope::new(&name)).expect("the rule fits");
+            let next = self
+                .graph
+                .add(Update { rule, factors: false }.into(), &operands, Scope::new(&name))
+                .expect("the rule fits");
             for (&state, &next) in [weight].iter().chain(&states).zip(&next) {
                 self.graph.update_state(state, next);
             }

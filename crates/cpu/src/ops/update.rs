@@ -1,10 +1,14 @@
-//! [`Update`]: an optimizer's step on one parameter, in one pass over weight, gradient and states.
+//! [`Update`]: an optimizer's step on one parameter, in one pass over weight, gradient and states. [`UpdateByFactors`]: the
+//! same for a gradient that is a product, of which only some rows exist at a time.
 
 use serde::{Deserialize, Serialize};
 use types::Element;
 use types::update::{StepScalars, UpdateRule};
 
+use super::matmul::{MatMul, MatMulB};
+use crate::gemm::epilogue::Epilogue;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements, elements_mut, input, product};
+use crate::simd::StorageType;
 use crate::simd::vector::{Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
@@ -55,32 +59,96 @@ impl KernelFn for Update {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let states = self.states();
-        let rate: &[f32] = input(&args, 2 + states);
-        let step = match args.inputs.get(3 + states) {
-            Some(Operand::Bytes(bytes)) => <i64 as Element>::from_le(bytes),
-            _ => 1,
-        };
-        let scalars = self.rule.scalars(rate[0], step);
-        // The operand that a result replaces, unless it is in place.
-        let mut outputs = args.outputs.iter_mut();
-        let result = |ix: usize| match args.inputs[if ix == 0 { 0 } else { ix + 1 }] {
-            Operand::Bytes(bytes) => Some(elements::<f32>(bytes)),
-            Operand::InPlace(_) => None,
-        };
         let gradient = match args.inputs[1] {
             Operand::Bytes(bytes) => Some(elements::<f32>(bytes)),
             Operand::InPlace(_) => None,
         };
-        let results: [Option<Tensor<'_>>; 1 + UpdateRule::MAX_STATES] = std::array::from_fn(|ix| {
-            let cells = elements_mut(outputs.next()?);
-            Some(Tensor { before: result(ix), cells: SharedMut::new(cells) })
-        });
-        let job = &Job { rule: self.rule, scalars, gradient, results, states };
-        pool.run(self.elements.div_ceil(TASK), &|task| {
-            let (first, end) = (task * TASK, self.elements.min((task + 1) * TASK));
-            with_vector!(pool.isa(), run_task(job: &Job<'_>, first: usize, end: usize));
-        });
+        Job::new(self.rule, args.inputs, args.outputs).run(0, self.elements, gradient, pool);
+    }
+}
+
+/// Weight `[m, n]`, the left factor of its gradient `[m, k]`, states, learning rate and number of the step as for [`Update`],
+/// and the right factor `[k, n]`, to the next weight and states. The workspace has `band` rows of the gradient.
+///
+/// Refuses: constants that the rule does not allow, rules that yield a direction, a band of no rows or of more than the
+/// weight has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpdateByFactors {
+    /// The rule with its constants.
+    pub rule: UpdateRule,
+    /// Rows of the weight.
+    pub m: usize,
+    /// Columns of the left factor, rows of the right one.
+    pub k: usize,
+    /// Columns of the weight.
+    pub n: usize,
+    /// Rows of the gradient that are computed at a time.
+    pub band: usize,
+}
+
+impl UpdateByFactors {
+    /// Bytes of the gradient that are computed at a time: they stay in the second-level caches of two threads.
+    const BAND_BYTES: usize = 1 << 20;
+
+    /// The kernel with bands that suit the caches.
+    pub fn new(rule: UpdateRule, m: usize, k: usize, n: usize) -> UpdateByFactors {
+        let band = (UpdateByFactors::BAND_BYTES / 4 / n.max(1)).clamp(1, m.max(1));
+        UpdateByFactors { rule, m, k, n, band }
+    }
+
+    fn product(&self, rows: usize) -> MatMul {
+        MatMul {
+            batch: Vec::new(),
+            a_strides: Vec::new(),
+            b_strides: Vec::new(),
+            m: rows,
+            k: self.k,
+            n: self.n,
+            b: MatMulB::Dynamic,
+            operands: StorageType::F32,
+            weights: None,
+            zero_point: 0,
+            result: StorageType::F32,
+            epilogue: Epilogue::default(),
+        }
+    }
+}
+
+impl KernelFn for UpdateByFactors {
+    const NAME: &'static str = "update_by_factors";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        if self.rule.yields_direction() {
+            return Err(InvalidKernel("the rule must yield the next weight"));
+        }
+        if self.band == 0 || self.m.max(1) < self.band {
+            return Err(InvalidKernel("a band must have from one to all rows"));
+        }
+        let elements = product(&[self.m, self.n]).ok_or(InvalidKernel("sizes must not overflow"))?;
+        let mut sizes = Update { rule: self.rule, elements }.sizes()?;
+        let of_product = self.product(self.m).sizes()?;
+        sizes.inputs[1] = of_product.inputs[0];
+        sizes.inputs.push(of_product.inputs[1]);
+        sizes.workspace = self.product(self.band).sizes()?.outputs[0];
+        Ok(sizes)
+    }
+
+    fn may_share(&self, input: usize) -> bool {
+        input != 1 && input < 2 + self.rule.states().len()
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let left: &[f32] = input(&args, 1);
+        let right = args.inputs[args.inputs.len() - 1];
+        let job = Job::new(self.rule, args.inputs, args.outputs);
+        for row in (0..self.m).step_by(self.band) {
+            let rows = self.band.min(self.m - row);
+            let left = bytemuck::cast_slice(&left[row * self.k..][..rows * self.k]);
+            let band = &mut args.workspace[..rows * self.n * size_of::<f32>()];
+            let inputs = [Operand::Bytes(left), right];
+            self.product(rows).run(Args { inputs: &inputs, outputs: &mut [&mut *band], workspace: &mut [] }, pool);
+            job.run(row * self.n, rows * self.n, Some(elements(band)), pool);
+        }
     }
 }
 
@@ -93,16 +161,46 @@ struct Tensor<'a> {
 struct Job<'a> {
     rule: UpdateRule,
     scalars: StepScalars,
-    /// `None`: it is in place of the first result.
-    gradient: Option<&'a [f32]>,
     results: [Option<Tensor<'a>>; 1 + UpdateRule::MAX_STATES],
     states: usize,
 }
 
-/// Updates the elements of a task. The vector type only selects the instruction set: the rule is scalar code, which the
+impl<'a> Job<'a> {
+    /// The step of a rule on the operands of a kernel: the weight, one that is not read here, states, and scalars.
+    fn new(rule: UpdateRule, inputs: &[Operand<'a>], outputs: &'a mut [&mut [u8]]) -> Job<'a> {
+        let states = rule.states().len();
+        let bytes = |ix: usize| match inputs[ix] {
+            Operand::Bytes(bytes) => Some(bytes),
+            Operand::InPlace(_) => None,
+        };
+        let rate = bytes(2 + states).map_or(0.0, <f32 as Element>::from_le);
+        let step = if rule.reads_step() { bytes(3 + states).map_or(1, <i64 as Element>::from_le) } else { 1 };
+        let mut outputs = outputs.iter_mut();
+        let results = std::array::from_fn(|ix| {
+            let cells = elements_mut(outputs.next()?);
+            // The operand that the result replaces, unless it is in place.
+            let before = bytes(if ix == 0 { 0 } else { ix + 1 }).map(elements);
+            Some(Tensor { before, cells: SharedMut::new(cells) })
+        });
+        Job { rule, scalars: rule.scalars(rate, step), results, states }
+    }
+
+    /// Updates `count` elements from `first` on, whose gradients these are; `None`: they are in place of the first result.
+    fn run(&self, first: usize, count: usize, gradient: Option<&[f32]>, pool: &Pool) {
+        let job = self;
+        pool.run(count.div_ceil(TASK), &|task| {
+            let (start, end) = (task * TASK, count.min((task + 1) * TASK));
+            let gradient = gradient.map(|gradient| &gradient[start..end]);
+            let (start, end) = (first + start, first + end);
+            with_vector!(pool.isa(), run_task(job: &Job<'_>, start: usize, end: usize, gradient: Option<&[f32]>));
+        });
+    }
+}
+
+/// Updates the elements of a task, whose gradients these are. The vector type only selects the instruction set: the rule is scalar code, which the
 /// compiler vectorizes without changing a bit.
 #[inline(always)]
-fn run_task<V: Vector>(job: &Job<'_>, first: usize, end: usize) {
+fn run_task<V: Vector>(job: &Job<'_>, first: usize, end: usize, gradient: Option<&[f32]>) {
     let mut held = [0.0; PIECE];
     for start in (first..end).step_by(PIECE) {
         let count = PIECE.min(end - start);
@@ -117,8 +215,8 @@ fn run_task<V: Vector>(job: &Job<'_>, first: usize, end: usize) {
             }
         };
         let weight = part(0);
-        let gradient = match job.gradient {
-            Some(gradient) => &gradient[start..start + count],
+        let gradient = match gradient {
+            Some(gradient) => &gradient[start - first..][..count],
             None => {
                 held[..count].copy_from_slice(weight);
                 &held[..count]

@@ -9,7 +9,7 @@ use prestow_cpu::{
     MatMul, MatMulB, Operand, PackedConv, PlainConv, Planes, Pool, Pool2d, Pool2dKind, PoolBlocked, PoolGradient,
     PoolVolumes, PoolWithPositions, Recurrent, RecurrentGradient, Reduce, ReduceFn, Remap, Reorder, Resize, Scatter,
     ScatterAdd, Sizes, Softmax, SoftmaxCrossEntropy, SoftmaxCrossEntropyGradient, StorageType, SwapAxes, TopK, Update,
-    WeightGradientRows, WeightOrder, Weights, Window, Winograd,
+    UpdateByFactors, WeightGradientRows, WeightOrder, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, QuantizedSum, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -575,6 +575,14 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
             PoolWithPositions { planes: Planes { plane, ..planes(random) }, window }.into()
         }
         KernelKind::Update => Update { rule: update_rule(random), elements: number(random) }.into(),
+        KernelKind::UpdateByFactors => UpdateByFactors {
+            rule: update_rule(random),
+            m: number(random),
+            k: number(random),
+            n: number(random),
+            band: pick(random, &[1, 1, 2, 3, 0, usize::MAX]),
+        }
+        .into(),
         KernelKind::Dropout => {
             Dropout { elements: number(random), rate: pick(random, &[0.0, 0.5, 1.0]), stream: 3 }.into()
         }

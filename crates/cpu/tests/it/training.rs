@@ -4,11 +4,12 @@
 use prestow_cpu::{
     BatchNormGradient, BatchNormTraining, ChannelSum, ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient,
     DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, DynamicConv, Epilogue, ImageLayout, Kernel,
-    PackedConv, Planes, Pool2dKind, PoolGradient, PoolWithPositions, StorageType, WeightGradientRows, WeightOrder,
-    Weights, Window, Winograd, joined_groups,
+    PackedConv, Planes, Pool2dKind, PoolGradient, PoolWithPositions, StorageType, Update, UpdateByFactors,
+    WeightGradientRows, WeightOrder, Weights, Window, Winograd, joined_groups,
 };
 use types::Random;
 use types::pointwise::Unary;
+use types::update::{Adam, Sgd, UpdateRule};
 
 use super::blocked::{cells, check, finish, numbers, pick, planes, run_all, window};
 use super::common::{blocked, cases, numbers_of, pools, run_bytes, unblocked};
@@ -591,6 +592,54 @@ fn pool_gradient_matches_its_definition() {
             assert_eq!(maxima, y, "{forward:?}");
             let dx = run_bytes(&backward, &[laid(&dy, &planes), results[1].clone()], None, 7.0, pool);
             check(&backward, &unlaid(&numbers_of(F32, &dx[0]), &images), &want, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn update_by_factors_equals_a_product_and_an_update() {
+    let mut random = Random::new(41);
+    for case in 0..cases(60) {
+        let rules = [
+            UpdateRule::Sgd(Sgd { momentum: 0.9, nesterov: true, ..Sgd::default() }),
+            UpdateRule::Adam(Adam::default()),
+            UpdateRule::Sgd(Sgd::default()),
+        ];
+        let rule = pick(&mut random, &rules);
+        let m = pick(&mut random, &[1, 7, 30, 97]);
+        let k = pick(&mut random, &[1, 4, 17, 100]);
+        let n = pick(&mut random, &[1, 15, 64, 130]);
+        let band = 1 + random.below(m as u64) as usize;
+        let by_factors = Kernel::from(UpdateByFactors { rule, m, k, n, band });
+        let whole = UpdateByFactors { rule, m, k, n, band: m };
+        let update = Kernel::from(Update { rule, elements: m * n });
+        let mut numbers_in = |count: usize| numbers(&mut random, count, false);
+        let (weight, left, right) = (numbers_in(m * n), numbers_in(m * k), numbers_in(k * n));
+        let states: Vec<Vec<f32>> = rule.states().iter().map(|_| numbers_in(m * n)).collect();
+        let bytes = |items: &[f32]| F32.bytes(items);
+        let states = states.iter().map(|state| bytes(&state.iter().map(|item| item * item).collect::<Vec<_>>()));
+        let mut inputs = vec![bytes(&weight), bytes(&left)];
+        inputs.extend(states);
+        inputs.push(bytes(&[0.125]));
+        if rule.reads_step() {
+            inputs.push(3i64.to_le_bytes().to_vec());
+        }
+        let gradient: Vec<f64> = (0..m * n)
+            .map(|at| (0..k).map(|term| f64::from(left[at / n * k + term]) * f64::from(right[term * n + at % n])).sum())
+            .collect();
+        let mut of_gradient = inputs.clone();
+        of_gradient[1] = bytes(&gradient.iter().map(|&item| item as f32).collect::<Vec<_>>());
+        inputs.push(bytes(&right));
+        let want = run_outputs(&update, &of_gradient, false);
+        // Adam divides by roots of squares, which magnifies the rounding of a small gradient.
+        let tolerance = if rule.reads_step() { 1e-3 } else { 1e-5 };
+        for kernel in [by_factors, whole.into()] {
+            for (got, want) in run_outputs(&kernel, &inputs, case % 2 == 0).iter().zip(&want) {
+                for (got, want) in got.iter().zip(want) {
+                    let want: Vec<f64> = want.iter().map(|&item| f64::from(item)).collect();
+                    check(&kernel, got, &want, tolerance);
+                }
+            }
         }
     }
 }

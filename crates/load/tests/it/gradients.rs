@@ -172,7 +172,9 @@ fn steps_of_optimizers_match_mxnet() {
             operands.push(graph.add_input(state, DType::F32, shape.clone()));
         }
         operands.push(graph.add_constant("rate", Tensor::scalar::<f32>(rate)));
-        let outputs = graph.add(Update { rule }.into(), &operands, Scope::new("update")).expect("the operands fit");
+        let outputs = graph
+            .add(Update { rule, factors: false }.into(), &operands, Scope::new("update"))
+            .expect("the operands fit");
         graph.set_outputs(outputs.iter().enumerate().map(|(ix, &output)| (format!("y{ix}"), output)).collect());
         let zeros = rule.states().iter().map(|_| Tensor::full(shape.clone(), 0.0f32));
         let mut values: Vec<Tensor> = [array("w0")].into_iter().chain(zeros).collect();

@@ -223,6 +223,11 @@ pub(super) fn ctc_gradient(node: &NodeView, loss: &Ctc) -> Result<Call, String> 
 
 pub(super) fn update(node: &NodeView, op: &ir::ops::Update) -> Result<Call, String> {
     let shape = &node.input(0).shape;
+    if op.factors {
+        let (m, k, n) = (shape[0], node.input(1).shape[1], shape[1]);
+        let kernel = cpu::UpdateByFactors::new(op.rule, m, k, n);
+        return call(kernel, format!("{} of {shape} by {k} terms", op.rule.name()), node.values());
+    }
     let kernel = cpu::Update { rule: op.rule, elements: shape.elements() };
     call(kernel, format!("{} of {shape}", op.rule.name()), node.values())
 }

@@ -218,6 +218,7 @@ fn emit(node: &NodeView, target: TensorCores) -> Result<Vec<Call>, String> {
         Op::ScatterAdd(op) => Ok(training::scatter_add(node, op)),
         Op::SoftmaxCrossEntropy(loss) => Ok(training::cross_entropy(node, loss)),
         Op::SoftmaxCrossEntropyGradient(op) => Ok(training::cross_entropy_gradient(node, &op.loss)),
+        Op::Update(op) if op.factors => Err("gradients must be given as a whole".into()),
         Op::Update(op) => Ok(update::update(node, &op.rule)),
     }
 }

@@ -4,3 +4,4 @@ pub(crate) mod conv_chains;
 pub(crate) mod epilogues;
 pub(crate) mod pointwise;
 pub(crate) mod transposes;
+pub(crate) mod updates;

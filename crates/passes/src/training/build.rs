@@ -548,8 +548,10 @@ fn update(
         let states = operands[2..].to_vec();
         operands.push(learning_rate);
         operands.extend(number);
-        let outputs =
-            assembly.graph.add(Update { rule }.into(), &operands, scope.clone()).map_err(TrainingError::Node)?;
+        let outputs = assembly
+            .graph
+            .add(Update { rule, factors: false }.into(), &operands, scope.clone())
+            .map_err(TrainingError::Node)?;
         for (&state, &next) in states.iter().zip(&outputs[1..]) {
             assembly.graph.value_mut(next).result_role = Some(Role::OptimizerState);
             assembly.graph.update_state(state, next);

@@ -78,12 +78,14 @@ impl CudaBackend {
         let constants_at = arena.align_up(alignment);
         let (memory, constants_at) = match weights {
             WeightSource::Device { parts, .. } => imported(&gpu, constants_at, parts)?,
-            WeightSource::Host(_) | WeightSource::File { .. } => {
+            WeightSource::Host(_) | WeightSource::Image(_) | WeightSource::File { .. } => {
                 let weights = weights.to_host(plans)?;
-                let constants: &[u8] = (*weights).as_ref();
+                let constants = weights.bytes();
                 let size = index(constants_at + Bytes(constants.len() as u64))?;
                 let memory = DeviceMemory::new(&gpu, size)?;
                 memory.upload(constants_at.0 as usize, constants)?;
+                // From now on they are read from the memory of the device.
+                weights.release(0..constants.len());
                 (memory, constants_at)
             }
         };

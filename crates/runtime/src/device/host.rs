@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use cpu::{Args, Isa, Kernel, Level, Operand as Slice, Pool, Sizes, WORKSPACE_ALIGNMENT};
 use memmap2::{Advice, MmapMut};
-use plan::{ConstantIx, Operand, Place, Plan, Step};
+use plan::{ConstantIx, Initial, Operand, Place, Plan, Step};
 use smallvec::SmallVec;
+use types::Bytes;
 
 use super::pager::{Pager, PagerUsage};
 use super::{Backend, Device};
-use crate::weight_source::HostBytes;
+use crate::weight_source::HostConstants;
 use crate::{RunError, WeightSource};
 
 /// The maximum number of ranges that one step writes: outputs and workspace.
@@ -78,7 +79,7 @@ struct HostBackend {
 /// The constants of the plans.
 enum Constants {
     /// All of them in memory.
-    Whole(HostBytes),
+    Whole(HostConstants),
     /// Read in every run, as the plans' `Residency` states.
     Paged(Pager),
 }
@@ -253,8 +254,8 @@ impl Backend for HostBackend {
     fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError> {
         let prepared = &self.plans[plan].steps[step];
         match &mut self.weights {
-            Constants::Whole(bytes) => {
-                let section = (**bytes).as_ref();
+            Constants::Whole(constants) => {
+                let section = constants.bytes();
                 prepared.run(&mut self.arena, |_, _, range| &section[range.clone()], &self.pool);
             }
             Constants::Paged(pager) => {
@@ -279,6 +280,24 @@ impl Backend for HostBackend {
         Ok(())
     }
 
+    /// A constant is copied without a second copy in between, and leaves memory: no step reads an initial value.
+    fn initialize(&mut self, plan: usize, operand: &Operand, initial: Initial) -> Result<(), RunError> {
+        let own = &self.plans[plan].plan;
+        let range = own.arena_range(operand).expect("a checked plan's states lie in the arena");
+        let state = &mut self.arena[range.start as usize..range.end as usize];
+        match (initial, &mut self.weights) {
+            (Initial::Zeros, _) => state.fill(0),
+            (Initial::Constant(ix), Constants::Whole(constants)) => {
+                let start = own.constants[ix.0 as usize].offset.0 as usize;
+                let range = start..start + state.len();
+                state.copy_from_slice(&constants.bytes()[range.clone()]);
+                constants.release(range);
+            }
+            (Initial::Constant(ix), Constants::Paged(pager)) => pager.read(plan, ix, Bytes::ZERO, state)?,
+        }
+        Ok(())
+    }
+
     fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) -> Result<(), RunError> {
         let own = &self.plans[plan].plan;
         match (operand.place, &self.weights) {
@@ -286,9 +305,9 @@ impl Backend for HostBackend {
                 let range = own.arena_range(operand).expect("a checked plan's outputs exist");
                 bytes.copy_from_slice(&self.arena[range.start as usize..range.end as usize]);
             }
-            (Place::Constant(ix), Constants::Whole(section)) => {
+            (Place::Constant(ix), Constants::Whole(constants)) => {
                 let start = (own.constants[ix.0 as usize].offset + operand.offset).0 as usize;
-                bytes.copy_from_slice(&(**section).as_ref()[start..start + operand.size.0 as usize]);
+                bytes.copy_from_slice(&constants.bytes()[start..start + operand.size.0 as usize]);
             }
             (Place::Constant(ix), Constants::Paged(pager)) => pager.read(plan, ix, operand.offset, bytes)?,
         }

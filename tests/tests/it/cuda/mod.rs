@@ -277,8 +277,9 @@ pub(crate) fn cases() -> (Vec<(String, Graph)>, usize) {
 #[test]
 fn kernels_match_their_definitions_under_sanitizers() {
     let (cases, refused) = cases();
-    // Refused are operands of other dtypes, half precision and 8-bit integers, and the nine cases of kept gates.
-    assert!(refused < 69 && 300 < cases.len(), "{refused} refused of {}", cases.len());
+    // Refused are operands of other dtypes, half precision and 8-bit integers, and the nine cases of kept gates, the four of updates
+    // by factors.
+    assert!(refused < 73 && 300 < cases.len(), "{refused} refused of {}", cases.len());
     let test = "cuda::kernels_match_their_definitions_under_sanitizers";
     let others = cases.into_iter().filter(|case| !is_of_training(case)).collect();
     check(test, "cuda-operators", others, DType::F32, &SANITIZERS);
