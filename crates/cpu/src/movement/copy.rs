@@ -364,30 +364,36 @@ impl Copy {
             return self.run_transposed(x, &out, pool, turned, turn);
         }
         let rows_per_task = (TASK_BYTES / (run * looped * self.element_size).max(1)).max(1);
-        // Rows that differ in the last axis alone are walked without divisions.
-        let (inner, in_row, out_row) = match rows.len() {
-            0 => (1, 0, 0),
-            rank => (rows[rank - 1], self.in_strides[rank - 1], self.out_strides[rank - 1]),
+        // Rows that differ in the last two axes alone are walked without divisions.
+        let (rows, two) = rows.split_at(rows.len().saturating_sub(2));
+        let axis_of = |from_end: usize| match two.len().checked_sub(from_end) {
+            Some(ix) => (two[ix], self.in_strides[rows.len() + ix], self.out_strides[rows.len() + ix]),
+            None => (1, 0, 0),
         };
+        let ((extent, in_row, out_row), (others, in_other, out_other)) = (axis_of(1), axis_of(2));
         pool.run(n_rows.div_ceil(rows_per_task), &|task| {
             let end = n_rows.min((task + 1) * rows_per_task);
             let mut row = task * rows_per_task;
             while row < end {
-                let (mut rest, mut from, mut to) = (row, self.in_offset as isize, self.out_offset);
+                let (mut rest, mut from, mut to) = (row / (extent * others), self.in_offset as isize, self.out_offset);
                 for axis in (0..rows.len()).rev() {
                     let ix = rest % rows[axis];
                     rest /= rows[axis];
                     from += ix as isize * self.in_strides[axis];
                     to += ix * self.out_strides[axis];
                 }
-                let count = (inner - row % inner).min(end - row);
-                for ix in 0..count {
-                    let (from, to) = (from + ix as isize * in_row, to + ix * out_row);
-                    // SAFETY: `sizes` rejects strides that map two indices to one element, so no other row writes the
-                    // elements of this one.
-                    unsafe { copy_row(x, from, in_step, &out, to, out_step, looped, run) };
+                let (mut ix, mut other) = (row % extent, row / extent % others);
+                while other < others && row < end {
+                    let count = (extent - ix).min(end - row);
+                    let (from, to) = (from + other as isize * in_other, to + other * out_other);
+                    for ix in ix..ix + count {
+                        let (from, to) = (from + ix as isize * in_row, to + ix * out_row);
+                        // SAFETY: `sizes` rejects strides that map two indices to one element, so no other row writes the
+                        // elements of this one.
+                        unsafe { copy_row(x, from, in_step, &out, to, out_step, looped, run) };
+                    }
+                    (row, other, ix) = (row + count, other + 1, 0);
                 }
-                row += count;
             }
         });
     }

@@ -329,7 +329,7 @@ fn run_by_runs<V: Vector, B: Item>(job: &Job<'_>, first: usize, mut cells: &mut 
         count += 1;
     }
     let (axes, along) = (&axes[..count], &mut along[..count]);
-    let mut sources = [const { Source::NOTHING }; REGISTERS];
+    let mut sources = pipes.constants.map(|number| number.map_or(Source::NOTHING, Source::Scalar));
     while !cells.is_empty() {
         let length = (walk.run - column).min(cells.len() / chain.result.size());
         let (run, later) = cells.split_at_mut(length * chain.result.size());
@@ -370,7 +370,7 @@ fn run_tile<V: Vector, B: Item>(
     let length = cells.len() / chain.result.size();
     let outer = &chain.shape[..chain.shape.len() - walk.axes];
     // Where pipes and instructions find each input that is not in a register.
-    let mut direct: [Option<Source>; REGISTERS] = [const { None }; REGISTERS];
+    let mut direct: [Option<Source>; REGISTERS] = pipes.constants.map(|number| number.map(Source::Scalar));
     for (ix, ((input, strides), &stored)) in inputs.iter().zip(&chain.strides).zip(&chain.inputs).enumerate() {
         let only_piped = pipes.read(chain, ix);
         let Operand::Bytes(bytes) = input else {
@@ -585,6 +585,10 @@ mod tests {
             vec![One(affine(3.0, 0.0), 2), Two(Binary::Add, 3, 1), One(Unary::Abs, 4), Two(Binary::Add, 5, 2)],
             vec![One(affine(20.0, 0.5), 0), One(Unary::Round, 3), Two(Binary::Add, 4, 1), One(Unary::Round, 5)],
             vec![Constant(3.0), One(Unary::Neg, 3), Two(Binary::Max, 4, 0), One(affine(1.0, 2.0), 5)],
+            // Constants between the instructions of a pipe, on either side, and one that a function reads as well.
+            vec![Constant(2.0), Two(Binary::Mul, 0, 3), Constant(5.0), Two(Binary::Sub, 5, 4)],
+            vec![Constant(2.0), Two(Binary::Mul, 3, 1), Constant(0.5), Two(Binary::Add, 4, 5), Two(Binary::Mul, 6, 5)],
+            vec![Constant(2.0), Two(Binary::Mul, 0, 3), Two(Binary::Mod, 4, 3), Two(Binary::Add, 5, 3)],
         ];
         let (rows, columns) = (3, 700);
         let x = |ix: usize| (ix * 7 % 11) as u8;

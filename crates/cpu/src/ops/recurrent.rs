@@ -5,8 +5,8 @@
 //! part of the new state. Only the state passes between steps.
 //!
 //! ```text
-//!        block of 16 units                     next block
-//!   k -> | i o | i o | .. | f c | f c | .. |   two gates of 16 lanes side by side per k: the weights of one tile
+//!        block of 16 units                             next block
+//!   k -> | i | i | .. | o | o | .. | f | .. | c | .. |   16 lanes of a gate per k
 //! ```
 //!
 //! Blocks are divided among threads with a barrier after each step ([`run_phases`]); the two directions of a
@@ -54,10 +54,12 @@ pub struct Recurrent {
     pub keeps_gates: bool,
 }
 
-/// Gates per tile.
-const TILE_GATES: usize = 2;
 /// Most gates of a cell.
 const GATES_MAX: usize = 4;
+/// Most rows of the batch that are multiplied together.
+pub(super) const ROWS_MAX: usize = 4 * ROWS;
+/// Bytes of weights that several tiles of rows read one after the other: half of a first-level cache.
+const REPEATED_BYTES: usize = 16 << 10;
 /// Products per step that justify another thread at the barrier: half a microsecond of them.
 pub(super) const PART_PRODUCTS: usize = 16 * 1024;
 
@@ -81,10 +83,9 @@ impl Recurrent {
         for direction in 0..self.direction.count() {
             for gates in (0..self.phases().len()).map(|phase| self.gates(phase)) {
                 for block in 0..self.blocks() {
-                    for first in gates.clone().step_by(TILE_GATES) {
+                    for gate in gates.clone() {
                         for k in 0..self.units {
-                            for column in 0..(gates.end - first).min(TILE_GATES) * LANES {
-                                let (gate, unit) = (first + column / LANES, block * LANES + column % LANES);
+                            for unit in block * LANES..(block + 1) * LANES {
                                 let row = (direction * self.cell.gates() + gate) * self.units + unit;
                                 let item = if unit < self.units { weight[row * self.units + k] } else { 0.0 };
                                 *cells.next().expect("the packed form has room for every block") = item;
@@ -261,20 +262,16 @@ impl Walk<'_> {
         // first.
         let of_direction = direction * kernel.cell.gates() + gates.start;
         let block_weights = gates.len() * LANES * kernel.units;
-        let mut sums = [[0.0; LANES]; ROWS * GATES_MAX];
+        let mut sums = [[0.0; LANES]; ROWS_MAX * GATES_MAX];
         for turn in blocks.clone() {
             let block = if step % 2 == 0 { turn } else { blocks.start + blocks.end - 1 - turn };
             let at = of_direction * kernel.blocks() * LANES * kernel.units + block * block_weights;
             let weight = &self.weight[at..][..block_weights];
-            let rows_max = rows_at_a_time(self.isa, kernel.batch);
-            for first in (0..kernel.batch).step_by(rows_max) {
-                let rows = first..kernel.batch.min(first + rows_max);
+            for first in (0..kernel.batch).step_by(ROWS_MAX) {
+                let rows = first..kernel.batch.min(first + ROWS_MAX);
                 let x = &x[first * kernel.units..rows.end * kernel.units];
-                for gate in (0..gates.len()).step_by(TILE_GATES) {
-                    let vectors = (gates.len() - gate).min(TILE_GATES);
-                    let weight = &weight[gate * LANES * kernel.units..];
-                    multiply_rows(self.isa, x, kernel.units, weight, vectors, &mut sums[gate..], gates.len());
-                }
+                let sums = &mut sums[..rows.len() * gates.len()];
+                multiply_rows(self.isa, Rows { items: x, depth: kernel.units, stride: kernel.units }, weight, sums);
                 let place = Place { direction, step, position, phase, block, rows };
                 let (walk, place, sums) = (self, &place, &sums[..]);
                 with_vector!(self.isa, finish(walk: &Walk<'_>, place: &Place, sums: &[Lanes]));
@@ -295,53 +292,103 @@ impl Walk<'_> {
     }
 }
 
-/// The most rows of a tile for a batch, so that all of its tiles have about as many.
-pub(super) fn rows_at_a_time(isa: Isa, batch: usize) -> usize {
-    let tiles = batch.div_ceil(rows_max(isa)).max(1);
-    batch.div_ceil(tiles).max(1)
+/// Some rows of a matrix.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    /// From the first element of the first row to the last of the last.
+    pub(super) items: &'a [f32],
+    /// Elements of a row.
+    pub(super) depth: usize,
+    /// Elements from a row to the next.
+    pub(super) stride: usize,
 }
 
-/// `sums[row * stride + vector]`: rows of `depth` elements, at most [`ROWS`], times packed weights `[depth, vectors of 16]`.
-pub(super) fn multiply_rows(
-    isa: Isa,
-    x: &[f32],
-    depth: usize,
-    weights: &[f32],
-    vectors: usize,
-    sums: &mut [Lanes],
-    stride: usize,
-) {
-    let n_rows = x.len() / depth;
-    let mut rows = [Row::default(); ROWS];
-    for (ix, row) in rows[..n_rows].iter_mut().enumerate() {
-        *row = Row { x: ix * depth, out: ix * stride * LANES };
+impl Rows<'_> {
+    fn count(&self) -> usize {
+        (self.items.len() - self.depth) / self.stride + 1
     }
-    let sums = &mut sums[..(n_rows - 1) * stride + vectors];
-    let weights = &weights[..depth * vectors * LANES];
-    let k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }];
+}
+
+/// `sums[row][vector]`: rows, at most [`ROWS_MAX`], times packed weights `[vectors, depth, 16]`.
+///
+/// Tiles of rows read the weights one after the other, in parts of the depth that stay in the first-level cache; the next
+/// part comes to the second-level cache meanwhile.
+pub(super) fn multiply_rows(isa: Isa, x: Rows, weights: &[f32], sums: &mut [Lanes]) {
+    let (depth, n_rows, vectors) = (x.depth, x.count(), weights.len() / (x.depth * LANES));
+    assert_eq!(sums.len(), n_rows * vectors, "there is a sum for each row and vector");
+    let tiles = n_rows.div_ceil(rows_max(isa));
+    // Instruction sets with few registers compute vectors one by one.
+    let together = if isa == Isa::Avx512 { 2 } else { 1 };
+    for vector in (0..vectors).step_by(together) {
+        let together = together.min(vectors - vector);
+        let part = if tiles == 1 { depth } else { REPEATED_BYTES / size_of::<Lanes>() / together };
+        for first in (0..depth).step_by(part) {
+            let terms = first..depth.min(first + part);
+            let mut prefetches = [Prefetch::NONE; 2];
+            if 1 < tiles {
+                // The part behind the last one of a block is the next block's.
+                let steps = tiles.div_ceil(together) * Prefetch::steps(1, terms.len());
+                for (ix, prefetch) in prefetches[..together].iter_mut().enumerate() {
+                    let next = weights.as_ptr().wrapping_add(((vector + ix) * depth + terms.end) * LANES);
+                    *prefetch = Prefetch::new(next.cast(), terms.len() * LANES, steps);
+                }
+            }
+            for tile in 0..tiles {
+                let part = Part {
+                    rows: tile * n_rows / tiles..(tile + 1) * n_rows / tiles,
+                    vectors: vector..vector + together,
+                    prefetch: prefetches[tile % together].portion(Prefetch::steps(1, terms.len())),
+                    terms: terms.clone(),
+                };
+                multiply_part(isa, x, weights, sums, part);
+            }
+        }
+    }
+}
+
+/// A tile of [`multiply_rows`].
+struct Part {
+    rows: Range<usize>,
+    vectors: Range<usize>,
+    terms: Range<usize>,
+    prefetch: Prefetch,
+}
+
+/// Adds some terms of a tile to its sums; the first terms replace them.
+fn multiply_part(isa: Isa, x: Rows, weights: &[f32], sums: &mut [Lanes], part: Part) {
+    let Part { rows, vectors, terms, prefetch } = part;
+    let (depth, all) = (x.depth, weights.len() / (x.depth * LANES));
+    let mut places = [Row::default(); ROWS];
+    for (ix, place) in places[..rows.len()].iter_mut().enumerate() {
+        *place = Row { x: ix * x.stride, out: ix * all * LANES };
+    }
+    let x = &x.items[rows.start * x.stride + terms.start..(rows.end - 1) * x.stride + terms.end];
+    let weights = &weights[(vectors.start * depth + terms.start) * LANES..((vectors.end - 1) * depth + terms.end) * LANES];
+    let sums = &mut sums[rows.start * all + vectors.start..(rows.end - 1) * all + vectors.end];
+    let k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: terms.len() }];
     let tile = Tile {
         operands: StorageType::F32,
         x: x.as_ptr().cast(),
         weights: weights.as_ptr().cast(),
         compact: None,
-        weight_stride: vectors * LANES,
-        weight_vector: LANES,
+        weight_stride: LANES,
+        weight_vector: depth * LANES,
         result: StorageType::F32,
         out: sums.as_mut_ptr().cast(),
-        rows: &rows[..n_rows],
-        vectors,
+        rows: &places[..rows.len()],
+        vectors: vectors.len(),
         vector_stride: LANES,
         k_loops: &k_loops,
-        init: Init::Zero,
+        init: if terms.start == 0 { Init::Zero } else { Init::Accumulate },
         residual: None,
         limits: None,
         marks: None,
         read_back: false,
-        prefetch: Prefetch::NONE,
+        prefetch,
         repeat: Repeat::ONCE,
     };
-    // SAFETY: the processor has the pool's ISA. `x` has `n_rows` rows of `depth` elements, and the weights have `depth` rows of
-    // the tile's vectors (sliced above). The sums, borrowed here, have room for the vectors of the last row (sliced above).
+    // SAFETY: the processor has the pool's ISA. `x` has these terms of the rows, and the weights have them of the vectors
+    // (sliced above). The sums, borrowed here, have room for the vectors of the last row (sliced above).
     unsafe { multiply(isa, &tile) };
 }
 

@@ -31,10 +31,9 @@ use types::recurrent::{Cell, Direction, Reset};
 use self::factors::{Factors, factors, has_derivative};
 use self::gates::{Gradients, Place, gradients};
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::tile::ROWS;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::ops::matmul::{MatMul, MatMulB};
-use crate::ops::recurrent::{Lanes, PART_PRODUCTS, multiply_rows, rows_at_a_time};
+use crate::ops::recurrent::{Lanes, PART_PRODUCTS, ROWS_MAX, Rows, multiply_rows};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
@@ -123,6 +122,17 @@ impl RecurrentGradient {
         product(&[self.cell.gates(), self.units, columns])
     }
 
+    /// Elements from a row of a step's gradients to the next, for a group of gates. Rows that are a multiple of a page apart
+    /// would meet in the same sets of the first-level cache.
+    fn row_stride(&self, group: &Range<usize>) -> usize {
+        group.len() * self.units + LANES
+    }
+
+    /// Elements for the gradients of one row of the batch at a step, of all groups.
+    fn step_stride(&self) -> usize {
+        self.cell.gates() * self.units + self.groups().len() * LANES
+    }
+
     /// Elements of the workspace, part by part.
     fn parts(&self) -> Option<[usize; 4]> {
         let steps = product(&[self.seq, self.batch, self.units])?;
@@ -135,7 +145,9 @@ impl RecurrentGradient {
         };
         let group = self.groups().iter().map(Range::len).max().unwrap_or(0);
         let of_chunk = product(&[self.chunk(), state, 1 + group])?;
-        let of_walk = self.packed()?.checked_add(product(&[self.seq.min(2), state, self.cell.gates()])?)?;
+        let packed = self.packed()?;
+        // Its extents were multiplied without overflow.
+        let of_walk = packed.checked_add(product(&[self.seq.min(2), self.batch, self.step_stride()])?)?;
         let carried = if matches!(self.cell, Cell::Rnn { .. }) { 0 } else { state };
         Some([of_chunk.max(of_walk), steps.checked_mul(planes)?, memory, carried])
     }
@@ -329,8 +341,13 @@ impl Walk<'_> {
 
     /// A gate of a row in the walk's part of the workspace, which has two steps: one is read while the next is written.
     fn in_step(&self, step: usize, gate: usize, row: usize) -> usize {
-        let (group, RecurrentGradient { cell, batch, units, .. }) = (self.group_of(gate), self.kernel);
-        (batch * (step % 2 * cell.gates() + group.start) + row * group.len() + gate - group.start) * units
+        let (kernel, units) = (self.kernel, self.kernel.units);
+        let (group, mut before) = (self.group_of(gate), 0);
+        for other in kernel.groups().iter().take_while(|other| other.end <= group.start) {
+            before += kernel.row_stride(other);
+        }
+        let of_step = kernel.batch * (step % 2 * kernel.step_stride() + before);
+        of_step + row * kernel.row_stride(group) + (gate - group.start) * units
     }
 
     /// The chunks of steps, in the order of the walk.
@@ -422,6 +439,8 @@ impl Walk<'_> {
         }
         let (weight, steps) = room.shared.split_at_mut(kernel.packed().expect("`sizes` computed it"));
         self.pack(weight, pool);
+        // Nothing else writes the elements between rows.
+        steps[..kernel.seq.min(2) * kernel.batch * kernel.step_stride()].fill(0.0);
         let parts = Gradients {
             weight,
             steps: SharedMut::new(steps),
@@ -446,8 +465,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Packs the weights of each group in blocks of columns, `[gates of the group u, columns of the block]`; columns beyond the
-    /// units are zeros.
+    /// Packs the weights of each group in vectors of columns, `[gates of the group u, 16]`; columns beyond the units are zeros.
     fn pack(&self, packed: &mut [f32], pool: &Pool) {
         let units = self.kernel.units;
         let mut rest = packed;
@@ -455,10 +473,9 @@ impl Walk<'_> {
             let (rows, weight) = (group.len() * units, &self.given.weight[self.weight_range(group)]);
             let (packed, after) = rest.split_at_mut(rows * units.next_multiple_of(LANES));
             rest = after;
-            for_each_chunk(pool, packed, rows * BLOCK, &|block, packed| {
-                let (first, width) = (block * BLOCK, packed.len() / rows);
-                let columns = first..units.min(first + width);
-                for (to, from) in packed.chunks_exact_mut(width).zip(weight.chunks_exact(units)) {
+            for_each_chunk(pool, packed, rows * LANES, &|vector, packed| {
+                let columns = vector * LANES..units.min((vector + 1) * LANES);
+                for (to, from) in packed.chunks_exact_mut(LANES).zip(weight.chunks_exact(units)) {
                     let (to, padding) = to.split_at_mut(columns.len());
                     to.copy_from_slice(&from[columns.clone()]);
                     padding.fill(0.0);
@@ -483,17 +500,19 @@ impl Walk<'_> {
         let vectors = (units - first).min(BLOCK).div_ceil(LANES);
         let at = group.start * units * units.next_multiple_of(LANES) + depth * first;
         let weight = &parts.weight[at..][..depth * vectors * LANES];
-        let mut sums = [[0.0; LANES]; ROWS * BLOCK_VECTORS];
-        let rows_max = rows_at_a_time(self.isa, batch);
-        for start in (0..batch).step_by(rows_max) {
-            let rows = start..batch.min(start + rows_max);
+        let mut sums = [[0.0; LANES]; ROWS_MAX * BLOCK_VECTORS];
+        for start in (0..batch).step_by(ROWS_MAX) {
+            let rows = start..batch.min(start + ROWS_MAX);
+            let sums = &mut sums[..rows.len() * vectors];
             if let Some(step) = from {
+                let stride = self.kernel.row_stride(group);
+                let length = (rows.len() - 1) * stride + depth;
                 // SAFETY: an earlier phase wrote the gradients of that step, and no part of this one writes them.
-                let x = unsafe { parts.steps.shared_part(self.in_step(step, group.start, start), rows.len() * depth) };
-                multiply_rows(self.isa, x, depth, weight, vectors, &mut sums, BLOCK_VECTORS);
+                let items = unsafe { parts.steps.shared_part(self.in_step(step, group.start, start), length) };
+                multiply_rows(self.isa, Rows { items, depth, stride }, weight, sums);
             }
             let place = &Place { turn, second, first, vectors, rows };
-            let (walk, sums) = (self, &sums[..]);
+            let (walk, sums) = (self, &*sums);
             with_vector!(
                 self.isa,
                 gradients(walk: &Walk<'_>, parts: &Gradients<'_>, place: &Place, sums: &[Lanes])

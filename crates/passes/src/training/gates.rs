@@ -21,12 +21,13 @@ pub fn save_gates(graph: &Graph, target: &dyn Target) -> Graph {
     let mut is_changed = Map::filled(graph.nodes().len(), false);
     for (gradient, node) in graph.nodes().iter().filter(|(_, node)| computes_again(node)) {
         let Op::RecurrentGradient(op) = &node.op else { continue };
-        let operands = &node.inputs[..op.layer_operands()];
+        let (gates, states) = (node.inputs[0], node.inputs[op.layer_operands()]);
+        // Other operands may have been computed again for the backward pass, such as joined weights.
         let is_layer = |id: NodeId| {
             let node = graph.node(id);
-            node.op == Op::Recurrent(op.recurrent.clone()) && node.inputs[..] == *operands
+            node.op == Op::Recurrent(op.recurrent.clone()) && (node.inputs[0], node.outputs[0]) == (gates, states)
         };
-        if let Some(&layer) = uses.readers(operands[0]).iter().find(|&&reader| is_layer(reader)) {
+        if let Some(&layer) = uses.readers(gates).iter().find(|&&reader| is_layer(reader)) {
             layers[gradient] = Some(layer);
             is_changed[layer] = true;
         }

@@ -44,25 +44,38 @@ impl Pipe {
 pub(super) struct Pipes {
     pipes: [Pipe; REGISTERS],
     count: usize,
+    /// By operand the number, if it is a constant that only pipes read: it needs no register.
+    pub(super) constants: [Option<f32>; REGISTERS],
 }
 
 impl Pipes {
     pub(super) fn of(chain: &Chain) -> Pipes {
         let (inputs, program) = (chain.strides.len(), &chain.program);
-        let mut pipes = Pipes { pipes: [Pipe::default(); REGISTERS], count: 0 };
+        let mut pipes = Pipes { pipes: [Pipe::default(); REGISTERS], count: 0, constants: [None; REGISTERS] };
         for (ix, &instruction) in program.iter().enumerate() {
-            let before = (inputs + ix).wrapping_sub(1);
+            let Instruction::Constant(number) = instruction else { continue };
+            let mut readers = program.iter().filter(|reader| reads(**reader, inputs + ix)).peekable();
+            let only_piped = readers.peek().is_some() && readers.all(|reader| is_fast(*reader));
+            pipes.constants[inputs + ix] = only_piped.then_some(number);
+        }
+        // The result of the instruction before that is not a source of a pipe.
+        let mut before = usize::MAX;
+        for (ix, &instruction) in program.iter().enumerate() {
+            if pipes.constants[inputs + ix].is_some() {
+                continue;
+            }
             let readers = program.iter().filter(|instruction| reads(**instruction, before)).count();
             // The register cannot be both operands of a binary instruction.
             let takes = reads(instruction, before) && !matches!(instruction, Instruction::Binary(_, a, b) if a == b);
             let together = is_fast(instruction);
             match pipes.pipes[..pipes.count].last_mut() {
-                Some(pipe) if together && pipe.together && takes && readers == 1 => pipe.len += 1,
+                Some(pipe) if together && pipe.together && takes && readers == 1 => pipe.len = ix + 1 - pipe.first,
                 _ => {
                     pipes.pipes[pipes.count] = Pipe { first: ix, len: 1, together };
                     pipes.count += 1;
                 }
             }
+            before = inputs + ix;
         }
         pipes
     }
@@ -210,9 +223,9 @@ fn group<V: Vector, B: Item, const G: usize>(
             }
         };
     }
+    // The previous instruction's result, unless this is the first instruction.
+    let mut left = usize::MAX;
     for ix in pipe.instructions() {
-        // The previous instruction's result, unless this is the first instruction.
-        let left = if ix == pipe.first { usize::MAX } else { inputs + ix - 1 };
         match chain.program[ix] {
             Instruction::Unary(Unary::Relu, _) => each!(x => V::zero().max(x)),
             Instruction::Unary(Unary::Clip { min, max }, _) => {
@@ -266,8 +279,10 @@ fn group<V: Vector, B: Item, const G: usize>(
                     (_, true) => pairs!(x, y => y.sub(x)),
                 }
             }
-            Instruction::Constant(_) => {}
+            // A source of instructions behind it.
+            Instruction::Constant(_) => continue,
         }
+        left = inputs + ix;
     }
     match stored {
         StorageType::Bf16 => write::<V, B, G>(items, &mut kernel::elements_mut(out)[at..at + count]),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use types::recurrent::{Cell, Reset};
 
 use super::factors::slope_of;
-use super::{BLOCK_VECTORS, RecurrentGradient, Walk};
+use super::{RecurrentGradient, Walk};
 use crate::ops::recurrent::Lanes;
 use crate::simd::vector::{LANES, Vector};
 use crate::threads::shared_slice::SharedMut;
@@ -40,8 +40,8 @@ pub(super) struct Place {
 #[inline(always)]
 pub(super) fn gradients<V: Vector>(walk: &Walk, parts: &Gradients, place: &Place, sums: &[Lanes]) {
     let RecurrentGradient { ref cell, seq, batch, units, .. } = *walk.kernel;
-    for (row, sums) in place.rows.clone().zip(sums.chunks_exact(BLOCK_VECTORS)) {
-        for (vector, sum) in sums[..place.vectors].iter().enumerate() {
+    for (row, sums) in place.rows.clone().zip(sums.chunks_exact(place.vectors)) {
+        for (vector, sum) in sums.iter().enumerate() {
             let unit = place.first + vector * LANES;
             // At the end of the walk, what the first step carried.
             let step = seq - 1 - place.turn.min(seq - 1);
