@@ -11,10 +11,11 @@
 //!      +---------------+
 //! ```
 //!
-//! 1. The items are placed as if they had no gaps, so that gaps never make an arena larger.
-//! 2. Greedy passes place the pieces. For the lowest of these packings, the items with gaps are fixed at their offsets, and
-//!    the others are placed anew around them.
-//! 3. Hill climbing changes the order of the items for first fit ([`Gapped::climb`]).
+//! 1. Skylines over the pieces, by demand and in order, upright and upside down; each packing is turned until it settles
+//!    (`flip.rs`).
+//! 2. The items are placed as if they had no gaps, if that can be lower, so that gaps never make an arena larger.
+//! 3. For the lowest packings, the items with gaps are fixed at their offsets, and the others are placed anew around them.
+//! 4. Hill climbing changes the order of the items for first fit ([`Gapped::climb`]).
 //!
 //! The exact search that follows (`exact.rs`) takes items whose pieces all start at the offset as they are.
 
@@ -23,59 +24,70 @@ use std::collections::BTreeSet;
 use types::{Bytes, EntityId, Random};
 
 use crate::bound::exact_bound;
+use crate::flip::{Flip, Side, upside_down};
 use crate::hole_fit::{Rule, fit};
 use crate::instance::{Instance, Priority, Work};
 use crate::place::{Goals, Packing, Portfolio, pack_part};
 use crate::problem::Problem;
 use crate::skyline::skyline;
 
-/// Placing the items without gaps may cost one part in this many of the budget.
+/// The skylines of step 1, apart from the first, may cost one part in this many of the budget.
+const SKYLINES_SHARE: u64 = 4;
+/// Placing the items without gaps may cost one part in this many of the rest.
 const WHOLE_SHARE: u64 = 8;
 /// All that follows may cost one part in this many of the rest.
-const GAPS_SHARE: u64 = 2;
+const GAPS_SHARE: u64 = 3;
 /// Of that, placing the other items around those with gaps may cost one part in this many.
 const AROUND_SHARE: u64 = 16;
 /// The number of packings in which the items with gaps are fixed.
-const STARTS: usize = 4;
-/// First fit and best fit are too slow for more items.
-const FIT_MAX: usize = 3000;
+const STARTS: usize = 2;
 /// For each item, the orders that are tried without a lower height.
 const CLIMB_TRIES: usize = 20;
+/// The orders of skylines by demand, best first, and of the others.
+const BY_DEMAND: [Priority; 4] = [Priority::PeakWidth, Priority::First, Priority::Width, Priority::Area];
+const IN_ORDER: [Priority; 6] =
+    [Priority::PeakWidth, Priority::First, Priority::Width, Priority::Area, Priority::Size, Priority::PeakArea];
 
 /// The lowest packing found; `None` if no pass stays below 2^64.
 pub(crate) fn pack_gapped(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Packing> {
-    let mut whole = problem.clone();
-    whole.buffers.iter_mut().filter(|buffer| buffer.fixed.is_none()).for_each(|buffer| buffer.gaps.clear());
-    let enough = exact_bound(&whole).0.try_into().unwrap_or(u64::MAX).max(goals.good_enough);
-    let mut part = work.part(work.left() / WHOLE_SHARE);
-    let packed = pack_part(&whole, enough, Portfolio::Full, 1, &mut part.work);
-    work.spend_part(part);
-    let mut part = work.part(work.left() / GAPS_SHARE);
-    let mut search = Gapped::new(problem, instance, goals);
-    if let Some((offsets, _)) = packed {
-        search.take(&offsets);
-    }
-    search.run(&mut part.work);
-    work.spend_part(part);
+    let turned = upside_down(problem);
+    let flip = Flip::new(instance, turned.as_ref());
+    let mut search = Gapped::new(problem, instance, &flip, goals);
+    search.within(SKYLINES_SHARE, work, Gapped::skylines);
+    search.within(WHOLE_SHARE, work, Gapped::whole);
+    search.within(GAPS_SHARE, work, Gapped::improve);
     search.best
 }
 
 struct Gapped<'a> {
     problem: &'a Problem,
     instance: &'a Instance,
+    flip: &'a Flip<'a>,
     goals: Goals,
     /// The items with gaps.
     items: Vec<u32>,
     /// Their offsets that were tried.
     tried: BTreeSet<Vec<u64>>,
+    /// Heights of packings, with the offsets that the items with gaps have there.
+    starts: Vec<(u64, Vec<u64>)>,
     best: Option<Packing>,
 }
 
 impl<'a> Gapped<'a> {
-    fn new(problem: &'a Problem, instance: &'a Instance, goals: Goals) -> Gapped<'a> {
+    fn new(problem: &'a Problem, instance: &'a Instance, flip: &'a Flip<'a>, goals: Goals) -> Gapped<'a> {
         let has_gaps = |ix: &u32| !instance.is_item_plain(&instance.items[*ix as usize]);
         let items = (0..instance.items.len() as u32).filter(has_gaps).collect();
-        Gapped { problem, instance, goals, items, tried: BTreeSet::new(), best: None }
+        Gapped { problem, instance, flip, goals, items, tried: BTreeSet::new(), starts: Vec::new(), best: None }
+    }
+
+    /// A step with one part in `share` of the budget, unless the height is settled.
+    fn within(&mut self, share: u64, work: &mut Work, step: impl FnOnce(&mut Self, &mut Work)) {
+        if self.is_settled() {
+            return;
+        }
+        let mut part = work.part(work.left() / share);
+        step(self, &mut part.work);
+        work.spend_part(part);
     }
 
     /// Keeps a packing, given by buffer, if it is the lowest.
@@ -94,24 +106,48 @@ impl<'a> Gapped<'a> {
         self.best.as_ref().is_some_and(|best| self.goals.are_settled(best.height))
     }
 
-    fn run(&mut self, work: &mut Work) {
-        let mut starts: Vec<(u64, Vec<u64>)> = self.best.iter().map(|best| (best.height, self.offsets(best))).collect();
-        for priority in [Priority::Area, Priority::Size, Priority::Width, Priority::First, Priority::PeakArea] {
-            let order = self.instance.order(priority);
-            let fits = [Rule::First, Rule::Best].map(|rule| match self.instance.items.len() {
-                ..=FIT_MAX => fit(self.instance, rule, &order, u64::MAX, work),
-                _ => None,
-            });
-            let skyline = skyline(self.instance, &order, None, u64::MAX, work);
-            for offsets in fits.into_iter().chain([skyline]).flatten() {
-                let packing = Packing::new(self.instance, offsets);
-                starts.push((packing.height, self.offsets(&packing)));
-                self.take_packing(packing);
+    /// Step 1. The first skyline runs to its end with any budget, and is turned until it settles.
+    fn skylines(&mut self, work: &mut Work) {
+        let by_demand = BY_DEMAND.map(|priority| (priority, true));
+        for (priority, is_by_demand) in by_demand.into_iter().chain(IN_ORDER.map(|priority| (priority, false))) {
+            for side in Side::BOTH {
+                let mut unlimited = Work::new(u64::MAX);
+                let work = if self.best.is_none() { &mut unlimited } else { &mut *work };
+                let Some(instance) = self.flip.instance(side) else { continue };
+                let demand = is_by_demand.then(|| instance.demand());
+                let Some(offsets) = skyline(instance, &instance.order(priority), demand, u64::MAX, work) else {
+                    return;
+                };
+                if let Some(packing) = self.flip.settle(side, offsets, self.goals.good_enough, work) {
+                    self.starts.push((packing.height, self.offsets(&packing)));
+                    self.take_packing(packing);
+                }
                 if self.is_settled() {
                     return;
                 }
             }
         }
+    }
+
+    /// Step 2.
+    fn whole(&mut self, work: &mut Work) {
+        let mut whole = self.problem.clone();
+        whole.buffers.iter_mut().filter(|buffer| buffer.fixed.is_none()).for_each(|buffer| buffer.gaps.clear());
+        let bound = exact_bound(&whole).0;
+        if self.best.as_ref().is_some_and(|best| u128::from(best.height) <= bound) {
+            return;
+        }
+        let enough = u64::try_from(bound).unwrap_or(u64::MAX).max(self.goals.good_enough);
+        if let Some((offsets, height)) = pack_part(&whole, enough, Portfolio::Full, 1, work) {
+            self.take(&offsets);
+            let of_gapped = |ix: &u32| offsets[self.instance.items[*ix as usize].buffer.index()];
+            self.starts.push((height, self.items.iter().map(of_gapped).collect()));
+        }
+    }
+
+    /// Steps 3 and 4.
+    fn improve(&mut self, work: &mut Work) {
+        let mut starts = std::mem::take(&mut self.starts);
         starts.sort_unstable();
         for (_, start) in starts.into_iter().take(STARTS) {
             self.around(start, work.left() / AROUND_SHARE, work);
@@ -119,9 +155,7 @@ impl<'a> Gapped<'a> {
                 return;
             }
         }
-        if self.instance.items.len() <= FIT_MAX {
-            self.climb(work);
-        }
+        self.climb(work);
         if let (false, Some(best)) = (self.is_settled(), &self.best) {
             self.around(self.offsets(best), work.left(), work);
         }
@@ -155,52 +189,59 @@ impl<'a> Gapped<'a> {
         }
     }
 
-    /// Reorders items for first fit, from the order that the best packing has by offset: an item that reaches the height goes
-    /// before one that shares a section with it. An order is kept unless it is higher.
+    /// Reorders items for first fit, from the order that a packing has by offset, upright or upside down: an item that
+    /// reaches the height goes before one that shares a section with it. What comes out is turned until it settles, and kept
+    /// unless it is higher.
     fn climb(&mut self, work: &mut Work) {
-        let (instance, Some(best)) = (self.instance, &self.best) else { return };
-        let mut order: Vec<u32> = (0..instance.items.len() as u32).collect();
-        order.sort_by_key(|ix| best.offsets[*ix as usize]);
-        let Some(offsets) = fit(instance, Rule::First, &order, u64::MAX, work) else { return };
-        let mut now = Packing::new(instance, offsets);
+        let Some(best) = &self.best else { return };
+        let mut now = Packing { offsets: best.offsets.clone(), height: best.height };
         let mut random = Random::new(1);
         let mut since = 0;
-        while !work.is_spent() && since < CLIMB_TRIES * instance.items.len() {
+        while !work.is_spent() && since < CLIMB_TRIES * self.instance.items.len() {
             since += 1;
-            let is_top = |ix: &u32| now.offsets[*ix as usize] + instance.items[*ix as usize].size == now.height;
-            let tops: Vec<usize> = (0..order.len()).filter(|at| is_top(&order[*at])).collect();
-            let Some(&at) = tops.get(random.below(tops.len().max(1) as u64) as usize) else { return };
-            let hull = &instance.items[order[at] as usize].hull;
-            let shares = |other: &u32| {
-                let other = &instance.items[*other as usize].hull;
-                hull.start < other.end && other.start < hull.end
-            };
-            let before: Vec<usize> = (0..at).filter(|other| shares(&order[*other])).collect();
-            if before.is_empty() {
-                return;
+            let side = Side::BOTH[random.below(2) as usize];
+            let Some(instance) = self.flip.instance(side) else { continue };
+            let Some(offsets) = self.flip.seen_from(side, &now.offsets) else { return };
+            let Some(order) = reordered(instance, &offsets, &mut random) else { return };
+            let Some(offsets) = fit(instance, Rule::First, &order, u64::MAX, work) else { return };
+            let Some(packing) = self.flip.settle(side, offsets, self.goals.good_enough, work) else { return };
+            if now.height < packing.height {
+                continue;
             }
-            let mut next = order.clone();
-            // The top one goes before another one; sometimes two of the others change places.
-            let to = before[random.below(before.len() as u64) as usize];
-            if random.below(4) == 0 {
-                let from = before[random.below(before.len() as u64) as usize];
-                next.swap(from, to);
-            } else {
-                next[to..=at].rotate_right(1);
-            }
-            let limit = now.height;
-            let Some(offsets) = fit(instance, Rule::First, &next, limit, work) else { continue };
-            let packing = Packing::new(instance, offsets);
             if packing.height < now.height {
                 since = 0;
             }
-            (order, now) = (next, packing);
-            if self.best.as_ref().is_some_and(|best| now.height < best.height) {
-                self.best = Some(Packing { offsets: now.offsets.clone(), height: now.height });
-                if self.is_settled() {
-                    return;
-                }
+            now = Packing { offsets: packing.offsets.clone(), height: packing.height };
+            self.take_packing(packing);
+            if self.is_settled() {
+                return;
             }
         }
     }
+}
+
+/// The items by offset, but one that reaches the height goes before another one with which it shares a section; sometimes
+/// two of the others change places. `None` if the height cannot be lowered.
+fn reordered(instance: &Instance, offsets: &[u64], random: &mut Random) -> Option<Vec<u32>> {
+    let mut order: Vec<u32> = (0..instance.items.len() as u32).collect();
+    order.sort_by_key(|ix| offsets[*ix as usize]);
+    let height = instance.height(offsets);
+    let is_top = |ix: &u32| offsets[*ix as usize] + instance.items[*ix as usize].size == height;
+    let tops: Vec<usize> = (0..order.len()).filter(|at| is_top(&order[*at])).collect();
+    let &at = tops.get(random.below(tops.len().max(1) as u64) as usize)?;
+    let hull = &instance.items[order[at] as usize].hull;
+    let shares = |other: &u32| {
+        let other = &instance.items[*other as usize].hull;
+        hull.start < other.end && other.start < hull.end
+    };
+    let before: Vec<usize> = (0..at).filter(|other| shares(&order[*other])).collect();
+    let one_of = |random: &mut Random| before.get(random.below(before.len().max(1) as u64) as usize).copied();
+    let to = one_of(random)?;
+    if random.below(4) == 0 {
+        let from = one_of(random)?;
+        order.swap(from, to);
+    } else {
+        order[to..=at].rotate_right(1);
+    }
+    Some(order)
 }

@@ -1,6 +1,8 @@
 //! First fit and best fit: the items in a fixed order, each into a hole between those placed before. See the head of
 //! `place.rs` for the reason.
 
+use std::ops::ControlFlow;
+
 use crate::instance::{Instance, Item, Piece, Slot, Work};
 
 /// Slots visited for one unit of work.
@@ -24,12 +26,12 @@ pub(crate) fn fit_units(n_items: usize) -> u64 {
 /// Offsets by item, or `None` if some top exceeds `limit` or the budget is spent.
 pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
     let mut offsets = vec![0; instance.items.len()];
-    let mut placed = Placed::new(instance.fixed.clone());
+    let mut placed = Placed::new(instance);
     for item_ix in order {
         let item = &instance.items[*item_ix as usize];
         let offset = match instance.pieces(item) {
             [piece] => find_hole(item, *piece, rule, &placed, work)?,
-            pieces => lowest(item, pieces, &placed.slots, work)?,
+            pieces => lowest(item, pieces, &mut placed, work)?,
         };
         if limit < offset + item.size {
             return None;
@@ -42,8 +44,17 @@ pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, wo
     Some(offsets)
 }
 
-/// The slots placed so far, by rising start.
+/// The slots placed so far, by rising start, in leaves of bounded size.
 struct Placed {
+    leaves: Vec<Leaf>,
+    /// Of the last item with several pieces: the slots that share a section with it, and the offsets that they exclude.
+    near: Vec<Slot>,
+    excluded: Vec<(u64, u64)>,
+}
+
+/// Never empty, except for the first one.
+#[derive(Default)]
+struct Leaf {
     slots: Vec<Slot>,
     /// By slot its first section, and the end of its sections: most slots of a walk are only compared with these.
     firsts: Vec<u32>,
@@ -52,14 +63,42 @@ struct Placed {
 
 /// Slots that a walk compares with an item at once.
 const CHUNK: usize = 16;
+/// A leaf with more slots is divided. Inserting moves the slots behind the new one, in its leaf alone.
+const LEAF_SLOTS: usize = 32 * CHUNK;
 
 impl Placed {
-    fn new(slots: Vec<Slot>) -> Placed {
-        let firsts = slots.iter().map(|slot| slot.first).collect();
-        let ends = slots.iter().map(|slot| slot.end).collect();
-        Placed { slots, firsts, ends }
+    fn new(instance: &Instance) -> Placed {
+        let mut placed = Placed { leaves: vec![Leaf::default()], near: Vec::new(), excluded: Vec::new() };
+        instance.fixed.iter().for_each(|slot| placed.add(*slot));
+        placed
     }
 
+    fn add(&mut self, slot: Slot) {
+        let is_before = |leaf: &Leaf| leaf.slots.last().is_some_and(|last| last.start < slot.start);
+        let at = self.leaves.partition_point(is_before).min(self.leaves.len() - 1);
+        let leaf = &mut self.leaves[at];
+        leaf.add(slot);
+        if LEAF_SLOTS < leaf.slots.len() {
+            let upper = leaf.split_off(LEAF_SLOTS / 2);
+            self.leaves.insert(at + 1, upper);
+        }
+    }
+
+    /// Visits the slots that share a section with `first..end`, by rising start, until `visit` breaks. Returns the number of
+    /// slots up to the last one visited; of all of them without a break.
+    fn visit(&self, first: u32, end: u32, mut visit: impl FnMut(&Slot) -> ControlFlow<()>) -> usize {
+        let mut n_seen = 0;
+        for leaf in &self.leaves {
+            if let ControlFlow::Break(n_visited) = leaf.visit(first, end, &mut visit) {
+                return n_seen + n_visited;
+            }
+            n_seen += leaf.slots.len();
+        }
+        n_seen
+    }
+}
+
+impl Leaf {
     fn add(&mut self, slot: Slot) {
         let at = self.slots.partition_point(|other| other.start < slot.start);
         self.slots.insert(at, slot);
@@ -67,19 +106,26 @@ impl Placed {
         self.ends.insert(at, slot.end);
     }
 
-    /// The slots that share a section with a piece, with their indices, by rising start.
-    fn meeting(&self, piece: Piece) -> impl Iterator<Item = (usize, &Slot)> {
-        let chunks = self.firsts.chunks(CHUNK).zip(self.ends.chunks(CHUNK));
-        // Most chunks have no such slot. Without branches, the compiler compares several slots at once.
-        let is_any = move |(firsts, ends): &(&[u32], &[u32])| {
-            firsts
-                .iter()
-                .zip(*ends)
-                .fold(false, |any, (&first, &end)| any | ((piece.first < end) & (first < piece.end)))
-        };
-        let met = chunks.enumerate().filter(move |(_, chunk)| is_any(chunk));
-        let slots = met.flat_map(|(at, (firsts, _))| at * CHUNK..at * CHUNK + firsts.len());
-        slots.map(|ix| (ix, &self.slots[ix])).filter(move |(_, slot)| piece.first < slot.end && slot.first < piece.end)
+    fn split_off(&mut self, at: usize) -> Leaf {
+        Leaf { slots: self.slots.split_off(at), firsts: self.firsts.split_off(at), ends: self.ends.split_off(at) }
+    }
+
+    /// Breaks with the number of slots up to the last one visited.
+    fn visit(&self, first: u32, end: u32, visit: &mut impl FnMut(&Slot) -> ControlFlow<()>) -> ControlFlow<usize> {
+        let chunks = self.firsts.chunks(CHUNK).zip(self.ends.chunks(CHUNK)).zip(self.slots.chunks(CHUNK));
+        for (at, ((firsts, ends), slots)) in chunks.enumerate() {
+            // Most chunks have no such slot. Without branches, the compiler compares several slots at once.
+            let met = firsts.iter().zip(ends).fold(false, |met, (&from, &to)| met | ((first < to) & (from < end)));
+            if !met {
+                continue;
+            }
+            for (ix, slot) in slots.iter().enumerate().filter(|(_, slot)| first < slot.end && slot.first < end) {
+                if visit(slot).is_break() {
+                    return ControlFlow::Break(at * CHUNK + ix + 1);
+                }
+            }
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -87,10 +133,9 @@ impl Placed {
 fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &Placed, work: &mut Work) -> Option<u64> {
     let mut best: Option<(u64, u64)> = None;
     let mut cursor = 0;
-    let mut n_seen = placed.slots.len();
     // The least offset with the piece above `cursor`.
     let above = |cursor: u64| item.lift(cursor.saturating_sub(piece.low));
-    for (slot_ix, slot) in placed.meeting(piece) {
+    let n_seen = placed.visit(piece.first, piece.end, |slot| {
         if cursor < slot.start
             && let Some(offset) = above(cursor)
             && offset + piece.high <= slot.start
@@ -100,38 +145,97 @@ fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &Placed, work: &mut 
                 best = Some((hole, offset));
             }
             if rule == Rule::First {
-                n_seen = slot_ix + 1;
-                break;
+                return ControlFlow::Break(());
             }
         }
         cursor = cursor.max(slot.top);
-    }
+        ControlFlow::Continue(())
+    });
     if !work.spend(n_seen / SLOTS_PER_UNIT + 1) {
         return None;
     }
     best.map_or_else(|| above(cursor), |(_, offset)| Some(offset))
 }
 
-/// The lowest offset at which no piece of an item meets a slot.
-fn lowest(item: &Item, pieces: &[Piece], placed: &[Slot], work: &mut Work) -> Option<u64> {
+/// The lowest offset at which no piece of an item meets a slot. Each slot next to a piece excludes a range of offsets.
+fn lowest(item: &Item, pieces: &[Piece], placed: &mut Placed, work: &mut Work) -> Option<u64> {
+    let mut near = std::mem::take(&mut placed.near);
+    near.clear();
+    let n_seen = placed.visit(item.hull.start, item.hull.end, |slot| {
+        near.push(*slot);
+        ControlFlow::Continue(())
+    });
+    placed.excluded.clear();
+    for piece in pieces {
+        let met = near.iter().filter(|slot| piece.first < slot.end && slot.first < piece.end && piece.low < slot.top);
+        // The piece is below the slot up to `start - high`, and above it from `top - low` on.
+        placed.excluded.extend(met.map(|slot| ((slot.start + 1).saturating_sub(piece.high), slot.top - piece.low)));
+    }
+    // By piece, the ranges rise: a stable sort merges them.
+    placed.excluded.sort_by_key(|&(first, _)| first);
     let mut offset = 0;
-    loop {
-        let before = offset;
-        for piece in pieces {
-            // Slots rise by start, so that one walk lifts the piece above all that it meets on its way.
-            for slot in placed {
-                let here = piece.at(offset);
-                let meets = here.first < slot.end && slot.first < here.end && slot.start < here.top;
-                if meets && here.start < slot.top {
-                    offset = item.lift(slot.top - piece.low)?;
+    for &(first, end) in &placed.excluded {
+        if offset < first {
+            break;
+        }
+        if offset < end {
+            offset = item.lift(end)?;
+        }
+    }
+    let n_seen = n_seen + pieces.len() * near.len();
+    placed.near = near;
+    work.spend(n_seen / SLOTS_PER_UNIT + 1).then_some(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{Bytes, Random};
+
+    use super::*;
+    use crate::instance::Priority;
+    use crate::problem::{Buffer, ByteWindow, Gap, Lifetime, Problem};
+
+    /// The definition of first fit: offset by offset.
+    fn plain_rule(instance: &Instance, order: &[u32]) -> Vec<u64> {
+        let mut offsets = vec![0; order.len()];
+        let mut placed: Vec<Slot> = Vec::new();
+        for &ix in order {
+            let item = &instance.items[ix as usize];
+            let slots = |offset| instance.pieces(item).iter().map(move |piece| piece.at(offset));
+            let is_free = |offset: &u64| {
+                let meets =
+                    |a: Slot, b: &Slot| a.first < b.end && b.first < a.end && a.start < b.top && b.start < a.top;
+                slots(*offset).all(|slot| !placed.iter().any(|other| meets(slot, other)))
+            };
+            let offset = (0..).step_by(item.alignment as usize).find(is_free).unwrap();
+            offsets[ix as usize] = offset;
+            placed.extend(slots(offset));
+        }
+        offsets
+    }
+
+    #[test]
+    fn first_fit_equals_its_definition() {
+        let mut random = Random::new(8);
+        for round in 0..200 {
+            // Some problems have several leaves.
+            let count = if round % 50 == 0 { 2 * LEAF_SLOTS as u64 } else { random.below(40) };
+            let buffers = (0..count).map(|_| {
+                let (first, steps, size) = (random.below(20) as u32, 2 + random.below(9) as u32, 1 + random.below(20));
+                let lifetime = Lifetime { first, end: first + steps };
+                let mut buffer = Buffer::new(lifetime, Bytes(size));
+                buffer.alignment = Bytes([1, 4][random.below(2) as usize]);
+                if random.below(3) == 0 {
+                    let window = ByteWindow { low: Bytes(size / 2), high: Bytes(size) };
+                    let lifetime = Lifetime { first, end: first + 1 };
+                    buffer.gaps.push(Gap { lifetime, window: (random.below(2) == 0).then_some(window) });
                 }
-            }
-        }
-        if !work.spend(placed.len() * pieces.len() / SLOTS_PER_UNIT + 1) {
-            return None;
-        }
-        if offset == before {
-            return Some(offset);
+                buffer
+            });
+            let instance = Instance::new(&Problem { buffers: buffers.collect(), capacity: None });
+            let order = instance.order(Priority::Area);
+            let found = fit(&instance, Rule::First, &order, u64::MAX, &mut Work::new(u64::MAX)).unwrap();
+            assert_eq!(found, plain_rule(&instance, &order));
         }
     }
 }

@@ -43,6 +43,7 @@ mod place;
 
 mod brute_force;
 mod exact;
+mod flip;
 mod gapped;
 mod hole_fit;
 mod instance;

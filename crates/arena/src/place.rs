@@ -47,8 +47,8 @@
 //! **Windows** (`large/windows.rs`). For too many items for a search: the items that are too high in the best packing
 //! are placed anew, together with their neighbours in time, by skylines and a search over some hundred items.
 //!
-//! **Gaps** (`gapped.rs`). If some items have gaps, they are placed and fixed first, in several ways, and everything else
-//! applies to the other items around them.
+//! **Gaps** (`gapped.rs`). If some items have gaps, skylines over all pieces are turned upside down and settle by first fit
+//! (`flip.rs`). Then the items with gaps are fixed, and everything else applies to the other items around them.
 //!
 //! **Exact search** (`exact.rs`, `search.rs`). For up to 3000 items: heights between the bound and the best pass are
 //! tried until the least is found and proved, or the budget is spent.
@@ -421,7 +421,8 @@ fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -
     let mut part = work.part(work.left() / SEARCH_SHARE);
     best = search(instance, best, &mut goals, &mut part.work);
     work.spend_part(part);
-    if !goals.are_settled(best.height) && !work.is_spent() {
+    // A peak set around items with gaps is no lower than what was tried.
+    if !has_gaps && !goals.are_settled(best.height) && !work.is_spent() {
         best = run_peak_sets(problem, instance, goals.good_enough, best.height - 1, work).unwrap_or(best);
     }
     let n_items = (instance.items.len() as u64).max(SEARCH_ITEMS);

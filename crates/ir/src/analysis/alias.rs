@@ -393,9 +393,8 @@ struct Join {
 type Lives = SmallVec<[(LiveRange, Bytes); 1]>;
 
 /// The bytes of sets with more values count as live from the first to the last position, since each join would visit all
-/// values; so do all sets of graphs with more nodes, whose buffers are too many to place others well inside of them.
+/// values.
 const HULL_VALUES_MAX: usize = 256;
-const HULL_NODES_MAX: usize = 10_000;
 
 impl<'a> InOrder<'a> {
     fn new(graph: &'a Graph) -> InOrder<'a> {
@@ -416,9 +415,7 @@ impl<'a> InOrder<'a> {
     fn lives_of(&self, root: ValueId) -> Lives {
         match self.all.members(root).len() {
             0 => Lives::new(),
-            1..=HULL_VALUES_MAX if self.graph.nodes().len() <= HULL_NODES_MAX => {
-                hulls(self.graph, &self.liveness, &self.all, root, Bytes(1)).into()
-            }
+            1..=HULL_VALUES_MAX => hulls(self.graph, &self.liveness, &self.all, root, Bytes(1)).into(),
             _ => smallvec![(self.ranges[root], Bytes(self.all.size(root)))],
         }
     }
