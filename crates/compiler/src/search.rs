@@ -18,7 +18,7 @@
 
 use std::rc::Rc;
 
-use arena::Placement;
+use arena::{Placement, Problem};
 use ir::{Graph, Target, UNLIMITED};
 use lower::Selection;
 use passes::{Known, Priced, Prices, Stage};
@@ -84,11 +84,16 @@ impl Choice {
         prices
     }
 
-    /// The plan in the order in which live bytes were counted, whose order is not proved.
-    fn in_order(self, target: &dyn Target) -> Result<Found, CompileError> {
+    /// The plan in the order in which live bytes were counted, whose order is not proved. `None` if the lower bound of its
+    /// arena is not wanted: the placer takes longer than the bound.
+    fn in_order(&self, target: &dyn Target, is_wanted: impl Fn(Bytes) -> bool) -> Result<Option<Found>, CompileError> {
+        let problem = lower::draft_plan(&self.graph, target, &self.selection)?.problem();
+        if !is_wanted(arena::lower_bound(&problem).height) {
+            return Ok(None);
+        }
+        let Choice { source, prices, graph, selection, .. } = self.clone();
         let order = Certificate { value: Bytes(self.peak), ..Certificate::default() };
-        let scheduled = Scheduled { graph: self.graph, selection: self.selection, order };
-        Found::placed(self.source, self.prices, scheduled, target)
+        Ok(Some(Found::placed_as(source, prices, Scheduled { graph, selection, order }, &problem, target)?))
     }
 }
 
@@ -111,8 +116,20 @@ impl Found {
         scheduled: Scheduled,
         target: &dyn Target,
     ) -> Result<Found, CompileError> {
+        let problem = lower::draft_plan(&scheduled.graph, target, &scheduled.selection)?.problem();
+        Found::placed_as(source, prices, scheduled, &problem, target)
+    }
+
+    /// `problem` has the buffers of the scheduled graph.
+    fn placed_as(
+        source: Rc<Graph>,
+        prices: Prices,
+        scheduled: Scheduled,
+        problem: &Problem,
+        target: &dyn Target,
+    ) -> Result<Found, CompileError> {
         let (mut kernels, time) = (scheduled.selection.clone(), scheduled.selection.time());
-        let mut placement = place(&scheduled.graph, target, &kernels, DRAFT_LIMITS)?;
+        let mut placement = arena::place(problem, DRAFT_LIMITS)?;
         if let Some(split_k) = kernels.with_slack(&scheduled.graph, target)? {
             // The slack is only an estimate: keep the split-K plan only if the placed arena did not grow.
             let with_split_k = place(&scheduled.graph, target, &split_k, DRAFT_LIMITS)?;
@@ -264,9 +281,10 @@ fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Res
         let allowed = choices.iter().filter(|choice| limit.is_none_or(|limit| choice.time <= limit));
         let mut found: Option<Found> = None;
         for choice in allowed.take(FINALISTS) {
-            let other = choice.clone().in_order(target)?;
             let least = found.as_ref().unwrap_or(&best);
-            if rank(other.arena().0, other.time) < rank(least.arena().0, least.time) {
+            let is_better = |bytes: Bytes, time: u64| rank(bytes.0, time) < rank(least.arena().0, least.time);
+            let other = choice.in_order(target, |bound| is_better(bound, choice.time))?;
+            if let Some(other) = other.filter(|other| is_better(other.arena(), other.time)) {
                 found = Some(other);
             }
         }
