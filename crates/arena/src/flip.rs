@@ -21,7 +21,7 @@ use crate::place::Packing;
 use crate::problem::{Buffer, Problem};
 
 /// Turns that are tried without a lower height.
-const VAIN_TURNS: usize = 2;
+const VAIN_TURNS: usize = 1;
 /// Turns at most.
 const TURNS: usize = 8;
 
@@ -93,6 +93,12 @@ impl<'a> Flip<'a> {
         }
     }
 
+    /// The upright offsets of a packing that is seen from a side. `None` if they cannot be turned.
+    pub(crate) fn upright(&self, side: Side, offsets: &[u64]) -> Option<Vec<u64>> {
+        // Turned over twice, a packing is as it was.
+        self.seen_from(side, offsets)
+    }
+
     /// The same packing, from the other side.
     fn turned_over(&self, offsets: &[u64]) -> Option<Vec<u64>> {
         let sizes = || self.turned.into_iter().flat_map(|turned| turned.items.iter().map(|item| item.size));
@@ -105,7 +111,7 @@ impl<'a> Flip<'a> {
     /// Turns a packing over until that lowers nothing more, the goal is reached or the budget is spent. Returns the lowest
     /// upright packing.
     pub(crate) fn settle(&self, side: Side, offsets: Vec<u64>, goal: u64, work: &mut Work) -> Option<Packing> {
-        let upright = |side, offsets: &[u64]| Some(Packing::new(self.upright, self.seen_from(side, offsets)?));
+        let upright = |side, offsets: &[u64]| Some(Packing::new(self.upright, self.upright(side, offsets)?));
         let mut best = upright(side, &offsets)?;
         let (mut side, mut offsets, mut vain) = (side, offsets, 0);
         for _ in 0..TURNS {

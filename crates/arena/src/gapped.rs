@@ -11,8 +11,8 @@
 //!      +---------------+
 //! ```
 //!
-//! 1. Skylines over the pieces, by demand and in order, upright and upside down; each packing is turned until it settles
-//!    (`flip.rs`).
+//! 1. Skylines over the pieces, by demand and in order, upright and upside down, then first fit and best fit; each packing
+//!    is turned until it settles (`flip.rs`).
 //! 2. The items are placed as if they had no gaps, if that can be lower, so that gaps never make an arena larger.
 //! 3. For the lowest packings, the items with gaps are fixed at their offsets, and the others are placed anew around them.
 //! 4. Hill climbing changes the order of the items for first fit ([`Gapped::climb`]).
@@ -33,6 +33,10 @@ use crate::skyline::skyline;
 
 /// The skylines of step 1, apart from the first, may cost one part in this many of the budget.
 const SKYLINES_SHARE: u64 = 4;
+/// The fits of step 1 may cost one part in this many of the rest.
+const FITS_SHARE: u64 = 8;
+/// They are too slow for more items.
+const FIT_MAX: usize = 3000;
 /// Placing the items without gaps may cost one part in this many of the rest.
 const WHOLE_SHARE: u64 = 8;
 /// All that follows may cost one part in this many of the rest.
@@ -47,6 +51,8 @@ const CLIMB_TRIES: usize = 20;
 const BY_DEMAND: [Priority; 4] = [Priority::PeakWidth, Priority::First, Priority::Width, Priority::Area];
 const IN_ORDER: [Priority; 6] =
     [Priority::PeakWidth, Priority::First, Priority::Width, Priority::Area, Priority::Size, Priority::PeakArea];
+/// The orders of fits.
+const OF_FITS: [Priority; 5] = [Priority::Area, Priority::Size, Priority::Width, Priority::First, Priority::PeakArea];
 
 /// The lowest packing found; `None` if no pass stays below 2^64.
 pub(crate) fn pack_gapped(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Packing> {
@@ -54,6 +60,7 @@ pub(crate) fn pack_gapped(problem: &Problem, instance: &Instance, goals: Goals, 
     let flip = Flip::new(instance, turned.as_ref());
     let mut search = Gapped::new(problem, instance, &flip, goals);
     search.within(SKYLINES_SHARE, work, Gapped::skylines);
+    search.within(FITS_SHARE, work, Gapped::fits);
     search.within(WHOLE_SHARE, work, Gapped::whole);
     search.within(GAPS_SHARE, work, Gapped::improve);
     search.best
@@ -118,14 +125,31 @@ impl<'a> Gapped<'a> {
                 let Some(offsets) = skyline(instance, &instance.order(priority), demand, u64::MAX, work) else {
                     return;
                 };
-                if let Some(packing) = self.flip.settle(side, offsets, self.goals.good_enough, work) {
-                    self.starts.push((packing.height, self.offsets(&packing)));
-                    self.take_packing(packing);
-                }
+                self.settle(side, offsets, work);
                 if self.is_settled() {
                     return;
                 }
             }
+        }
+    }
+
+    fn fits(&mut self, work: &mut Work) {
+        let orders = OF_FITS.iter().filter(|_| self.instance.items.len() <= FIT_MAX);
+        for (priority, rule) in orders.flat_map(|priority| [Rule::First, Rule::Best].map(|rule| (*priority, rule))) {
+            let order = self.instance.order(priority);
+            let Some(offsets) = fit(self.instance, rule, &order, u64::MAX, work) else { return };
+            self.settle(Side::Upright, offsets, work);
+            if self.is_settled() {
+                return;
+            }
+        }
+    }
+
+    /// Turns a packing until it settles. The lowest one is a start of step 3.
+    fn settle(&mut self, side: Side, offsets: Vec<u64>, work: &mut Work) {
+        if let Some(packing) = self.flip.settle(side, offsets, self.goals.good_enough, work) {
+            self.starts.push((packing.height, self.offsets(&packing)));
+            self.take_packing(packing);
         }
     }
 
@@ -190,28 +214,26 @@ impl<'a> Gapped<'a> {
     }
 
     /// Reorders items for first fit, from the order that a packing has by offset, upright or upside down: an item that
-    /// reaches the height goes before one that shares a section with it. What comes out is turned until it settles, and kept
-    /// unless it is higher.
+    /// reaches the height goes before one that shares a section with it. An order is kept unless it is higher.
     fn climb(&mut self, work: &mut Work) {
         let Some(best) = &self.best else { return };
-        let mut now = Packing { offsets: best.offsets.clone(), height: best.height };
+        let mut now = best.offsets.clone();
         let mut random = Random::new(1);
         let mut since = 0;
         while !work.is_spent() && since < CLIMB_TRIES * self.instance.items.len() {
             since += 1;
             let side = Side::BOTH[random.below(2) as usize];
             let Some(instance) = self.flip.instance(side) else { continue };
-            let Some(offsets) = self.flip.seen_from(side, &now.offsets) else { return };
+            let Some(offsets) = self.flip.seen_from(side, &now) else { return };
             let Some(order) = reordered(instance, &offsets, &mut random) else { return };
-            let Some(offsets) = fit(instance, Rule::First, &order, u64::MAX, work) else { return };
-            let Some(packing) = self.flip.settle(side, offsets, self.goals.good_enough, work) else { return };
-            if now.height < packing.height {
-                continue;
-            }
-            if packing.height < now.height {
+            let limit = instance.height(&offsets);
+            let Some(offsets) = fit(instance, Rule::First, &order, limit, work) else { continue };
+            let Some(upright) = self.flip.upright(side, &offsets) else { return };
+            let packing = Packing::new(self.instance, upright);
+            now.clone_from(&packing.offsets);
+            if self.best.as_ref().is_some_and(|best| packing.height < best.height) {
                 since = 0;
             }
-            now = Packing { offsets: packing.offsets.clone(), height: packing.height };
             self.take_packing(packing);
             if self.is_settled() {
                 return;

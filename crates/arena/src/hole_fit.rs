@@ -47,9 +47,9 @@ pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, wo
 /// The slots placed so far, by rising start, in leaves of bounded size.
 struct Placed {
     leaves: Vec<Leaf>,
-    /// Of the last item with several pieces: the slots that share a section with it, and the offsets that they exclude.
+    /// Of the last item with several pieces: the slots that share a section with it, and by piece the number of those passed.
     near: Vec<Slot>,
-    excluded: Vec<(u64, u64)>,
+    passed: Vec<usize>,
 }
 
 /// Never empty, except for the first one.
@@ -68,7 +68,7 @@ const LEAF_SLOTS: usize = 32 * CHUNK;
 
 impl Placed {
     fn new(instance: &Instance) -> Placed {
-        let mut placed = Placed { leaves: vec![Leaf::default()], near: Vec::new(), excluded: Vec::new() };
+        let mut placed = Placed { leaves: vec![Leaf::default()], near: Vec::new(), passed: Vec::new() };
         instance.fixed.iter().for_each(|slot| placed.add(*slot));
         placed
     }
@@ -115,12 +115,18 @@ impl Leaf {
         let chunks = self.firsts.chunks(CHUNK).zip(self.ends.chunks(CHUNK)).zip(self.slots.chunks(CHUNK));
         for (at, ((firsts, ends), slots)) in chunks.enumerate() {
             // Most chunks have no such slot. Without branches, the compiler compares several slots at once.
-            let met = firsts.iter().zip(ends).fold(false, |met, (&from, &to)| met | ((first < to) & (from < end)));
-            if !met {
+            let meets = |ix: usize| (first < ends[ix]) & (firsts[ix] < end);
+            if !(0..slots.len()).fold(false, |met, ix| met | meets(ix)) {
                 continue;
             }
-            for (ix, slot) in slots.iter().enumerate().filter(|(_, slot)| first < slot.end && slot.first < end) {
-                if visit(slot).is_break() {
+            // Whether a slot is one of them is as good as random, and a wrong guess of the processor costs more than a store.
+            let (mut met, mut n_met) = ([0; CHUNK], 0);
+            for ix in 0..slots.len() {
+                met[n_met] = ix;
+                n_met += usize::from(meets(ix));
+            }
+            for &ix in &met[..n_met] {
+                if visit(&slots[ix]).is_break() {
                     return ControlFlow::Break(at * CHUNK + ix + 1);
                 }
             }
@@ -133,10 +139,13 @@ impl Leaf {
 fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &Placed, work: &mut Work) -> Option<u64> {
     let mut best: Option<(u64, u64)> = None;
     let mut cursor = 0;
+    let height = piece.high - piece.low;
     // The least offset with the piece above `cursor`.
     let above = |cursor: u64| item.lift(cursor.saturating_sub(piece.low));
     let n_seen = placed.visit(piece.first, piece.end, |slot| {
+        // The division that aligns an offset is left to holes of the size.
         if cursor < slot.start
+            && height <= slot.start - cursor
             && let Some(offset) = above(cursor)
             && offset + piece.high <= slot.start
         {
@@ -157,7 +166,10 @@ fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &Placed, work: &mut 
     best.map_or_else(|| above(cursor), |(_, offset)| Some(offset))
 }
 
-/// The lowest offset at which no piece of an item meets a slot. Each slot next to a piece excludes a range of offsets.
+/// The lowest offset at which no piece of an item meets a slot.
+///
+/// A piece is below a slot up to the offset `start - high`, and above it from `top - low` on. The slots rise by start, so that
+/// each piece passes them once while the offset rises.
 fn lowest(item: &Item, pieces: &[Piece], placed: &mut Placed, work: &mut Work) -> Option<u64> {
     let mut near = std::mem::take(&mut placed.near);
     near.clear();
@@ -165,24 +177,29 @@ fn lowest(item: &Item, pieces: &[Piece], placed: &mut Placed, work: &mut Work) -
         near.push(*slot);
         ControlFlow::Continue(())
     });
-    placed.excluded.clear();
-    for piece in pieces {
-        let met = near.iter().filter(|slot| piece.first < slot.end && slot.first < piece.end && piece.low < slot.top);
-        // The piece is below the slot up to `start - high`, and above it from `top - low` on.
-        placed.excluded.extend(met.map(|slot| ((slot.start + 1).saturating_sub(piece.high), slot.top - piece.low)));
-    }
-    // By piece, the ranges rise: a stable sort merges them.
-    placed.excluded.sort_by_key(|&(first, _)| first);
+    placed.passed.clear();
+    placed.passed.resize(pieces.len(), 0);
     let mut offset = 0;
-    for &(first, end) in &placed.excluded {
-        if offset < first {
+    loop {
+        let before = offset;
+        for (piece, passed) in pieces.iter().zip(&mut placed.passed) {
+            while let Some(slot) = near.get(*passed)
+                && slot.start < offset + piece.high
+            {
+                *passed += 1;
+                if (piece.first < slot.end) & (slot.first < piece.end) {
+                    offset = offset.max(slot.top.saturating_sub(piece.low));
+                }
+            }
+        }
+        if offset == before {
+            offset = item.lift(offset)?;
+        }
+        if offset == before {
             break;
         }
-        if offset < end {
-            offset = item.lift(end)?;
-        }
     }
-    let n_seen = n_seen + pieces.len() * near.len();
+    let n_seen = n_seen + placed.passed.iter().sum::<usize>();
     placed.near = near;
     work.spend(n_seen / SLOTS_PER_UNIT + 1).then_some(offset)
 }

@@ -18,7 +18,7 @@
 
 use std::rc::Rc;
 
-use arena::{Placement, Problem};
+use arena::{Aim, Limits, Placement, Problem};
 use ir::{Graph, Target, UNLIMITED};
 use lower::Selection;
 use passes::{Known, Priced, Prices, Stage};
@@ -42,6 +42,10 @@ const ROUNDS: usize = 32;
 const ROUND_NODES: usize = 12_000;
 /// All the work of the placer lowers the arena of a draft by less than this part.
 const DRAFT_GAIN: u64 = 8;
+/// Less work, after which a plan that is only compared with the best one is mostly given up: all the work lowers its arena
+/// further by less than this part.
+const TRIAL_LIMITS: Limits = Limits { work: 2_500_000, aim: Aim::Least };
+const TRIAL_GAIN: u64 = 32;
 /// Choices that are placed.
 const FINALISTS: usize = 3;
 /// Price steps without a change after which the rounds end; and those after which one round skips the remaining steps: if
@@ -153,9 +157,14 @@ impl Found {
     }
 
     /// The same plan with all the work of the placer.
-    fn finally_placed(mut self, target: &dyn Target) -> Result<Found, CompileError> {
+    fn finally_placed(self, target: &dyn Target) -> Result<Found, CompileError> {
+        self.placed_within(PLACE_LIMITS, target)
+    }
+
+    /// The same plan with more work of the placer.
+    fn placed_within(mut self, limits: Limits, target: &dyn Target) -> Result<Found, CompileError> {
         if self.placement.certificate.proof() == Proof::Gap {
-            let placement = place(&self.scheduled.graph, target, &self.kernels, PLACE_LIMITS)?;
+            let placement = place(&self.scheduled.graph, target, &self.kernels, limits)?;
             if placement.certificate.value <= self.arena() {
                 self.placement = placement;
             }
@@ -211,11 +220,16 @@ pub(crate) fn best(
             let is_fastest = Rc::ptr_eq(&found.source, &fastest.source) && found.arena() == fastest.arena();
             let found = found.finally_placed(target)?;
             // Drafts were compared: with all the work, the fastest plan may still need less.
-            let draft = fastest.arena().0;
-            let may_be_less = !is_fastest
-                && fastest.placement.certificate.least < found.arena()
-                && draft - draft / DRAFT_GAIN < found.arena().0;
-            let fastest = if may_be_less { fastest.finally_placed(target)? } else { fastest };
+            let may_be_less = |fastest: &Found, gain: u64| {
+                let arena = fastest.arena().0;
+                fastest.placement.certificate.least < found.arena() && arena - arena / gain < found.arena().0
+            };
+            let mut fastest = fastest;
+            for (gain, limits) in [(DRAFT_GAIN, TRIAL_LIMITS), (TRIAL_GAIN, PLACE_LIMITS)] {
+                if !is_fastest && may_be_less(&fastest, gain) {
+                    fastest = fastest.placed_within(limits, target)?;
+                }
+            }
             if fastest.arena() < found.arena() { fastest } else { found }
         }
     };
