@@ -46,6 +46,8 @@ const DRAFT_GAIN: u64 = 8;
 /// further by less than this part.
 const TRIAL_LIMITS: Limits = Limits { work: 2_500_000, aim: Aim::Least };
 const TRIAL_GAIN: u64 = 32;
+/// An order of its own lowers the arena of a finalist by less than this part.
+const ORDER_GAIN: u64 = 32;
 /// Choices that are placed.
 const FINALISTS: usize = 3;
 /// Price steps without a change after which the rounds end; and those after which one round skips the remaining steps: if
@@ -296,14 +298,19 @@ fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Res
         let mut found: Option<Found> = None;
         for choice in allowed.take(FINALISTS) {
             let least = found.as_ref().unwrap_or(&best);
-            let is_better = |bytes: Bytes, time: u64| rank(bytes.0, time) < rank(least.arena().0, least.time);
+            // The best plan so far has an order of its own, these get one later.
+            let gain = |bytes: Bytes| if found.is_some() { bytes.0 } else { bytes.0 - bytes.0 / ORDER_GAIN };
+            let is_better = |bytes: Bytes, time: u64| rank(gain(bytes), time) < rank(least.arena().0, least.time);
             let other = choice.in_order(target, |bound| is_better(bound, choice.time))?;
             if let Some(other) = other.filter(|other| is_better(other.arena(), other.time)) {
                 found = Some(other);
             }
         }
         if let Some(found) = found {
-            best = found.reordered(target)?;
+            let found = found.reordered(target)?;
+            if rank(found.arena().0, found.time) < rank(best.arena().0, best.time) {
+                best = found;
+            }
         }
     }
     // All choices have the same order of nodes. If none beyond the balanced plan is smaller in it, the choice with the least bytes
