@@ -115,6 +115,9 @@ impl<'a> Gapped<'a> {
 
     /// Step 1. The first skyline runs to its end with any budget, and is turned until it settles.
     fn skylines(&mut self, work: &mut Work) {
+        if FIT_MAX < self.instance.items.len() {
+            return self.skylines_of_many(work);
+        }
         let by_demand = BY_DEMAND.map(|priority| (priority, true));
         for (priority, is_by_demand) in by_demand.into_iter().chain(IN_ORDER.map(|priority| (priority, false))) {
             for side in Side::BOTH {
@@ -130,6 +133,27 @@ impl<'a> Gapped<'a> {
                     return;
                 }
             }
+        }
+    }
+
+    /// Step 1 for many items, of which a turn costs more than a skyline: only the lowest one is turned.
+    fn skylines_of_many(&mut self, work: &mut Work) {
+        let first = (BY_DEMAND[0], true);
+        let mut unlimited = Work::new(u64::MAX);
+        for (priority, is_by_demand) in [first].into_iter().chain(IN_ORDER.map(|priority| (priority, false))) {
+            let work = if self.best.is_none() { &mut unlimited } else { &mut *work };
+            let demand = is_by_demand.then(|| self.instance.demand());
+            let order = self.instance.order(priority);
+            let Some(offsets) = skyline(self.instance, &order, demand, u64::MAX, work) else { break };
+            let packing = Packing::new(self.instance, offsets);
+            self.starts.push((packing.height, self.offsets(&packing)));
+            self.take_packing(packing);
+            if self.is_settled() {
+                return;
+            }
+        }
+        if let Some(best) = &self.best {
+            self.settle(Side::Upright, best.offsets.clone(), &mut unlimited);
         }
     }
 
