@@ -1,15 +1,8 @@
 //! [`Flip`]: lowers a packing by turning it upside down.
 //!
-//! In a packing of a greedy pass every item rests on another one, and what is wasted is above: first fit in the order of
+//! In a packing of a greedy pass every item rests on another one, and the waste is above: first fit in the order of
 //! offsets lowers nothing. Upside down, the ragged top is the ground. First fit in the order of the turned offsets lays
 //! the highest items flat on it, and those that were lowest find holes between them. Then the packing is turned back.
-//!
-//! ```text
-//!      |   +---+             the top of a turns into       |   +---+   +---+
-//!      +---+ a +---+  +--+   the ground; d, which came     |   | d |   | c |
-//!      | b +---+ c |  |  |   last, is low enough to fit    +---+---+---+---+
-//!      +---+---+---+--+--+   between b and c               | b | a |  ...
-//! ```
 //!
 //! Each turn keeps the order of most items, so the rounds settle soon; each costs one pass of first fit.
 
@@ -145,7 +138,7 @@ mod tests {
     use crate::problem::{ByteWindow, Gap, Lifetime};
     use crate::skyline::skyline;
 
-    /// Buffers of several alignments, some of which occupy only a part of their bytes for some time.
+    /// Buffers of several alignments. Some occupy only a part of their bytes for some time.
     fn random_problem(random: &mut Random) -> Problem {
         let buffers = (0..2 + random.below(40)).map(|_| {
             let first = random.below(30) as u32;

@@ -136,7 +136,7 @@ impl<'a> Gapped<'a> {
         }
     }
 
-    /// Step 1 for many items, of which a turn costs more than a skyline: only the lowest one is turned.
+    /// Step 1 for many items. A turn costs more than a skyline then: only the lowest one is turned.
     fn skylines_of_many(&mut self, work: &mut Work) {
         let first = (BY_DEMAND[0], true);
         let mut unlimited = Work::new(u64::MAX);
