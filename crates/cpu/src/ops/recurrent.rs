@@ -28,7 +28,7 @@ use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
 use crate::threads::phases::{PARTS_MAX, Phases, run_phases};
-use crate::threads::shared_slice::SharedMut;
+use crate::threads::shared_slice::{SharedMut, StackBuffer};
 
 /// `gates: [seq, batch, d g u]`, packed `weight: [d, g u, u]`, initial states `h` and for an LSTM `c`, both `[d, batch,
 /// u]`, and for cells with extras `[d, extras u]`; `d` directions, `g` gates, `u` units. Outputs: states `[seq, d,
@@ -262,7 +262,8 @@ impl Walk<'_> {
         // first.
         let of_direction = direction * kernel.cell.gates() + gates.start;
         let block_weights = gates.len() * LANES * kernel.units;
-        let mut sums = [[0.0; LANES]; ROWS_MAX * GATES_MAX];
+        let mut sums = StackBuffer::<{ ROWS_MAX * GATES_MAX * LANES }>::new();
+        let sums: &mut [Lanes] = sums.zeros(kernel.batch.min(ROWS_MAX) * gates.len() * LANES).as_chunks_mut().0;
         for turn in blocks.clone() {
             let block = if step % 2 == 0 { turn } else { blocks.start + blocks.end - 1 - turn };
             let at = of_direction * kernel.blocks() * LANES * kernel.units + block * block_weights;
@@ -273,7 +274,7 @@ impl Walk<'_> {
                 let sums = &mut sums[..rows.len() * gates.len()];
                 multiply_rows(self.isa, Rows { items: x, depth: kernel.units, stride: kernel.units }, weight, sums);
                 let place = Place { direction, step, position, phase, block, rows };
-                let (walk, place, sums) = (self, &place, &sums[..]);
+                let (walk, place, sums) = (self, &place, &*sums);
                 with_vector!(self.isa, finish(walk: &Walk<'_>, place: &Place, sums: &[Lanes]));
             }
         }
@@ -317,8 +318,8 @@ pub(super) fn multiply_rows(isa: Isa, x: Rows, weights: &[f32], sums: &mut [Lane
     let (depth, n_rows, vectors) = (x.depth, x.count(), weights.len() / (x.depth * LANES));
     assert_eq!(sums.len(), n_rows * vectors, "there is a sum for each row and vector");
     let tiles = n_rows.div_ceil(rows_max(isa));
-    // Instruction sets with few registers compute vectors one by one.
-    let together = if isa == Isa::Avx512 { 2 } else { 1 };
+    // Instruction sets with few registers compute the vectors of a tile one by one: several tiles read each before the next.
+    let together = if isa == Isa::Avx512 || tiles == 1 { 2 } else { 1 };
     for vector in (0..vectors).step_by(together) {
         let together = together.min(vectors - vector);
         let part = if tiles == 1 { depth } else { REPEATED_BYTES / size_of::<Lanes>() / together };
@@ -363,7 +364,8 @@ fn multiply_part(isa: Isa, x: Rows, weights: &[f32], sums: &mut [Lanes], part: P
         *place = Row { x: ix * x.stride, out: ix * all * LANES };
     }
     let x = &x.items[rows.start * x.stride + terms.start..(rows.end - 1) * x.stride + terms.end];
-    let weights = &weights[(vectors.start * depth + terms.start) * LANES..((vectors.end - 1) * depth + terms.end) * LANES];
+    let weights =
+        &weights[(vectors.start * depth + terms.start) * LANES..((vectors.end - 1) * depth + terms.end) * LANES];
     let sums = &mut sums[rows.start * all + vectors.start..(rows.end - 1) * all + vectors.end];
     let k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: terms.len() }];
     let tile = Tile {

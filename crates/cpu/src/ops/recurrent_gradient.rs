@@ -38,7 +38,7 @@ use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
 use crate::threads::phases::{PARTS_MAX, Phases, run_phases};
-use crate::threads::shared_slice::{SharedMut, for_each_chunk};
+use crate::threads::shared_slice::{SharedMut, StackBuffer, for_each_chunk};
 
 /// The operands of [`Recurrent`](crate::Recurrent) with unpacked weights and, if the cell does not save them, without gates,
 /// then `y: [seq, d, batch, u]`, and the gradients `dy` of the same shape, `dh: [d, batch, u]` and for an LSTM `dc`. Outputs: a
@@ -500,7 +500,8 @@ impl Walk<'_> {
         let vectors = (units - first).min(BLOCK).div_ceil(LANES);
         let at = group.start * units * units.next_multiple_of(LANES) + depth * first;
         let weight = &parts.weight[at..][..depth * vectors * LANES];
-        let mut sums = [[0.0; LANES]; ROWS_MAX * BLOCK_VECTORS];
+        let mut sums = StackBuffer::<{ ROWS_MAX * BLOCK_VECTORS * LANES }>::new();
+        let sums: &mut [Lanes] = sums.zeros(batch.min(ROWS_MAX) * vectors * LANES).as_chunks_mut().0;
         for start in (0..batch).step_by(ROWS_MAX) {
             let rows = start..batch.min(start + ROWS_MAX);
             let sums = &mut sums[..rows.len() * vectors];
