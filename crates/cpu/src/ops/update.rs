@@ -197,8 +197,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Updates the elements of a task, whose gradients these are. The vector type only selects the instruction set: the rule is scalar code, which the
-/// compiler vectorizes without changing a bit.
+/// Updates the elements of a task, whose gradients these are. The vector type only selects the instruction set: the rule is
+/// scalar code, which the compiler vectorizes without changing a bit.
 #[inline(always)]
 fn run_task<V: Vector>(job: &Job<'_>, first: usize, end: usize, gradient: Option<&[f32]>) {
     let mut held = [0.0; PIECE];
