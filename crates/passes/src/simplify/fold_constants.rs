@@ -227,7 +227,7 @@ mod tests {
         let [rows, columns] = [("rows", rows), ("columns", columns)].map(|(name, x)| graph.add_weight(name, x));
         let x = graph.add_input("x", DType::F32, Shape::from([700, 700]));
         let mut add = |op: Op, operands: &[ValueId]| graph.add1(op, operands, Scope::new("node")).unwrap();
-        // Large and simple: the product is known and computed in each run, and so is what follows without a function.
+        // Large and simple: the product is known and computed in each run, and so are simple functions of it.
         let product = add(Binary(Function2::Mul).into(), &[rows, columns]);
         let simple = add(Binary(Function2::Add).into(), &[product, x]);
         let sines = add(Unary(Function::Sin).into(), &[product]);
