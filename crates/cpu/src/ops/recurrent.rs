@@ -272,7 +272,7 @@ impl Walk<'_> {
                 let rows = first..kernel.batch.min(first + ROWS_MAX);
                 let x = &x[first * kernel.units..rows.end * kernel.units];
                 let sums = &mut sums[..rows.len() * gates.len()];
-                multiply_rows(self.isa, Rows { items: x, depth: kernel.units, stride: kernel.units }, weight, sums);
+                multiply_rows(self.isa, x, kernel.units, weight, sums);
                 let place = Place { direction, step, position, phase, block, rows };
                 let (walk, place, sums) = (self, &place, &*sums);
                 with_vector!(self.isa, finish(walk: &Walk<'_>, place: &Place, sums: &[Lanes]));
@@ -293,77 +293,44 @@ impl Walk<'_> {
     }
 }
 
-/// Some rows of a matrix.
-#[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
-    /// From the first element of the first row to the last of the last.
-    pub(super) items: &'a [f32],
-    /// Elements of a row.
-    pub(super) depth: usize,
-    /// Elements from a row to the next.
-    pub(super) stride: usize,
-}
-
-impl Rows<'_> {
-    fn count(&self) -> usize {
-        (self.items.len() - self.depth) / self.stride + 1
-    }
-}
-
-/// `sums[row][vector]`: rows, at most [`ROWS_MAX`], times packed weights `[vectors, depth, 16]`.
+/// `sums[row][vector]`: rows of `depth` elements, at most [`ROWS_MAX`], times packed weights `[vectors, depth, 16]`.
 ///
-/// Tiles of rows read the weights one after the other, in parts of the depth that stay in the first-level cache; the next
-/// part comes to the second-level cache meanwhile.
-pub(super) fn multiply_rows(isa: Isa, x: Rows, weights: &[f32], sums: &mut [Lanes]) {
-    let (depth, n_rows, vectors) = (x.depth, x.count(), weights.len() / (x.depth * LANES));
+/// Tiles of rows read the weights one after the other, in parts of the depth that stay in the first-level cache.
+pub(super) fn multiply_rows(isa: Isa, x: &[f32], depth: usize, weights: &[f32], sums: &mut [Lanes]) {
+    let (n_rows, vectors) = (x.len() / depth, weights.len() / (depth * LANES));
     assert_eq!(sums.len(), n_rows * vectors, "there is a sum for each row and vector");
     let tiles = n_rows.div_ceil(rows_max(isa));
     // Instruction sets with few registers compute the vectors of a tile one by one: several tiles read each before the next.
     let together = if isa == Isa::Avx512 || tiles == 1 { 2 } else { 1 };
     for vector in (0..vectors).step_by(together) {
-        let together = together.min(vectors - vector);
-        let part = if tiles == 1 { depth } else { REPEATED_BYTES / size_of::<Lanes>() / together };
+        let vectors = vector..vectors.min(vector + together);
+        let part = if tiles == 1 { depth } else { REPEATED_BYTES / size_of::<Lanes>() / vectors.len() };
         for first in (0..depth).step_by(part) {
-            let terms = first..depth.min(first + part);
-            let mut prefetches = [Prefetch::NONE; 2];
-            if 1 < tiles {
-                // The part behind the last one of a block is the next block's.
-                let steps = tiles.div_ceil(together) * Prefetch::steps(1, terms.len());
-                for (ix, prefetch) in prefetches[..together].iter_mut().enumerate() {
-                    let next = weights.as_ptr().wrapping_add(((vector + ix) * depth + terms.end) * LANES);
-                    *prefetch = Prefetch::new(next.cast(), terms.len() * LANES, steps);
-                }
-            }
             for tile in 0..tiles {
-                let part = Part {
-                    rows: tile * n_rows / tiles..(tile + 1) * n_rows / tiles,
-                    vectors: vector..vector + together,
-                    prefetch: prefetches[tile % together].portion(Prefetch::steps(1, terms.len())),
-                    terms: terms.clone(),
-                };
-                multiply_part(isa, x, weights, sums, part);
+                let rows = tile * n_rows / tiles..(tile + 1) * n_rows / tiles;
+                let part = Part { rows, vectors: vectors.clone(), terms: first..depth.min(first + part) };
+                multiply_part(isa, x, depth, weights, sums, part);
             }
         }
     }
 }
 
-/// A tile of [`multiply_rows`].
+/// A part of a product: a tile of its sums, and some of their terms.
 struct Part {
     rows: Range<usize>,
     vectors: Range<usize>,
     terms: Range<usize>,
-    prefetch: Prefetch,
 }
 
 /// Adds some terms of a tile to its sums; the first terms replace them.
-fn multiply_part(isa: Isa, x: Rows, weights: &[f32], sums: &mut [Lanes], part: Part) {
-    let Part { rows, vectors, terms, prefetch } = part;
-    let (depth, all) = (x.depth, weights.len() / (x.depth * LANES));
+fn multiply_part(isa: Isa, x: &[f32], depth: usize, weights: &[f32], sums: &mut [Lanes], part: Part) {
+    let Part { rows, vectors, terms } = part;
+    let all = weights.len() / (depth * LANES);
     let mut places = [Row::default(); ROWS];
     for (ix, place) in places[..rows.len()].iter_mut().enumerate() {
-        *place = Row { x: ix * x.stride, out: ix * all * LANES };
+        *place = Row { x: ix * depth, out: ix * all * LANES };
     }
-    let x = &x.items[rows.start * x.stride + terms.start..(rows.end - 1) * x.stride + terms.end];
+    let x = &x[rows.start * depth + terms.start..(rows.end - 1) * depth + terms.end];
     let weights =
         &weights[(vectors.start * depth + terms.start) * LANES..((vectors.end - 1) * depth + terms.end) * LANES];
     let sums = &mut sums[rows.start * all + vectors.start..(rows.end - 1) * all + vectors.end];
@@ -386,7 +353,7 @@ fn multiply_part(isa: Isa, x: Rows, weights: &[f32], sums: &mut [Lanes], part: P
         limits: None,
         marks: None,
         read_back: false,
-        prefetch,
+        prefetch: Prefetch::NONE,
         repeat: Repeat::ONCE,
     };
     // SAFETY: the processor has the pool's ISA. `x` has these terms of the rows, and the weights have them of the vectors

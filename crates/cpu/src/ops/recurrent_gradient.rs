@@ -33,7 +33,7 @@ use self::gates::{Gradients, Place, gradients};
 use crate::gemm::epilogue::Epilogue;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::ops::matmul::{MatMul, MatMulB};
-use crate::ops::recurrent::{Lanes, PART_PRODUCTS, ROWS_MAX, Rows, multiply_rows};
+use crate::ops::recurrent::{Lanes, PART_PRODUCTS, ROWS_MAX, multiply_rows};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
@@ -122,17 +122,6 @@ impl RecurrentGradient {
         product(&[self.cell.gates(), self.units, columns])
     }
 
-    /// Elements from a row of a step's gradients to the next, for a group of gates. Rows that are a multiple of a page apart
-    /// would meet in the same sets of the first-level cache.
-    fn row_stride(&self, group: &Range<usize>) -> usize {
-        group.len() * self.units + LANES
-    }
-
-    /// Elements for the gradients of one row of the batch at a step, of all groups.
-    fn step_stride(&self) -> usize {
-        self.cell.gates() * self.units + self.groups().len() * LANES
-    }
-
     /// Elements of the workspace, part by part.
     fn parts(&self) -> Option<[usize; 4]> {
         let steps = product(&[self.seq, self.batch, self.units])?;
@@ -145,9 +134,7 @@ impl RecurrentGradient {
         };
         let group = self.groups().iter().map(Range::len).max().unwrap_or(0);
         let of_chunk = product(&[self.chunk(), state, 1 + group])?;
-        let packed = self.packed()?;
-        // Its extents were multiplied without overflow.
-        let of_walk = packed.checked_add(product(&[self.seq.min(2), self.batch, self.step_stride()])?)?;
+        let of_walk = self.packed()?.checked_add(product(&[self.seq.min(2), state, self.cell.gates()])?)?;
         let carried = if matches!(self.cell, Cell::Rnn { .. }) { 0 } else { state };
         Some([of_chunk.max(of_walk), steps.checked_mul(planes)?, memory, carried])
     }
@@ -341,13 +328,8 @@ impl Walk<'_> {
 
     /// A gate of a row in the walk's part of the workspace, which has two steps: one is read while the next is written.
     fn in_step(&self, step: usize, gate: usize, row: usize) -> usize {
-        let (kernel, units) = (self.kernel, self.kernel.units);
-        let (group, mut before) = (self.group_of(gate), 0);
-        for other in kernel.groups().iter().take_while(|other| other.end <= group.start) {
-            before += kernel.row_stride(other);
-        }
-        let of_step = kernel.batch * (step % 2 * kernel.step_stride() + before);
-        of_step + row * kernel.row_stride(group) + (gate - group.start) * units
+        let (group, RecurrentGradient { cell, batch, units, .. }) = (self.group_of(gate), self.kernel);
+        (batch * (step % 2 * cell.gates() + group.start) + row * group.len() + gate - group.start) * units
     }
 
     /// The chunks of steps, in the order of the walk.
@@ -439,8 +421,6 @@ impl Walk<'_> {
         }
         let (weight, steps) = room.shared.split_at_mut(kernel.packed().expect("`sizes` computed it"));
         self.pack(weight, pool);
-        // Nothing else writes the elements between rows.
-        steps[..kernel.seq.min(2) * kernel.batch * kernel.step_stride()].fill(0.0);
         let parts = Gradients {
             weight,
             steps: SharedMut::new(steps),
@@ -506,11 +486,9 @@ impl Walk<'_> {
             let rows = start..batch.min(start + ROWS_MAX);
             let sums = &mut sums[..rows.len() * vectors];
             if let Some(step) = from {
-                let stride = self.kernel.row_stride(group);
-                let length = (rows.len() - 1) * stride + depth;
                 // SAFETY: an earlier phase wrote the gradients of that step, and no part of this one writes them.
-                let items = unsafe { parts.steps.shared_part(self.in_step(step, group.start, start), length) };
-                multiply_rows(self.isa, Rows { items, depth, stride }, weight, sums);
+                let x = unsafe { parts.steps.shared_part(self.in_step(step, group.start, start), rows.len() * depth) };
+                multiply_rows(self.isa, x, depth, weight, sums);
             }
             let place = &Place { turn, second, first, vectors, rows };
             let (walk, sums) = (self, &*sums);
