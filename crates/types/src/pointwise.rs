@@ -97,6 +97,28 @@ pub enum Unary {
 }
 
 impl Unary {
+    /// Whether processors need only a few instructions for it, without a division, a root or an exponential.
+    pub fn is_simple(self) -> bool {
+        matches!(
+            self,
+            Unary::Abs
+                | Unary::Affine { .. }
+                | Unary::Ceil
+                | Unary::Clip { .. }
+                | Unary::Floor
+                | Unary::HardSigmoid { .. }
+                | Unary::HardSwish
+                | Unary::IsInf { .. }
+                | Unary::IsNan
+                | Unary::LeakyRelu { .. }
+                | Unary::Neg
+                | Unary::Not
+                | Unary::Relu
+                | Unary::Round
+                | Unary::Sign
+        )
+    }
+
     /// The definition.
     pub fn eval(self, x: f64) -> f64 {
         let flag = |yes: bool| if yes { 1.0 } else { 0.0 };

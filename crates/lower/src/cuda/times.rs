@@ -6,7 +6,6 @@
 
 use cuda_driver::MathMode;
 use ir::{Call, Op};
-use types::pointwise::Unary;
 use types::{DType, Layout};
 
 use super::reduction::Factors;
@@ -122,7 +121,7 @@ pub(super) fn emitted(node: &NodeView, target: TensorCores) -> u64 {
         Some(_) => GATHERED,
         None => FLOATS.emitted[work.few()],
     };
-    let functions = functions.iter().filter(|function| has_exponential(**function)).count() as f64;
+    let functions = functions.iter().filter(|function| !function.is_simple()).count() as f64;
     picoseconds(work.at(rate, 1.0) + functions * FUNCTION * work.elements)
 }
 
@@ -147,23 +146,4 @@ pub(super) fn library(node: &NodeView, calls: &[Call], math: MathMode) -> u64 {
 
 fn picoseconds(nanoseconds: f64) -> u64 {
     (nanoseconds * 1e3).round() as u64
-}
-
-/// Whether a function takes more than a few instructions.
-fn has_exponential(function: Unary) -> bool {
-    !matches!(
-        function,
-        Unary::Abs
-            | Unary::Affine { .. }
-            | Unary::Ceil
-            | Unary::Clip { .. }
-            | Unary::Floor
-            | Unary::HardSigmoid { .. }
-            | Unary::HardSwish
-            | Unary::LeakyRelu { .. }
-            | Unary::Neg
-            | Unary::Relu
-            | Unary::Round
-            | Unary::Sign
-    )
 }

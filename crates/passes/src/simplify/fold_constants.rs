@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use ir::ops::{Binary, Unary};
+use ir::analysis::value_size;
 use ir::{Graph, Node, NodeId, Op, ValueDef, ValueId, rewrite};
 use smallvec::SmallVec;
-use types::pointwise::{Binary as Function2, Unary as Function};
+use types::pointwise::Binary as Function;
 use types::{DType, Map, Tensor};
 
 /// A folded result may be this much larger than everything it was computed from.
@@ -167,7 +167,7 @@ fn counted_operations(graph: &Graph, node: &Node) -> u64 {
 }
 
 fn bytes(graph: &Graph, values: &[ValueId]) -> u64 {
-    values.iter().map(|&value| graph.ty(value).dtype.size().0 * graph.ty(value).shape.elements() as u64).sum()
+    values.iter().map(|&value| value_size(graph, value)).sum()
 }
 
 /// Whether the results of a node are small enough in comparison with the constants among its operands.
@@ -180,40 +180,18 @@ fn is_small(graph: &Graph, node: &Node, constants: &[ValueId]) -> bool {
 
 /// Whether an element of a result takes more than a move or some instructions of the processor.
 fn is_costly(op: &Op) -> bool {
-    if let Op::Unary(Unary(function)) = op {
-        return !matches!(
-            function,
-            Function::Abs
-                | Function::Affine { .. }
-                | Function::Ceil
-                | Function::Clip { .. }
-                | Function::Floor
-                | Function::HardSigmoid { .. }
-                | Function::HardSwish
-                | Function::IsInf { .. }
-                | Function::IsNan
-                | Function::LeakyRelu { .. }
-                | Function::Neg
-                | Function::Not
-                | Function::Reciprocal
-                | Function::Relu
-                | Function::Round
-                | Function::Shrink { .. }
-                | Function::Sign
-                | Function::Softsign
-                | Function::Sqrt
-                | Function::ThresholdedRelu { .. }
-        );
-    }
-    let is_power = matches!(op, Op::Binary(Binary(Function2::Pow)));
-    is_power || matches!(op, Op::Conv(_) | Op::CumulativeSum(_) | Op::MatMul(_) | Op::Resize(_) | Op::Softmax(_))
+    let is_function = matches!(op, Op::Unary(function) if !function.0.is_simple());
+    let is_power = matches!(op, Op::Binary(function) if function.0 == Function::Pow);
+    is_function
+        || is_power
+        || matches!(op, Op::Conv(_) | Op::CumulativeSum(_) | Op::MatMul(_) | Op::Resize(_) | Op::Softmax(_))
 }
 
 #[cfg(test)]
 mod tests {
-    use ir::ops::{Expand, MatMul};
+    use ir::ops::{Binary, Expand, MatMul, Unary};
     use ir::{evaluate, verify};
-    use types::{Random, Scope, Shape};
+    use types::{Random, Scope, Shape, pointwise};
 
     use super::*;
     use crate::dce;
@@ -228,13 +206,13 @@ mod tests {
         let x = graph.add_input("x", DType::F32, Shape::from([700, 700]));
         let mut add = |op: Op, operands: &[ValueId]| graph.add1(op, operands, Scope::new("node")).unwrap();
         // Large and simple: the product is known and computed in each run, and so are simple functions of it.
-        let product = add(Binary(Function2::Mul).into(), &[rows, columns]);
-        let simple = add(Binary(Function2::Add).into(), &[product, x]);
-        let sines = add(Unary(Function::Sin).into(), &[product]);
-        let doubled = add(Binary(Function2::Add).into(), &[sines, sines]);
-        let costly = add(Binary(Function2::Mul).into(), &[doubled, x]);
+        let product = add(Binary(Function::Mul).into(), &[rows, columns]);
+        let simple = add(Binary(Function::Add).into(), &[product, x]);
+        let sines = add(Unary(pointwise::Unary::Sin).into(), &[product]);
+        let doubled = add(Binary(Function::Add).into(), &[sines, sines]);
+        let costly = add(Binary(Function::Mul).into(), &[doubled, x]);
         let expanded = add(Expand { shape: Shape::from([700, 700]) }.into(), &[columns]);
-        let moved = add(Binary(Function2::Sub).into(), &[expanded, x]);
+        let moved = add(Binary(Function::Sub).into(), &[expanded, x]);
         graph.set_outputs(
             [("simple", simple), ("costly", costly), ("moved", moved)].map(|(name, y)| (name.into(), y)).to_vec(),
         );
@@ -254,7 +232,7 @@ mod tests {
         let mut add = |op: Op, right| graph.add1(op, &[large, right], Scope::new("node")).unwrap();
         let product = || Op::from(MatMul::default());
         let results = [add(product(), large), add(product(), large), add(product(), small)];
-        let sum = add(Binary(Function2::Add).into(), large);
+        let sum = add(Binary(Function::Add).into(), large);
         graph.set_outputs(results.into_iter().chain([sum]).map(|value| ("y".into(), value)).collect());
         let folds: Vec<bool> = Folding::new(&graph, &|_| false).folds.values().copied().collect();
         assert_eq!(folds, [true, false, true, true]);
