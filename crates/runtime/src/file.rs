@@ -281,7 +281,7 @@ pub(crate) fn read(file: &File, range: &Range<u64>) -> io::Result<Mmap> {
 ///
 /// # Safety
 /// While the mapping exists, no process may write to the file or truncate it: reads would differ, or end the process with a
-/// signal. The mapping is private and read-only, so that it does neither itself.
+/// signal. The mapping is read-only, so that it does neither itself.
 #[allow(unsafe_code, reason = "a file mapping has no safe constructor")]
 pub(crate) unsafe fn map(file: &File, options: &MmapOptions) -> io::Result<Mmap> {
     // SAFETY: the caller's promise is the one that the call demands.
