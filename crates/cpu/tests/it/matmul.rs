@@ -189,7 +189,9 @@ fn large_matmul_matches_its_definition() {
         (MatMulB::Dynamic, None),
         (MatMulB::Transposed, None),
     ];
-    for (m, k, n) in [(129, 384, 1536), (49, 512, 2048), (3, 5000, 1000), (1, 4099, 1000), (700, 70, 33)] {
+    let few_terms = [(22, 4, 2786), (97, 16, 1100)];
+    let shapes = [(129, 384, 1536), (49, 512, 2048), (3, 5000, 1000), (1, 4099, 1000), (700, 70, 33)];
+    for (m, k, n) in shapes.into_iter().chain(few_terms) {
         for (b, weights) in forms {
             let kernel = MatMul { weights, ..plain(m, k, n, b) };
             let (a, items) = (numbers(&mut random, m * k), numbers(&mut random, k * n));

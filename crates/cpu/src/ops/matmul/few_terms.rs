@@ -15,7 +15,7 @@ const TERMS_OF_VECTORS: usize = 8;
 const ROWS: usize = 4;
 /// Rows of a task at least, so that the right factor is rarely copied.
 const TASK_ROWS: usize = 64;
-/// Elements of a copied right factor.
+/// Elements of the right factor that are copied at a time, some columns of all terms.
 const ROOM: usize = 1 << 13;
 
 /// Whether a product has few terms and no more than a bias and limits behind it.
@@ -24,9 +24,8 @@ pub(super) fn has_few_terms(work: &Product<'_>) -> bool {
     let kernel = work.kernel;
     let is_plain = [kernel.operands, kernel.result] == [StorageType::F32; 2] && kernel.weights.is_none();
     let terms = if n.is_multiple_of(LANES) { TERMS_OF_VECTORS } else { TERMS };
-    let fits = kernel.b == MatMulB::Packed || k * n.next_multiple_of(LANES) <= ROOM;
     let is_simple = work.residual.is_none() && work.functions.is_empty();
-    is_plain && (1..=terms).contains(&k) && LANES <= n && 4 * ROWS <= m && fits && is_simple
+    is_plain && (1..=terms).contains(&k) && LANES <= n && 4 * ROWS <= m && is_simple
 }
 
 pub(super) fn run(work: &Product<'_>, matrices: usize, pool: &Pool) {
@@ -46,54 +45,67 @@ fn multiply<V: Vector>(work: &Product<'_>, matrix: usize, rows: Range<usize>) {
     let MatMul { m, k, n, b: form, .. } = *work.kernel;
     let (a, b) = (numbers(work.a(matrix)), numbers(work.b(matrix)));
     let vectors = n.div_ceil(LANES);
-    // Vectors of the right factor: those of all terms of sixteen columns are neighbors, as in a packed one.
+    let together = if form == MatMulB::Packed { vectors } else { ROOM / (k * LANES) };
     let mut room = StackBuffer::<ROOM>::new();
-    let b = match form {
-        MatMulB::Packed => b,
-        MatMulB::Dynamic | MatMulB::Transposed => {
-            let copy = room.zeros(vectors * k * LANES);
-            for (vector, cells) in copy.chunks_exact_mut(k * LANES).enumerate() {
-                let first = vector * LANES;
-                let columns = LANES.min(n - first);
-                for (term, cells) in cells.chunks_exact_mut(LANES).enumerate() {
-                    match form {
-                        MatMulB::Transposed => {
-                            let column = b[first * k + term..].iter().step_by(k);
-                            cells[..columns].iter_mut().zip(column).for_each(|(cell, item)| *cell = *item);
-                        }
-                        _ => cells[..columns].copy_from_slice(&b[term * n + first..][..columns]),
-                    }
+    for first in (0..vectors).step_by(together) {
+        // Vectors of the right factor: those of all terms of sixteen columns are neighbors, as in a packed one.
+        let b = match form {
+            MatMulB::Packed => b,
+            MatMulB::Dynamic | MatMulB::Transposed => {
+                let copy = room.zeros(together.min(vectors - first) * k * LANES);
+                for (vector, cells) in copy.chunks_exact_mut(k * LANES).enumerate() {
+                    copy_columns(b, form, [k, n], (first + vector) * LANES, cells);
                 }
+                copy
             }
-            copy
-        }
-    };
-    let mut row = rows.start;
-    while row < rows.end {
-        let a = &a[row * k..];
-        let start = (matrix * m + row) * n;
-        row += match rows.end - row {
-            // SAFETY: a task has the results of its rows.
-            ROWS.. => unsafe { write_rows::<V, ROWS>(work, a, b, start) },
-            // SAFETY: as above.
-            _ => unsafe { write_rows::<V, 1>(work, a, b, start) },
         };
+        let mut row = rows.start;
+        while row < rows.end {
+            let (a, start) = (&a[row * k..], (matrix * m + row) * n);
+            row += match rows.end - row {
+                // SAFETY: a task has the results of its rows.
+                ROWS.. => unsafe { write_rows::<V, ROWS>(work, a, b, start, first) },
+                // SAFETY: as above.
+                _ => unsafe { write_rows::<V, 1>(work, a, b, start, first) },
+            };
+        }
     }
 }
 
-/// Writes the results of R neighboring rows, from `start` on, and returns R.
+/// Copies up to sixteen columns of the right factor, term by term.
+fn copy_columns(b: &[f32], form: MatMulB, [k, n]: [usize; 2], first: usize, cells: &mut [f32]) {
+    let columns = LANES.min(n - first);
+    for (term, cells) in cells.chunks_exact_mut(LANES).enumerate() {
+        match form {
+            MatMulB::Transposed => {
+                let column = b[first * k + term..].iter().step_by(k);
+                cells[..columns].iter_mut().zip(column).for_each(|(cell, item)| *cell = *item);
+            }
+            _ => cells[..columns].copy_from_slice(&b[term * n + first..][..columns]),
+        }
+    }
+}
+
+/// Writes the results of R neighboring rows, the first of which begins at `start`, for the columns of `b`, from a vector on.
+/// Returns R.
 ///
 /// # Safety
 /// No other task may use these results.
 #[inline(always)]
-unsafe fn write_rows<V: Vector, const R: usize>(work: &Product<'_>, a: &[f32], b: &[f32], start: usize) -> usize {
+unsafe fn write_rows<V: Vector, const R: usize>(
+    work: &Product<'_>,
+    a: &[f32],
+    b: &[f32],
+    start: usize,
+    first_vector: usize,
+) -> usize {
     let MatMul { k, n, .. } = *work.kernel;
     let size = size_of::<f32>();
     // SAFETY: the caller's promise.
     let results: &mut [f32] = bytemuck::cast_slice_mut(unsafe { work.out.part(start * size, R * n * size) });
     let a = &a[..R * k];
     for (vector, b) in b.chunks_exact(k * LANES).enumerate() {
-        let first = vector * LANES;
+        let first = (first_vector + vector) * LANES;
         let columns = LANES.min(n - first);
         let bias = match work.bias {
             Some(bias) => V::read_part(&bias[first..], 0.0),
