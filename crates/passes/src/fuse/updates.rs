@@ -6,15 +6,15 @@ use smallvec::SmallVec;
 
 use crate::simplify::dce::dce;
 
-/// The least size of a gradient, in sizes of its factors. The data gradient of the layer must precede the update, which
-/// replaces the weight: its bytes and those of the factors are live then, as many again as those of the factors at most.
+/// The least ratio of the elements of a gradient to those of its two factors. The data gradient of the layer reads the weight
+/// and must therefore be computed before the update: it is live together with the factors, and is not larger than they are.
 const FACTORS_MIN: usize = 4;
 
-/// A gradient must be larger than the part of it that the fused step has at a time.
+/// Gradients of up to this many elements are stored whole: the fused step computes as many at a time.
 const ELEMENTS_MIN: usize = 1 << 18;
 
-/// An [`Update`] whose gradient is the product of two much smaller matrices, as in fully connected layers, computes the
-/// product in parts and never has the whole gradient, if the target has a kernel for that.
+/// An [`Update`] whose gradient is the product of two much smaller matrices, as in fully connected layers, takes both matrices
+/// as operands and computes the product in parts, if the target has a kernel for that. The whole gradient is never stored.
 pub fn fuse_updates(graph: &Graph, target: &dyn Target) -> Graph {
     if !graph.nodes().values().any(|node| matches!(node.op, Op::Update(_))) {
         return graph.clone();
