@@ -69,7 +69,7 @@ pub(crate) fn levels(
     (Cow::Owned(weights.iter().enumerate().map(level).collect()), scales)
 }
 
-/// The bytes of packed weights and of their scales for `lanes` channels, of which the last ones may have none.
+/// The bytes of packed weights and of their scales for `lanes` channels; the last ones may have none.
 pub(crate) fn stored(format: Option<WeightFormat>, packed: &[f32], mut scales: Vec<f32>, lanes: usize) -> Vec<u8> {
     match format {
         None => StorageType::F32.bytes(packed),

@@ -100,7 +100,7 @@ enum Access {
     Scalar,
     /// This many elements again and again.
     Periodic(usize),
-    /// This many elements again and again, of which a vector has a whole number of copies. Only pipes read the operand, so its
+    /// This many elements again and again; a vector holds a whole number of copies. Only pipes read the operand, so its
     /// register is one vector.
     Vector(usize),
     /// Any other way.

@@ -1,4 +1,4 @@
-//! Weights that are stored in fewer bits: kernels by the stored form against the same kernels by the numbers that it stands for.
+//! Weights that are stored in fewer bits: kernels on the stored form against the same kernels on the numbers it represents.
 
 use prestow_cpu::{
     CompactConv, Conv, ConvTranspose, ConvUnbuffered, Epilogue, Gather, GatherTable, Kernel, MatMul, MatMulB, Packing,

@@ -167,7 +167,7 @@ fn convolution_by_run_time_weights_equals_packed_one() {
     }
 }
 
-/// Enough weights for two parts, of which the last ends with half a panel.
+/// Enough weights for two parts; the last one ends with half a panel.
 #[test]
 fn winograd_weights_are_packed_in_parts() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(31));

@@ -128,7 +128,7 @@ fn random_shapes_agree_with_the_definition() {
         let two = |random: &mut Random, of: &[usize]| [pick(random, of), pick(random, of)];
         let (is_blocked, groups) = (random.below(4) != 0, pick(random, &[1, 1, 1, 1, 4, 8, 20]));
         let counts = if is_blocked { [1, 3, 15, 16, 17, 24, 32, 40, 53] } else { [0, 1, 2, 3, 3, 3, 4, 5, 17] };
-        // Groups that fill blocks alone, or joined, of which the last may be fewer.
+        // Groups that fill blocks alone, or joined; the last block may have fewer.
         let joined = if groups == 1 { 1 } else { pick(random, &[1, 1, 2, 4]) };
         let (in_channels, out_channels) = match (groups, is_blocked) {
             (1, _) => (pick(random, &counts), pick(random, &[1, 8, 16, 17, 31, 32, 33, 48, 64, 100])),

@@ -10,7 +10,7 @@ pub(super) fn copy_channel<V: Vector>(conv: &Conv, x: &[f32], part: &Part, chann
     conv.copy_channel::<V>(x, part, channel, cells);
 }
 
-/// Every second of 32 elements, of which the last may be missing.
+/// Every second of 32 elements; the last may be missing.
 #[inline(always)]
 fn evens<V: Vector>(from: &[f32]) -> V {
     V::read_part(from, 0.0).evens(V::read_part(from.get(LANES..).unwrap_or_default(), 0.0))

@@ -86,7 +86,7 @@ fn copy_columns(b: &[f32], form: MatMulB, [k, n]: [usize; 2], first: usize, cell
     }
 }
 
-/// Writes the results of R neighboring rows, the first of which begins at `start`, for the columns of `b`, from a vector on.
+/// Writes the results of R neighboring rows, which begin at `start`, for the columns of `b`, from a vector on.
 /// Returns R.
 ///
 /// # Safety

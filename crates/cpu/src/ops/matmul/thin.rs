@@ -17,7 +17,7 @@ const TERMS: usize = 4;
 /// The form of a product without tiles.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Thin {
-    /// Dot products of the rows of one factor with those of the other, of which there are few.
+    /// Dot products of the rows of one factor with the few rows of the other.
     Dots,
     /// Sums of the rows of the right factor, a few times.
     Sums,

@@ -43,7 +43,7 @@ pub(super) fn gradients<V: Vector>(walk: &Walk, parts: &Gradients, place: &Place
     for (row, sums) in place.rows.clone().zip(sums.chunks_exact(place.vectors)) {
         for (vector, sum) in sums.iter().enumerate() {
             let unit = place.first + vector * LANES;
-            // At the end of the walk, what the first step carried.
+            // At the end of the walk, the gradient that the first step carried.
             let step = seq - 1 - place.turn.min(seq - 1);
             let own = Own { walk, parts, step, row, unit, lanes: LANES.min(units - unit) };
             let sum = V::read(sum);
