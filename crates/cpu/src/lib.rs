@@ -48,7 +48,7 @@ pub use conv::winograd::Winograd;
 pub use conv::{
     BlockTerms, CompactConv, ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient, DepthwiseBlocked,
     DepthwiseDataGradient, DepthwiseWeightGradient, DynamicConv, ImageLayout, PackedConv, PlainConv,
-    WeightGradientRows, WeightOrder, Window, groups_of_blocks, joined_groups,
+    WeightGradientRows, WeightOrder, Window, groups_of_blocks,
 };
 pub use gemm::{Epilogue, Weights};
 pub use kernel::{Args, InvalidKernel, KernelFn, Operand, SizeMismatch, Sizes, WORKSPACE_ALIGNMENT};

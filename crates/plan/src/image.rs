@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 use crate::{Constant, ConstantSource, Phase, Plan, PlanError, StatePort, check, elf, separate_constants};
 
 /// Version of the image and of everything in it. It grows by one with every change; other versions are refused.
-pub const FORMAT_VERSION: u32 = 22;
+pub const FORMAT_VERSION: u32 = 23;
 
 /// Sections start at multiples of this many bytes.
 pub const PAGE: u64 = 4096;

@@ -94,20 +94,24 @@ impl DepthwiseBlocked {
         packed
     }
 
-    /// The same of single channels in any order, in a run.
+    /// The same in any order, in a run.
     ///
     /// # Panics
     /// Packed weights or weights of another number.
     pub(crate) fn pack_view(&self, weights: WeightView<'_>, packed: &mut [f32], pool: &Pool) {
-        let ([_, columns], taps) = (self.window.kernel, self.window.taps());
-        assert_eq!(packed.len(), self.channels.next_multiple_of(LANES) * taps, "the packed weights have their size");
-        for_each_chunk(pool, packed, taps * LANES, &|block, cells| {
-            for (tap, cells) in cells.chunks_exact_mut(LANES).enumerate() {
-                for (lane, cell) in cells.iter_mut().enumerate() {
-                    let channel = block * LANES + lane;
-                    *cell = match channel < self.channels {
-                        true => weights.items[weights.tap(channel, tap / columns, tap % columns)],
-                        false => 0.0,
+        let ([_, columns], [ins, outs]) = (self.window.kernel, self.group);
+        let cells = ins * self.window.taps();
+        assert_eq!(packed.len(), self.channels.next_multiple_of(LANES) * cells, "the packed weights have their size");
+        for_each_chunk(pool, packed, cells * LANES, &|block, packed| {
+            for (cell, lanes) in packed.chunks_exact_mut(LANES).enumerate() {
+                let (rest, column) = (cell / columns, cell % columns);
+                let (row, member) = (rest / ins, rest % ins);
+                let at = weights.tap(0, row, column);
+                for (channel, lane) in (block * LANES..).zip(lanes) {
+                    let pair = weights.pair(channel / outs, channel % outs, member);
+                    *lane = match pair.filter(|_| channel < self.channels) {
+                        Some(pair) => weights.items[at + pair],
+                        None => 0.0,
                     };
                 }
             }

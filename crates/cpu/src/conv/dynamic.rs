@@ -48,14 +48,11 @@ pub enum WeightOrder {
 /// A convolution by row-major weights. The other operands and the result are those of [`DynamicConv::conv`], except that a
 /// bias has an element for each output channel. All `f32`.
 ///
-/// Refuses: half precision and int8; parameters that [`DynamicConv::conv`] refuses; groups that it cannot join.
+/// Refuses: half precision and int8; parameters that [`DynamicConv::conv`] refuses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DynamicConv {
     /// The convolution by packed weights.
     pub conv: PackedConv,
-    /// Groups of the given weights: a multiple of those of [`DynamicConv::conv`], which joins neighbors
-    /// ([`joined_groups`]) if it is the sum of products.
-    pub groups: usize,
     /// The order of the given weights.
     pub order: WeightOrder,
 }
@@ -66,7 +63,7 @@ pub struct DynamicConv {
 /// A transposed convolution is the same.
 ///
 /// Refuses: dilation, and a padding so large that taps begin outside of `dy`. Neighboring groups are joined
-/// ([`joined_groups`]).
+/// ([`groups_of_blocks`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvDataGradient {
     /// Images.
@@ -85,14 +82,8 @@ pub struct ConvDataGradient {
     pub epilogue: Epilogue,
 }
 
-/// The number of groups after joining neighbors until their channels fill blocks: one if none do. A joined group has zeros
-/// for the weights between its groups, whose products are wasted. `groups` must divide the channels.
-pub fn joined_groups(groups: usize, in_channels: usize, out_channels: usize) -> usize {
-    let joined = groups_of_blocks(groups, in_channels, out_channels);
-    if groups.is_multiple_of(joined) { groups / joined } else { 1 }
-}
-
 /// Neighboring groups whose channels together fill blocks. The least number is a power of two, at most the size of a block.
+/// They are computed as one, with zeros for the weights between them. `groups` must divide the channels.
 pub fn groups_of_blocks(groups: usize, in_channels: usize, out_channels: usize) -> usize {
     let fills = |joined: &usize| {
         let fill = |channels: usize| (channels / groups % LANES * joined).is_multiple_of(LANES);
@@ -153,6 +144,18 @@ impl<'a> WeightView<'a> {
         (out / outs == channel / ins).then_some(at)
     }
 
+    /// The first of the taps of two channels and whether they follow in reverse, if vectors of neighbors have them.
+    pub(crate) fn neighboring_taps(&self, kernel: [usize; 2]) -> Option<(usize, bool)> {
+        let last = kernel[0] * kernel[1] - 1;
+        let is_whole = self.row == self.column * kernel[1] as isize;
+        match (self.column, self.first) {
+            _ if last == 0 && (self.out == 1 || self.channel == 1) => Some((self.first, false)),
+            (1, 0) if is_whole => Some((0, false)),
+            (-1, first) if is_whole && first == last => Some((0, true)),
+            _ => None,
+        }
+    }
+
     /// The element of a tap, from which those of other channels follow.
     #[inline(always)]
     pub(crate) fn tap(&self, group: usize, row: usize, column: usize) -> usize {
@@ -179,15 +182,19 @@ impl PackedConv {
     }
 
     /// Groups, and the input and output channels of each.
-    fn channels(&self) -> Option<(usize, [usize; 2])> {
+    fn channels(&self) -> (usize, [usize; 2]) {
         match self {
-            PackedConv::Direct(conv) => {
-                let per_group = |channels: usize| channels.checked_div(conv.groups);
-                Some((conv.groups, [per_group(conv.in_channels)?, per_group(conv.out_channels)?]))
-            }
-            PackedConv::Winograd(conv) => Some((1, [conv.in_channels, conv.out_channels])),
-            // Weights of groups of several channels are packed before a run only.
-            PackedConv::Depthwise(conv) => (conv.group == [1, 1]).then_some((conv.channels, [1, 1])),
+            PackedConv::Direct(conv) => (conv.groups, conv.part_channels()),
+            PackedConv::Winograd(conv) => (1, [conv.in_channels, conv.out_channels]),
+            PackedConv::Depthwise(conv) => (conv.channels / conv.group[1], conv.group),
+        }
+    }
+
+    /// Groups that are computed as one.
+    fn joined(&self) -> usize {
+        match self {
+            PackedConv::Direct(conv) => conv.joined,
+            PackedConv::Winograd(_) | PackedConv::Depthwise(_) => 1,
         }
     }
 
@@ -221,15 +228,6 @@ impl DynamicConv {
             PackedConv::Direct(_) | PackedConv::Depthwise(_) => sizes.inputs[1],
         }
     }
-
-    /// Given groups in a packed one, and the input and output channels of each; `None` if groups cannot be joined.
-    fn joined(&self) -> Option<(usize, [usize; 2])> {
-        let (packed, channels) = self.conv.channels()?;
-        let joined = self.groups.checked_div(packed).filter(|&joined| 1 <= joined)?;
-        let joins = joined == 1 || matches!(self.conv, PackedConv::Direct(_));
-        let divides = packed * joined == self.groups && channels.iter().all(|all| all % joined == 0);
-        (joins && divides).then(|| (joined, channels.map(|all| all / joined)))
-    }
 }
 
 impl KernelFn for DynamicConv {
@@ -248,17 +246,9 @@ impl KernelFn for DynamicConv {
         if !is_f32 {
             return Err(InvalidKernel("run-time weights must be f32"));
         }
-        if let PackedConv::Direct(conv) = &self.conv {
-            check_groups(conv.groups, conv.in_channels, conv.out_channels)?;
-            if conv.joined != 1 {
-                return Err(InvalidKernel("`joined` must be 1 for run-time weights"));
-            }
-        }
         let mut sizes = self.conv.sizes()?;
         let overflow = InvalidKernel("sizes must not overflow");
-        let joined = InvalidKernel("`groups` must be those of the convolution or divide each of them");
-        let (_, [ins, outs]) = self.joined().ok_or(joined)?;
-        let groups = self.groups;
+        let (groups, [ins, outs]) = self.conv.channels();
         let kernel = self.conv.window().kernel;
         let bytes = |extents: &[usize]| product(extents)?.checked_mul(4);
         let weights = bytes(&[groups, ins, outs, kernel[0], kernel[1]]).ok_or(overflow)?;
@@ -286,8 +276,8 @@ impl KernelFn for DynamicConv {
         let sizes = self.conv.sizes().expect("`sizes` refused parameters that contradict each other");
         let (packed, rest) = args.workspace.split_at_mut(self.packed_bytes(&sizes) as usize);
         let (bias, workspace) = rest.split_at_mut(4 * self.bias_elements(&sizes) as usize);
-        let (joined, channels) = self.joined().expect("`sizes` refused other groups");
-        let view = WeightView::new(weights, self.order, joined, channels, self.conv.window().kernel);
+        let (_, channels) = self.conv.channels();
+        let view = WeightView::new(weights, self.order, self.conv.joined(), channels, self.conv.window().kernel);
         let mut inputs: SmallVec<[Operand; 4]> = SmallVec::from_slice(args.inputs);
         if let Some(given) = given {
             let lanes: &mut [f32] = elements_mut(bias);
@@ -339,19 +329,14 @@ impl ConvDataGradient {
         Some(Phase { start, pixels, tap, taps, pad: pad? })
     }
 
-    /// The number of groups after joining neighbors.
-    fn packed_groups(&self) -> usize {
-        joined_groups(self.groups, self.in_channels, self.out_channels)
-    }
-
     /// The convolution of a phase.
     fn conv(&self, rows: Phase, columns: Phase) -> ConvBlocked {
         ConvBlocked {
             batch: self.batch,
             in_channels: self.in_channels,
             out_channels: self.out_channels,
-            groups: self.packed_groups(),
-            joined: 1,
+            groups: self.groups,
+            joined: groups_of_blocks(self.groups, self.in_channels, self.out_channels),
             window: Window {
                 input: self.window.output,
                 output: [rows.pixels, columns.pixels],
@@ -371,9 +356,8 @@ impl ConvDataGradient {
     }
 
     /// Elements of the packed weights of a phase.
-    fn packed(&self, taps: usize) -> Option<usize> {
-        let outs = self.out_channels.div_ceil(LANES).checked_mul(LANES)?;
-        product(&[outs, self.in_channels / self.packed_groups(), taps])
+    fn packed(&self, [rows, columns]: [Phase; 2]) -> Option<usize> {
+        if rows.taps * columns.taps == 0 { Some(0) } else { self.conv(rows, columns).weight_words() }
     }
 
     /// The phases of rows and columns; `None` if taps begin outside of `dy`.
@@ -404,7 +388,7 @@ impl ConvDataGradient {
         let (mut packed, pool) = (Vec::new(), Pool::new(1));
         for [rows, columns] in self.all_phases().expect("taps must begin inside of `dy`") {
             let start = packed.len();
-            packed.resize(start + self.packed(rows.taps * columns.taps).expect("the weights must have a size"), 0.0);
+            packed.resize(start + self.packed([rows, columns]).expect("the weights must have a size"), 0.0);
             self.pack_phase([rows, columns], weights, &mut packed[start..], &pool);
         }
         packed
@@ -416,17 +400,17 @@ impl ConvDataGradient {
             return;
         }
         let channels = [self.in_channels / self.groups, self.out_channels / self.groups];
-        let joined = self.groups / self.packed_groups();
         let ([height, width], [down, right]) = (self.window.kernel, self.window.stride);
+        let conv = self.conv(rows, columns);
         let last = |phase: Phase, stride: usize| phase.tap + (phase.taps - 1) * stride;
         assert!(last(rows, down) < height && last(columns, right) < width, "a phase's taps are in the kernel");
         let view = WeightView {
             first: last(rows, down) * width + last(columns, right),
             row: -((down * width) as isize),
             column: -(right as isize),
-            ..WeightView::new(weights, WeightOrder::Gradient, joined, channels, self.window.kernel)
+            ..WeightView::new(weights, WeightOrder::Gradient, conv.joined, channels, self.window.kernel)
         };
-        self.conv(rows, columns).pack_view(view, cells, pool);
+        conv.pack_view(view, cells, pool);
     }
 }
 
@@ -449,7 +433,7 @@ impl KernelFn for ConvDataGradient {
         let (mut most, mut all) = (0, 0usize);
         for [rows, columns] in self.all_phases().ok_or(outside)? {
             self.conv(rows, columns).sizes()?;
-            let packed = self.packed(rows.taps * columns.taps).ok_or(overflow)?;
+            let packed = self.packed([rows, columns]).ok_or(overflow)?;
             most = most.max(packed);
             all = all.checked_add(packed).ok_or(overflow)?;
         }
@@ -497,7 +481,7 @@ impl KernelFn for ConvDataGradient {
                 conv.fill_grid(grid, bias, residual, out, pool);
                 continue;
             }
-            let packed = self.packed(taps).expect("`sizes` computed it");
+            let packed = self.packed([row, column]).expect("`sizes` computed it");
             let cells = match self.weights {
                 Weights::Packed => rest.split_off(..packed).expect("`sizes` states all weights"),
                 Weights::Dynamic => {

@@ -17,7 +17,7 @@ pub use self::compact::{CompactConv, PlainConv};
 pub use self::depthwise::DepthwiseBlocked;
 pub use self::depthwise_gradient::{DepthwiseDataGradient, DepthwiseWeightGradient};
 pub use self::direct::{BlockTerms, ConvAlgorithm, ConvBlocked, ImageLayout};
-pub use self::dynamic::{ConvDataGradient, DynamicConv, PackedConv, WeightOrder, groups_of_blocks, joined_groups};
+pub use self::dynamic::{ConvDataGradient, DynamicConv, PackedConv, WeightOrder, groups_of_blocks};
 pub use self::geometry::Window;
 pub(crate) use self::geometry::check_groups;
 pub use self::unbuffered::ConvUnbuffered;

@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conv::{ImageLayout, Window, check_groups, joined_groups};
+use crate::conv::{ImageLayout, Window, check_groups, groups_of_blocks};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::simd::Isa;
 use crate::simd::vector::{LANES, Vector, read_every, with_vector};
@@ -43,7 +43,7 @@ const COLUMNS_MAX: usize = SUMS / LANES;
 /// `x: [batch, in_channels, ..window.input]` and blocked `dy: [batch, out_channels, ..window.output]` to row-major
 /// `[out_channels, in_channels / groups, ..kernel]`. All `f32`.
 ///
-/// Neighboring groups whose channels do not fill blocks of sixteen are joined ([`joined_groups`]), and the sums between them
+/// Neighboring groups whose channels do not fill blocks of sixteen are joined ([`groups_of_blocks`]), and the sums between them
 /// are dropped.
 ///
 /// Refuses: several groups over row-major inputs.
@@ -96,14 +96,33 @@ impl ConvWeightGradient {
         if self.is_blocked() { LANES } else { 1 }
     }
 
-    /// Groups that tasks work on.
-    fn packed_groups(&self) -> usize {
-        joined_groups(self.groups, self.in_channels, self.out_channels)
+    /// Neighboring groups that tasks work on as one; the last ones may be fewer.
+    fn joined(&self) -> usize {
+        groups_of_blocks(self.groups, self.in_channels, self.out_channels)
+    }
+
+    /// Joined groups.
+    fn units(&self) -> usize {
+        self.groups.div_ceil(self.joined())
+    }
+
+    /// Input and output channels of joined groups.
+    fn unit_channels(&self, unit: usize) -> [usize; 2] {
+        [self.in_channels, self.out_channels].map(|channels| {
+            let own = (channels / self.groups).saturating_mul(self.joined());
+            own.min(channels.saturating_sub(unit.saturating_mul(own)))
+        })
+    }
+
+    /// Sums of channels that fill blocks, for each tap and pixel, those between joined groups included.
+    pub fn channel_pairs(&self) -> usize {
+        let [ins, outs] = self.unit_channels(0);
+        self.units() * ins.next_multiple_of(self.in_block()) * outs.next_multiple_of(LANES)
     }
 
     fn cut(&self) -> Cut {
-        let ([height, width], groups) = (self.window.kernel, self.packed_groups());
-        let (ins, outs) = (self.in_channels / groups, self.out_channels / groups);
+        let ([height, width], groups) = (self.window.kernel, self.units());
+        let [ins, outs] = self.unit_channels(0);
         let (units, rows) = if self.is_blocked() { (height * width, LANES) } else { (height, width) };
         let mut cut = Cut {
             outs: outs.div_ceil(LANES).max(1),
@@ -166,15 +185,16 @@ impl KernelFn for ConvWeightGradient {
         let (cut, isa) = (self.cut(), pool.isa());
         let [outs, ins, units] = cut.tasks();
         let job = &Job { kernel: self, cut, x, dy, out: SharedMut::new(out) };
-        pool.run(self.packed_groups() * outs * ins * units, &|task| {
+        pool.run(self.units() * outs * ins * units, &|task| {
             let (rest, unit) = (task / units, task % units);
             let (rest, part_in) = (rest / ins, rest % ins);
             let (group, part_out) = (rest / outs, rest % outs);
-            let range = |part: usize, size: usize, end: usize| part * size..(part * size + size).min(end);
+            let range = |part: usize, size: usize, end: usize| (part * size).min(end)..(part * size + size).min(end);
+            let [in_channels, out_channels] = self.unit_channels(group);
             let part = Part {
                 group,
-                outs: range(part_out, cut.task_outs, cut.outs),
-                ins: range(part_in, cut.task_ins, cut.ins),
+                outs: range(part_out, cut.task_outs, out_channels.div_ceil(LANES)),
+                ins: range(part_in, cut.task_ins, in_channels.div_ceil(self.in_block())),
                 units: range(unit, cut.task_units, cut.units),
             };
             let part = &part;
@@ -268,7 +288,7 @@ fn run_part<V: Vector>(job: &Job<'_>, part: &Part) {
             }
         }
     }
-    store_part(job, part, sums);
+    store_part::<V>(job, part, sums);
 }
 
 /// The most blocks of `dy` that a unit has: the registers that keep their sums.
@@ -316,7 +336,7 @@ fn blocked_unit<V: Vector>(job: &Job<'_>, group: usize, block: usize, tap: usize
     };
     terms.check([job.x.len() - x_at, job.dy.len() - dy_at], LANES - 1, band.blocks);
     // The last block may have fewer channels.
-    let rows = LANES.min(kernel.in_channels / kernel.packed_groups() - block * LANES);
+    let rows = LANES.min(kernel.unit_channels(group)[0] - block * LANES);
     // SAFETY: `check` found the last terms in bounds, and all others precede them.
     unsafe { accumulate_rows::<V>(&terms, rows, band.blocks, sums) };
 }
@@ -473,34 +493,92 @@ unsafe fn outer_products<V: Vector, const R: usize, const B: usize>(terms: &Term
 
 /// Writes a part's sums to the weights. Channels of padding lanes have none, and neither have pairs of channels of different
 /// groups.
-fn store_part(job: &Job<'_>, part: &Part, sums: &[f32]) {
+#[inline(always)]
+fn store_part<V: Vector>(job: &Job<'_>, part: &Part, sums: &[f32]) {
+    let (kernel, cut) = (job.kernel, &job.cut);
+    let (taps, units) = (kernel.window.taps(), part.units.len());
+    // A task with all taps of groups that are not joined has neighboring weights.
+    let by_vectors = kernel.joined() == 1 && part.units.len() == cut.units;
+    let mut pairs = sums.chunks_exact(units * cut.rows * LANES);
+    for own in part.outs.clone() {
+        for (block, sums) in part.ins.clone().zip(&mut pairs) {
+            if !by_vectors {
+                store_each(job, part, [own, block], sums);
+                continue;
+            }
+            let [ins, outs] = kernel.unit_channels(part.group);
+            let (first_in, first) = (block * kernel.in_block(), own * LANES);
+            let (channels, lanes) = (kernel.in_block().min(ins - first_in), LANES.min(outs - first));
+            let start = ((part.group * outs + first) * ins + first_in) * taps;
+            let strip = Strip { taps, channels, lanes, start, step: ins * taps };
+            // SAFETY: tasks differ in output channels or input channels.
+            unsafe { strip.store::<V>(sums, &job.out) };
+        }
+    }
+}
+
+/// The weights between some input channels and sixteen output channels, all taps.
+struct Strip {
+    taps: usize,
+    /// Input channels, and output channels, at most sixteen.
+    channels: usize,
+    lanes: usize,
+    /// The first weight, and the distance from one output channel to the next.
+    start: usize,
+    step: usize,
+}
+
+impl Strip {
+    /// Writes sums, in which the lanes of a tap's input channels are neighbors.
+    ///
+    /// # Safety
+    /// No other task accesses the weights.
+    #[inline(always)]
+    unsafe fn store<V: Vector>(&self, sums: &[f32], out: &SharedMut<'_, f32>) {
+        let (length, of_tap) = (self.channels * self.taps, sums.len() / self.taps);
+        let (mut channel, mut tap) = (0, 0);
+        for first in (0..length).step_by(LANES) {
+            let mut vectors = [V::zero(); LANES];
+            let width = LANES.min(length - first);
+            for vector in vectors.iter_mut().take(width) {
+                *vector = V::read(&sums[tap * of_tap + channel * LANES..]);
+                tap += 1;
+                if tap == self.taps {
+                    (channel, tap) = (channel + 1, 0);
+                }
+            }
+            for (lane, row) in V::transpose(vectors).into_iter().enumerate().take(self.lanes) {
+                // SAFETY: the caller's promise.
+                row.write_part(unsafe { out.part(self.start + lane * self.step + first, width) });
+            }
+        }
+    }
+}
+
+/// Writes the sums of a pair of blocks one by one.
+fn store_each(job: &Job<'_>, part: &Part, [own, block]: [usize; 2], sums: &[f32]) {
     let (kernel, cut) = (job.kernel, &job.cut);
     let (ins, outs) = (kernel.in_channels / kernel.groups, kernel.out_channels / kernel.groups);
-    let joined = kernel.groups / kernel.packed_groups();
-    let (taps, columns, units) = (kernel.window.taps(), kernel.window.kernel[1], part.units.len());
-    for (number, own) in part.outs.clone().enumerate() {
-        for (ix, block) in part.ins.clone().enumerate() {
-            for (turn, unit) in part.units.clone().enumerate() {
-                let sums = &sums[((number * part.ins.len() + ix) * units + turn) * cut.rows * LANES..];
-                for (row, lanes) in sums.chunks_exact(LANES).take(cut.rows).enumerate() {
-                    let (channel, tap) = match kernel.is_blocked() {
-                        true => (block * LANES + row, unit),
-                        false => (block, unit * columns + row),
-                    };
-                    if ins * joined <= channel {
-                        break;
-                    }
-                    for (lane, &sum) in lanes.iter().enumerate().take(outs * joined - own * LANES) {
-                        let out = own * LANES + lane;
-                        if 1 < joined && out / outs != channel / ins {
-                            continue;
-                        }
-                        let (out, channel) = (part.group * joined * outs + out, channel % ins);
-                        // SAFETY: tasks differ in output channel, input channel or tap.
-                        let cell = unsafe { job.out.part((out * ins + channel) * taps + tap, 1) };
-                        cell[0] = sum;
-                    }
+    let (joined, [unit_ins, unit_outs]) = (kernel.joined(), kernel.unit_channels(part.group));
+    let (taps, columns) = (kernel.window.taps(), kernel.window.kernel[1]);
+    for (unit, sums) in part.units.clone().zip(sums.chunks_exact(cut.rows * LANES)) {
+        for (row, lanes) in sums.chunks_exact(LANES).enumerate() {
+            let (channel, tap) = match kernel.is_blocked() {
+                true => (block * LANES + row, unit),
+                false => (block, unit * columns + row),
+            };
+            if unit_ins <= channel {
+                break;
+            }
+            for (lane, &sum) in lanes.iter().enumerate().take(unit_outs - own * LANES) {
+                let out = own * LANES + lane;
+                if 1 < joined && out / outs != channel / ins {
+                    continue;
                 }
+                let (out, channel) = (part.group * joined * outs + out, channel % ins);
+                // SAFETY: tasks differ in output channel, input channel or tap.
+                let cell = unsafe { job.out.part((out * ins + channel) * taps + tap, 1) };
+                cell[0] = sum;
             }
         }
     }

@@ -15,8 +15,9 @@ const TASK_BYTES: usize = 1 << 15;
 /// Rows or columns of a tile that are too few for vectors, and columns of eight bytes.
 const FEW: usize = 4;
 const FEW_PAIRS: usize = 11;
-/// Rows of the result that a task of a transposition writes.
+/// Rows of the result that are transposed at a time, and elements if rows are short.
 const BAND: usize = 2 * LANES;
+const BAND_ELEMENTS: usize = 1 << 12;
 
 /// `out[out_offset + index . out_strides] = x[in_offset + index . in_strides]` for every index of `shape`. Other
 /// elements of the output are unchanged.
@@ -177,18 +178,19 @@ impl Transpose<'_> {
     ) {
         let x: &[T] = input(&args, 0);
         let out = &SharedMut::new(elements_mut::<T>(args.outputs[0]));
-        let (bands, isa) = (self.rows.div_ceil(BAND), pool.isa());
-        let together = (TASK_BYTES / (BAND.min(self.rows) * self.columns * self.copy.element_size)).max(1);
+        let height = BAND.max((BAND_ELEMENTS / self.columns).next_multiple_of(LANES));
+        let (bands, isa) = (self.rows.div_ceil(height), pool.isa());
+        let together = (TASK_BYTES / (height.min(self.rows) * self.columns * self.copy.element_size)).max(1);
         let all = self.matrices * bands;
         pool.run(all.div_ceil(together), &|task| {
             for band in task * together..all.min((task + 1) * together) {
-                let (matrix, row) = (band / bands, band % bands * BAND);
+                let (matrix, row) = (band / bands, band % bands * height);
                 let (mut rest, mut from) = (matrix, self.copy.in_offset as isize);
                 for axis in (0..self.outer).rev() {
                     from += (rest % self.copy.shape[axis]) as isize * self.copy.in_strides[axis];
                     rest /= self.copy.shape[axis];
                 }
-                let rows = BAND.min(self.rows - row);
+                let rows = height.min(self.rows - row);
                 // SAFETY: tasks differ in matrix or rows.
                 let cells = unsafe { out.part((matrix * self.rows + row) * self.columns, rows * self.columns) };
                 transpose_band(isa, &x[from as usize + row..], [self.stride, self.columns], cells);
@@ -278,6 +280,16 @@ fn move_each<T: bytemuck::Pod>(
 #[inline(always)]
 fn transpose_band<S: Sixteen<T>, T: bytemuck::Pod>(items: &[T], [stride, columns]: [usize; 2], cells: &mut [T]) {
     let rows = cells.len() / columns;
+    // Rows or columns of two to four elements have loops of their own, which the compiler vectorizes.
+    match (columns, rows) {
+        (2, _) => return interleave::<T, 2>(items, stride, cells),
+        (3, _) => return interleave::<T, 3>(items, stride, cells),
+        (4, _) => return interleave::<T, 4>(items, stride, cells),
+        (_, 2) if stride == 2 => return separate::<T, 2>(items, cells),
+        (_, 3) if stride == 3 => return separate::<T, 3>(items, cells),
+        (_, 4) if stride == 4 => return separate::<T, 4>(items, cells),
+        _ => {}
+    }
     for column in (0..columns).step_by(LANES) {
         // The last tile overlaps the one before it, unless it is the only one.
         let column = column.min(columns.saturating_sub(LANES));
@@ -303,6 +315,33 @@ fn transpose_band<S: Sixteen<T>, T: bytemuck::Pod>(items: &[T], [stride, columns
             } else {
                 write_rows::<S, T, LANES>(S::turned(tile), columns, [height, width], cells);
             }
+        }
+    }
+}
+
+/// `cells[row * N + column] = items[column * stride + row]`.
+#[inline(always)]
+fn interleave<T: bytemuck::Pod, const N: usize>(items: &[T], stride: usize, cells: &mut [T]) {
+    let rows = cells.as_chunks_mut::<N>().0;
+    let mut columns = [&items[..rows.len()]; N];
+    for (ix, column) in columns.iter_mut().enumerate() {
+        *column = &items[ix * stride..][..rows.len()];
+    }
+    for (ix, row) in rows.iter_mut().enumerate() {
+        for (cell, column) in row.iter_mut().zip(&columns) {
+            *cell = column[ix];
+        }
+    }
+}
+
+/// `cells[row * columns + column] = items[column * N + row]` for N rows.
+#[inline(always)]
+fn separate<T: bytemuck::Pod, const N: usize>(items: &[T], cells: &mut [T]) {
+    let columns = cells.len() / N;
+    let items = &items.as_chunks::<N>().0[..columns];
+    for (row, cells) in cells.chunks_exact_mut(columns).enumerate() {
+        for (cell, item) in cells.iter_mut().zip(items) {
+            *cell = item[row];
         }
     }
 }

@@ -1,5 +1,7 @@
 //! [`ScatterAdd`]: sums of rows by index, the gradient of a gather.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use types::Element;
 
@@ -45,28 +47,47 @@ impl KernelFn for ScatterAdd {
         let Operand::Bytes(index) = args.inputs[0] else { return };
         let updates: &[f32] = input(&args, 1);
         let out: &SharedMut<'_, f32> = &SharedMut::new(elements_mut(args.outputs[0]));
-        // A task has some rows, and reads all indices.
-        let rows = self.axis.div_ceil(TASKS.min(self.axis));
-        let parts = self.axis.div_ceil(rows);
+        // A task has some rows, and reads all indices: as many tasks as their time is short beside that of the sums.
+        let tasks = TASKS.min(self.axis).min((self.inner / LANES).max(1));
+        let rows = self.axis.div_ceil(tasks);
+        let (parts, isa, kernel) = (self.axis.div_ceil(rows), pool.isa(), self);
         pool.run(self.outer * parts, &|task| {
             let (outer, first) = (task / parts, task % parts * rows);
             let own = first..self.axis.min(first + rows);
             // SAFETY: tasks differ in rows or in the outer index.
             let cells = unsafe { out.part((outer * self.axis + first) * self.inner, own.len() * self.inner) };
-            cells.fill(0.0);
-            for at in 0..self.indices {
-                let row = row_of(index, self.wide, at, self.axis);
-                if own.contains(&row) {
-                    let cells = &mut cells[(row - first) * self.inner..][..self.inner];
-                    let items = &updates[(outer * self.indices + at) * self.inner..][..self.inner];
-                    with_vector!(pool.isa(), add_row(items: &[f32], cells: &mut [f32]));
-                }
-            }
+            let updates = &updates[outer * self.indices * self.inner..][..self.indices * self.inner];
+            with_vector!(isa, add_rows(
+                kernel: &ScatterAdd, index: &[u8], updates: &[f32], own: Range<usize>, cells: &mut [f32]
+            ));
         });
     }
 }
 
+/// Adds the rows of an outer index that are among `own` to zeros.
+#[inline(always)]
+fn add_rows<V: Vector>(kernel: &ScatterAdd, index: &[u8], updates: &[f32], own: Range<usize>, cells: &mut [f32]) {
+    let inner = kernel.inner;
+    cells.fill(0.0);
+    for at in 0..kernel.indices {
+        let row = row_of(index, kernel.wide, at, kernel.axis);
+        if !own.contains(&row) {
+            continue;
+        }
+        let row = row - own.start;
+        if inner == 1 {
+            cells[row] += updates[at];
+            continue;
+        }
+        let (items, cells) = (&updates[at * inner..][..inner], &mut cells[row * inner..][..inner]);
+        for (items, cells) in items.chunks(LANES).zip(cells.chunks_mut(LANES)) {
+            V::read_part(items, 0.0).add(V::read_part(cells, 0.0)).write_part(cells);
+        }
+    }
+}
+
 /// The row of index `at`: a negative index counts from the end; one outside `rows` is clamped to them.
+#[inline]
 pub(crate) fn row_of(index: &[u8], wide: bool, at: usize, rows: usize) -> usize {
     let row = match wide {
         true => <i64 as Element>::from_le(&index[at * 8..at * 8 + 8]),
@@ -74,11 +95,4 @@ pub(crate) fn row_of(index: &[u8], wide: bool, at: usize, rows: usize) -> usize 
     };
     let row = if row < 0 { row.saturating_add(rows as i64) } else { row };
     row.clamp(0, rows as i64 - 1) as usize
-}
-
-#[inline(always)]
-fn add_row<V: Vector>(items: &[f32], cells: &mut [f32]) {
-    for (items, cells) in items.chunks(LANES).zip(cells.chunks_mut(LANES)) {
-        V::read_part(items, 0.0).add(V::read_part(cells, 0.0)).write_part(cells);
-    }
 }

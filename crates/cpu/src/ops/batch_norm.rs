@@ -2,16 +2,20 @@
 //!
 //! Each plane of sixteen channels, or of one in row-major images, is reduced by one task; the partial results of all
 //! planes of a channel are combined in the order of the images, and every plane is transformed by one task. So the bits do
-//! not depend on the number of threads.
+//! not depend on the number of threads. Row-major images of one pixel have channels as neighbors; there a plane is some of the
+//! images with all channels (`rows.rs`).
 //!
 //! Means and sums of squares are computed in chunks that stay in a cache, the squares from the chunk's own mean, and
 //! combined as Chan, Golub and LeVeque describe ("Updating Formulae and a Pairwise Algorithm for Computing Sample
 //! Variances", 1979): memory is read once, and nothing cancels.
 
+mod rows;
+
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use self::rows::{GradientRows, gradient_of_rows, normalize_rows, statistics_of_rows, sums_of_rows, total_of_rows};
 use crate::conv::ImageLayout;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -20,6 +24,8 @@ use crate::threads::shared_slice::for_each_chunk;
 
 /// Elements of a chunk: 32 KB.
 const CHUNK: usize = 1 << 13;
+/// Elements of the images that have a partial result, if these have one pixel each.
+const IMAGES: usize = 1 << 15;
 
 /// The images that both kernels work on: `[batch, channels, plane]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,44 +46,72 @@ impl Planes {
         if self.layout == ImageLayout::Blocked { LANES } else { 1 }
     }
 
-    /// Blocks of these in an image.
-    pub(crate) fn blocks(&self) -> usize {
-        self.channels.div_ceil(self.lanes())
-    }
-
     /// Elements of all images; `None` on overflow.
     pub(crate) fn elements(&self) -> Option<usize> {
         product(&[self.batch, self.channels.checked_next_multiple_of(self.lanes())?, self.plane])
     }
 
-    /// Elements of the partial results of all planes, with two numbers for each channel, and of two more for each
-    /// channel.
-    pub(crate) fn partials(&self) -> Option<usize> {
-        product(&[self.batch.checked_add(1)?, self.blocks(), self.lanes(), 2])
+    /// The parts that statistics are computed in.
+    fn parts(&self) -> Parts {
+        let Planes { batch, channels, plane, layout } = *self;
+        let are_rows = layout == ImageLayout::RowMajor && plane == 1;
+        let (lanes, images) = match are_rows {
+            true => (channels.max(1), (IMAGES / channels.max(1)).clamp(1, batch.max(1))),
+            false => (self.lanes(), 1),
+        };
+        Parts { are_rows, lanes, blocks: channels.div_ceil(lanes), images, plane, count: batch.div_ceil(images) }
     }
 
-    /// Calls `reduce(elements, partial)` for each plane and stores its two numbers for each lane, then `combine(channel,
-    /// partials)` for each channel with its two numbers of each image.
+    /// Calls `reduce(elements, partial)` for each part and stores its two numbers for each lane, then `combine(channel,
+    /// partials)` for each channel with the elements of each part and its two numbers.
     pub(crate) fn reduce(
         &self,
         pool: &Pool,
         workspace: &mut [f32],
         reduce: &(dyn Fn(Range<usize>, &mut [f32]) + Sync),
-        mut combine: impl FnMut(usize, &mut dyn Iterator<Item = [f32; 2]>),
+        mut combine: impl FnMut(usize, &mut dyn Iterator<Item = (f64, [f32; 2])>),
     ) {
-        let (lanes, blocks) = (self.lanes(), self.blocks());
-        let size = self.plane * lanes;
+        let parts @ Parts { lanes, blocks, images, .. } = self.parts();
+        let end = self.batch * blocks * self.plane * lanes;
         for_each_chunk(pool, workspace, 2 * lanes, &|number, partial| {
-            reduce(number * size..(number + 1) * size, partial)
+            reduce(number * parts.size()..end.min((number + 1) * parts.size()), partial)
         });
         for channel in 0..self.channels {
             let (block, lane) = (channel / lanes, channel % lanes);
-            let partial = |image: usize| {
-                let at = (image * blocks + block) * 2 * lanes + lane;
-                [workspace[at], workspace[at + lanes]]
+            let partial = |part: usize| {
+                let at = (part * blocks + block) * 2 * lanes + lane;
+                let pixels = images.min(self.batch - part * images) * self.plane;
+                (pixels as f64, [workspace[at], workspace[at + lanes]])
             };
-            combine(channel, &mut (0..self.batch).map(partial));
+            combine(channel, &mut (0..parts.count).map(partial));
         }
+    }
+}
+
+/// Parts of images whose statistics are computed by one task each.
+#[derive(Clone, Copy)]
+struct Parts {
+    /// Whether channels are neighbors, and a part has all of them.
+    are_rows: bool,
+    /// Channels of a part, and parts of an image.
+    lanes: usize,
+    blocks: usize,
+    /// Images of a part, and pixels of an image.
+    images: usize,
+    plane: usize,
+    /// Parts that have the same channels.
+    count: usize,
+}
+
+impl Parts {
+    /// Elements of a part; the last one may have fewer.
+    fn size(&self) -> usize {
+        self.images * self.plane * self.lanes
+    }
+
+    /// Numbers for each lane of all partial results, and `more` for each channel.
+    fn workspace(&self, more: usize) -> Option<usize> {
+        product(&[self.count.checked_mul(2)?.checked_add(more)?, self.blocks, self.lanes])
     }
 }
 
@@ -100,7 +134,8 @@ impl KernelFn for BatchNormTraining {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let (images, channels) = (self.planes.elements(), Some(self.planes.channels));
-        let mut sizes = Sizes::with_workspace(&[images, channels, channels], images, self.planes.partials(), 4)?;
+        let workspace = self.planes.parts().workspace(2);
+        let mut sizes = Sizes::with_workspace(&[images, channels, channels], images, workspace, 4)?;
         let bytes = sizes.inputs[1];
         sizes.outputs.extend([bytes, bytes]);
         if images == Some(0) && bytes != 0 {
@@ -122,21 +157,22 @@ impl KernelFn for BatchNormTraining {
         let (mean, variance): (&mut [f32], &mut [f32]) = (elements_mut(mean), elements_mut(variance));
         let (planes, isa) = (&self.planes, pool.isa());
         let scratch: &mut [f32] = elements_mut(args.workspace);
-        let (partials, factors) = scratch.split_at_mut(scratch.len() - 2 * planes.blocks() * planes.lanes());
+        let parts @ Parts { are_rows, lanes, blocks, .. } = planes.parts();
+        let (partials, factors) = scratch.split_at_mut(scratch.len() - 2 * blocks * lanes);
         factors.fill(0.0);
-        let lanes = planes.lanes();
         let read = x.unwrap_or(&*y);
         let reduce = |range: Range<usize>, partial: &mut [f32]| {
             let items = &read[range];
             match lanes {
+                _ if are_rows => with_vector!(isa, statistics_of_rows(items: &[f32], partial: &mut [f32])),
                 1 => with_vector!(isa, row_statistics(items: &[f32], partial: &mut [f32])),
                 _ => with_vector!(isa, block_statistics(items: &[f32], partial: &mut [f32])),
             }
         };
-        let (size, epsilon) = (planes.plane as f64, f64::from(self.epsilon));
+        let epsilon = f64::from(self.epsilon);
         planes.reduce(pool, partials, &reduce, |channel, partials| {
             let (mut count, mut center, mut squares) = (0.0, 0.0, 0.0);
-            for [own, own_squares] in partials.map(|partial| partial.map(f64::from)) {
+            for (size, [own, own_squares]) in partials.map(|(size, partial)| (size, partial.map(f64::from))) {
                 let (delta, all) = (own - center, count + size);
                 center += delta * size / all;
                 squares += own_squares + delta * delta * count * size / all;
@@ -148,15 +184,20 @@ impl KernelFn for BatchNormTraining {
             factors[2 * block * lanes + lane] = center as f32;
             factors[(2 * block + 1) * lanes + lane] = (f64::from(scale[channel]) / (spread + epsilon).sqrt()) as f32;
         });
-        let (factors, size, blocks) = (&*factors, planes.plane * lanes, planes.blocks());
+        let (factors, size, relu) = (&*factors, parts.size(), self.relu);
         for_each_chunk(pool, y, size, &|number, y| {
+            if are_rows {
+                let x = x.map(|x| &x[number * size..][..y.len()]);
+                let (center, factor) = factors.split_at(lanes);
+                let numbers = [center, factor, bias];
+                return with_vector!(isa, normalize_rows(x: Option<&[f32]>, y: &mut [f32], numbers: [&[f32]; 3], relu: bool));
+            }
             let block = number % blocks;
             let x = x.map(|x| &x[number * size..(number + 1) * size]);
             let [center, factor] = [0, 1].map(|ix| widened(&factors[(2 * block + ix) * lanes..][..lanes]));
             let end = bias.len().min((block + 1) * lanes);
             let shift = widened(&bias[block * lanes..end]);
             let lanes = [center, factor, shift];
-            let relu = self.relu;
             with_vector!(isa, normalize(x: Option<&[f32]>, y: &mut [f32], lanes: [[f32; LANES]; 3], relu: bool));
         });
     }
@@ -303,9 +344,7 @@ impl KernelFn for BatchNormGradient {
         let (images, channels) = (self.planes.elements(), Some(self.planes.channels));
         let mut inputs = vec![images, images, channels, channels, channels];
         inputs.extend(self.relu.then_some(channels));
-        let factors = product(&[5, self.planes.blocks(), self.planes.lanes()]);
-        let partials = product(&[2, self.planes.batch, self.planes.blocks(), self.planes.lanes()]);
-        let workspace = partials.zip(factors).and_then(|(partials, factors)| partials.checked_add(factors));
+        let workspace = self.planes.parts().workspace(5);
         let mut sizes = Sizes::with_workspace(&inputs, images, workspace, 4)?;
         let bytes = sizes.inputs[2];
         sizes.outputs.extend([bytes, bytes]);
@@ -329,9 +368,9 @@ impl KernelFn for BatchNormGradient {
         let dx: &mut [f32] = elements_mut(dx);
         let (dscale, dbias): (&mut [f32], &mut [f32]) = (elements_mut(dscale), elements_mut(dbias));
         let (planes, isa) = (&self.planes, pool.isa());
-        let (lanes, blocks) = (planes.lanes(), planes.blocks());
+        let parts @ Parts { are_rows, lanes, blocks, .. } = planes.parts();
         let scratch: &mut [f32] = elements_mut(args.workspace);
-        let (partials, factors) = scratch.split_at_mut(2 * planes.batch * blocks * lanes);
+        let (partials, factors) = scratch.split_at_mut(2 * parts.count * blocks * lanes);
         // For each block: center, deviation's inverse, and for ReLU the result's factor and shift; then slopes.
         factors.fill(0.0);
         let at = |channel: usize, row: usize| (channel / lanes * 5 + row) * lanes + channel % lanes;
@@ -347,10 +386,15 @@ impl KernelFn for BatchNormGradient {
         };
         let of_block =
             |factors: &[f32], block: usize, row: usize| widened(&factors[(block * 5 + row) * lanes..][..lanes]);
-        let size = planes.plane * lanes;
+        let size = parts.size();
         {
             let (read, factors) = (dy.unwrap_or(&*dx), &*factors);
             let reduce = |range: Range<usize>, partial: &mut [f32]| {
+                if are_rows {
+                    let (dy, rows) = (&read[range.clone()], GradientRows::new(&x[range], factors, bias));
+                    let rows = &rows;
+                    return with_vector!(isa, sums_of_rows(rows: &GradientRows<'_>, dy: &[f32], partial: &mut [f32]));
+                }
                 let block = range.start / size % blocks;
                 let plane = GradientPlane {
                     x: &x[range.clone()],
@@ -363,9 +407,9 @@ impl KernelFn for BatchNormGradient {
                 let plane = &plane;
                 with_vector!(isa, sums_of_plane(plane: &GradientPlane<'_>, dy: &[f32], partial: &mut [f32]));
             };
-            let mut all = |channel: usize, partials: &mut dyn Iterator<Item = [f32; 2]>| {
+            let mut all = |channel: usize, partials: &mut dyn Iterator<Item = (f64, [f32; 2])>| {
                 let (mut sum, mut product) = (0.0, 0.0);
-                for [own, own_product] in partials {
+                for (_, [own, own_product]) in partials {
                     (sum, product) = (sum + f64::from(own), product + f64::from(own_product));
                 }
                 dbias[channel] = sum as f32;
@@ -382,7 +426,12 @@ impl KernelFn for BatchNormGradient {
         let factors = &*factors;
         for_each_chunk(pool, dx, size, &|number, dx| {
             let block = number % blocks;
-            let range = number * size..(number + 1) * size;
+            let range = number * size..number * size + dx.len();
+            if are_rows {
+                let (rows, dy) = (GradientRows::new(&x[range.clone()], factors, bias), dy.map(|dy| &dy[range]));
+                let rows = &rows;
+                return with_vector!(isa, gradient_of_rows(rows: &GradientRows<'_>, dy: Option<&[f32]>, dx: &mut [f32]));
+            }
             let plane = GradientPlane {
                 x: &x[range.clone()],
                 center: of_block(factors, block, 0),
@@ -502,7 +551,7 @@ impl KernelFn for ChannelSum {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let Planes { channels, .. } = self.planes;
-        let partials = product(&[self.planes.batch, self.planes.blocks(), self.planes.lanes(), 2]);
+        let partials = self.planes.parts().workspace(0);
         let elements = self.planes.elements();
         let workspace = if elements == Some(0) { Some(0) } else { partials };
         Sizes::with_workspace(&[elements], Some(channels), workspace, 4)
@@ -514,13 +563,16 @@ impl KernelFn for ChannelSum {
         if x.is_empty() {
             return out.fill(0.0);
         }
-        let isa = pool.isa();
+        let (isa, are_rows) = (pool.isa(), self.planes.parts().are_rows);
         let reduce = |range: Range<usize>, partial: &mut [f32]| {
             let items = &x[range];
+            if are_rows {
+                return with_vector!(isa, total_of_rows(items: &[f32], partial: &mut [f32]));
+            }
             with_vector!(isa, sum_of_plane(items: &[f32], partial: &mut [f32]));
         };
         self.planes.reduce(pool, elements_mut(args.workspace), &reduce, |channel, partials| {
-            out[channel] = partials.map(|[sum, _]| f64::from(sum)).sum::<f64>() as f32;
+            out[channel] = partials.map(|(_, [sum, _])| f64::from(sum)).sum::<f64>() as f32;
         });
     }
 }

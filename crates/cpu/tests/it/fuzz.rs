@@ -520,12 +520,7 @@ fn kernel_of(kind: KernelKind, random: &mut Random) -> Kernel {
                 1 => PackedConv::Winograd(winograd(random)),
                 _ => PackedConv::Depthwise(DepthwiseBlocked { result: stored, ..depthwise(random, stored) }),
             };
-            DynamicConv {
-                conv,
-                groups: pick(random, &[0, 1, 1, 2, 4]),
-                order: pick(random, &[WeightOrder::Forward, WeightOrder::Gradient]),
-            }
-            .into()
+            DynamicConv { conv, order: pick(random, &[WeightOrder::Forward, WeightOrder::Gradient]) }.into()
         }
         KernelKind::ConvWeightGradient => ConvWeightGradient {
             batch: small(random),

@@ -5,7 +5,7 @@ use prestow_cpu::{
     BatchNormGradient, BatchNormTraining, ChannelSum, ConvAlgorithm, ConvBlocked, ConvDataGradient, ConvWeightGradient,
     DepthwiseBlocked, DepthwiseDataGradient, DepthwiseWeightGradient, DynamicConv, Epilogue, ImageLayout, Kernel,
     PackedConv, Planes, Pool2dKind, PoolGradient, PoolWithPositions, StorageType, Update, UpdateByFactors,
-    WeightGradientRows, WeightOrder, Weights, Window, Winograd, joined_groups,
+    WeightGradientRows, WeightOrder, Weights, Window, Winograd, groups_of_blocks,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -60,13 +60,17 @@ fn functions(random: &mut Random) -> Epilogue {
     Epilogue { activation: pick(random, &activations).iter().copied().collect(), ..Epilogue::default() }
 }
 
+/// Groups, and channels on both sides: groups that fill blocks, some that are joined, and some whose number is no multiple of those.
+const GROUPS: [(usize, usize, usize); 8] =
+    [(2, 32, 64), (8, 16, 32), (4, 48, 16), (3, 9, 12), (7, 56, 56), (5, 20, 20), (3, 72, 72), (9, 18, 72)];
+
 fn direct(batch: usize, [ins, outs]: [usize; 2], groups: usize, window: Window, epilogue: Epilogue) -> ConvBlocked {
     ConvBlocked {
         batch,
         in_channels: ins,
         out_channels: outs,
         groups,
-        joined: 1,
+        joined: groups_of_blocks(groups, ins, outs),
         window,
         layout: ImageLayout::Blocked,
         algorithm: ConvAlgorithm::InPlace,
@@ -84,7 +88,7 @@ fn convolution_by_run_time_weights_equals_packed_one() {
     for round in 0..cases(150) {
         let batch = pick(&mut random, &[1, 1, 2, 5]);
         let (grouped, ins, outs) = match random.below(3) {
-            0 => (2, 32, 64),
+            0 => pick(&mut random, &GROUPS),
             _ => (1, pick(&mut random, &[1, 3, 16, 19, 40]), pick(&mut random, &[1, 16, 20, 33, 70])),
         };
         let mut window = fitting(&mut random, None);
@@ -97,17 +101,22 @@ fn convolution_by_run_time_weights_equals_packed_one() {
         }
         let (conv, groups, ins, outs) = match kind {
             0 => {
+                // Groups of one, or of a few channels.
+                let (groups, ins, outs) = match grouped {
+                    1 => (ins, ins, ins),
+                    _ => pick(&mut random, &[(7, 56, 56), (5, 20, 20), (9, 18, 72), (12, 12, 24), (11, 88, 88)]),
+                };
                 let conv = DepthwiseBlocked {
                     batch,
-                    channels: ins,
-                    group: [1, 1],
+                    channels: outs,
+                    group: [ins / groups, outs / groups],
                     window,
                     stored: F32,
                     zero_point: 0,
                     result: F32,
                     epilogue: epilogue.clone(),
                 };
-                (PackedConv::Depthwise(conv), ins, ins, ins)
+                (PackedConv::Depthwise(conv), groups, ins, outs)
             }
             1 => {
                 let conv = Winograd {
@@ -155,7 +164,7 @@ fn convolution_by_run_time_weights_equals_packed_one() {
             PackedConv::Winograd(conv) => conv.into(),
             PackedConv::Depthwise(conv) => conv.into(),
         };
-        let kernel = Kernel::from(DynamicConv { conv, groups, order: WeightOrder::Forward });
+        let kernel = Kernel::from(DynamicConv { conv, order: WeightOrder::Forward });
         let want = run_all(&plain, F32, &constant, epilogue.residual, &pools);
         let got = run_all(&kernel, F32, &given, epilogue.residual, &pools);
         for (got, want) in got.iter().zip(&want) {
@@ -189,7 +198,7 @@ fn winograd_weights_are_packed_in_parts() {
     let given = [x, F32.bytes(&weights), F32.bytes(&bias), residual];
     let want = run_all(&Kernel::from(conv.clone()), F32, &constant, true, &pools);
     let conv = PackedConv::Winograd(conv);
-    let kernel = Kernel::from(DynamicConv { conv, groups: 1, order: WeightOrder::Forward });
+    let kernel = Kernel::from(DynamicConv { conv, order: WeightOrder::Forward });
     let got = run_all(&kernel, F32, &given, true, &pools);
     for (got, want) in got.iter().zip(&want) {
         let [got, want] = [got, want].map(|items| unblocked(items, batch, outs, plane));
@@ -207,7 +216,7 @@ fn data_gradient_matches_its_definition() {
         assert!(drawn < cases(400), "{ran} kernels ran");
         let batch = pick(&mut random, &[1, 1, 2, 5]);
         let (groups, ins, outs) = match random.below(4) {
-            0 => pick(&mut random, &[(2, 32, 64), (8, 16, 32), (4, 48, 16), (3, 9, 12)]),
+            0 => pick(&mut random, &GROUPS),
             _ => (1, pick(&mut random, &[1, 3, 16, 19, 40]), pick(&mut random, &[1, 16, 20, 33, 70])),
         };
         let strided = drawn % 2 == 0;
@@ -218,7 +227,14 @@ fn data_gradient_matches_its_definition() {
         let strided = window.stride != [1, 1];
         let epilogue = functions(&mut random);
         let depthwise = !strided && random.below(4) == 0;
-        let (groups, outs) = if depthwise { (ins, ins) } else { (groups, outs) };
+        let (groups, ins, outs) = match depthwise {
+            // One channel or a few in a group.
+            true => {
+                let (groups, of_group) = (pick(&mut random, &[1, 3, 16, 19]), pick(&mut random, &[1, 1, 2, 4, 8]));
+                (groups, groups * of_group, groups * pick(&mut random, &[1, of_group]))
+            }
+            false => (groups, ins, outs),
+        };
         let mirrored = || Window {
             input: window.output,
             output: window.input,
@@ -235,19 +251,16 @@ fn data_gradient_matches_its_definition() {
                 true => PackedConv::Depthwise(DepthwiseBlocked {
                     batch,
                     channels: ins,
-                    group: [1, 1],
+                    group: [outs / groups, ins / groups],
                     window: mirrored(),
                     stored: F32,
                     zero_point: 0,
                     result: F32,
                     epilogue: epilogue.clone(),
                 }),
-                false => {
-                    let joined = joined_groups(groups, outs, ins);
-                    PackedConv::Direct(direct(batch, [outs, ins], joined, mirrored(), epilogue.clone()))
-                }
+                false => PackedConv::Direct(direct(batch, [outs, ins], groups, mirrored(), epilogue.clone())),
             };
-            DynamicConv { conv, groups, order: WeightOrder::Gradient }.into()
+            DynamicConv { conv, order: WeightOrder::Gradient }.into()
         };
         if kernel.sizes().is_err() {
             continue;
@@ -272,7 +285,7 @@ fn transposed_convolution_by_packed_weights_matches_its_definition() {
     for _ in 0..cases(160) {
         let batch = pick(&mut random, &[1, 1, 2, 5]);
         let (groups, ins, outs) = match random.below(4) {
-            0 => pick(&mut random, &[(2, 32, 64), (8, 16, 32), (4, 48, 16), (3, 9, 12)]),
+            0 => pick(&mut random, &GROUPS),
             _ => (1, pick(&mut random, &[1, 3, 16, 19, 40]), pick(&mut random, &[1, 16, 20, 33, 70])),
         };
         let stride = pick(&mut random, &[1, 2, 2, 3, 4]);
@@ -329,8 +342,7 @@ fn winograd_data_gradient_matches_its_definition() {
             epilogue: Epilogue::default(),
             workspace_max: Winograd::WORKSPACE_MAX,
         };
-        let kernel =
-            Kernel::from(DynamicConv { conv: PackedConv::Winograd(conv), groups: 1, order: WeightOrder::Gradient });
+        let kernel = Kernel::from(DynamicConv { conv: PackedConv::Winograd(conv), order: WeightOrder::Gradient });
         let [input_plane, plane] = planes(&window);
         let dy = numbers(&mut random, batch * outs * plane, false);
         let weights = numbers(&mut random, outs * ins * 9, false);
@@ -366,7 +378,10 @@ fn weight_gradient_matches_its_definition() {
     for round in 0..cases(200) {
         let batch = pick(&mut random, &[1, 1, 2, 5]);
         let (groups, ins, outs) = match round % 4 {
-            0 => pick(&mut random, &[(2, 32, 64), (8, 32, 16), (4, 48, 32)]),
+            0 => pick(
+                &mut random,
+                &[(2, 32, 64), (8, 32, 16), (4, 48, 32), (7, 28, 28), (9, 18, 27), (3, 24, 24), (5, 40, 40)],
+            ),
             1 => (3, 3 * pick(&mut random, &[1, 2, 5]), 3 * pick(&mut random, &[1, 4])),
             _ => (1, pick(&mut random, &[1, 3, 16, 19, 40, 130]), pick(&mut random, &[1, 16, 20, 33, 70, 130])),
         };
@@ -463,6 +478,11 @@ fn batch_norm_and_its_gradient_match_their_definitions() {
             channels: pick(&mut random, &[1, 7, 16, 33]),
             plane: pick(&mut random, &[1, 5, 16, 49, 600, 3000]),
             layout: pick(&mut random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
+        };
+        // Images of one pixel are summed in parts of some thousand.
+        let planes = match planes.plane {
+            1 => Planes { batch: pick(&mut random, &[1, 5, 1500]), ..planes },
+            _ => planes,
         };
         let Planes { batch, channels, plane, .. } = planes;
         let (epsilon, relu) = (1e-3, round % 2 == 0);

@@ -2,7 +2,7 @@
 
 use cpu::{
     ConvAlgorithm, ImageLayout, PackedConv, Packing, Pool2dKind, StorageType, WeightOrder, Weights, Window,
-    groups_of_blocks, joined_groups,
+    groups_of_blocks,
 };
 use ir::ops::{Conv, ConvTranspose, Epilogue, Pool, PoolKind, Reduce, ReduceKind};
 use ir::{Call, CallInput, Candidate, Graph, Node, NodeId, Op, TensorType, UNLIMITED, ValueId, Work};
@@ -76,13 +76,7 @@ pub(super) fn conv_kernels(
         kernel => return Ok(vec![kernel]),
     };
     let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
-    if is_dynamic && direct.groups != conv.groups {
-        // Only the sum of products joins groups in a run.
-        return Ok(vec![ConvKernel::Direct(direct)]);
-    }
-    let mut kernels = with_winograd(&direct, is_dynamic, workspace);
-    kernels.extend(if is_dynamic { None } else { in_small_groups(&direct) });
-    Ok(kernels)
+    Ok(with_alternatives(&direct, is_dynamic, workspace))
 }
 
 /// A convolution whose groups have so few channels that their members are taken one by one from blocks.
@@ -99,8 +93,12 @@ fn in_small_groups(direct: &cpu::ConvBlocked) -> Option<ConvKernel> {
 
 /// A direct convolution and the other ways to compute it, those by Winograd's algorithm also in a quarter of their
 /// workspace. Weights that are packed in each run are in the workspace too.
-fn with_winograd(direct: &cpu::ConvBlocked, is_dynamic: bool, workspace: Bytes) -> Vec<ConvKernel> {
+fn with_alternatives(direct: &cpu::ConvBlocked, is_dynamic: bool, workspace: Bytes) -> Vec<ConvKernel> {
     let of_tile = |tile: usize| {
+        // Weights with zeros between groups are packed before a run only.
+        if is_dynamic && 1 < direct.groups {
+            return None;
+        }
         let packed = if is_dynamic { 4 * winograd(direct, tile, UNLIMITED)?.packed_at_once() as u64 } else { 0 };
         winograd(direct, tile, Bytes(workspace.0.checked_sub(packed)?))
     };
@@ -112,7 +110,7 @@ fn with_winograd(direct: &cpu::ConvBlocked, is_dynamic: bool, workspace: Bytes) 
     let whole: Vec<cpu::Winograd> = [2, 4, 6].into_iter().filter_map(of_tile).collect();
     let parts: Vec<cpu::Winograd> = whole.iter().filter_map(in_a_quarter).collect();
     let winograd = whole.into_iter().chain(parts).map(ConvKernel::Winograd);
-    [ConvKernel::Direct(direct.clone())].into_iter().chain(winograd).collect()
+    [ConvKernel::Direct(direct.clone())].into_iter().chain(winograd).chain(in_small_groups(direct)).collect()
 }
 
 /// The kernels to choose from for a convolution, the fastest first.
@@ -123,9 +121,9 @@ pub(super) fn conv_choices(
     workspace: Bytes,
     target: &CpuTarget,
 ) -> Result<Vec<ConvKernel>, String> {
-    let run_time = graph.value(node.inputs[1]).tensor().is_none().then_some(conv.groups);
+    let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
     let kernels = conv_kernels(graph, node, conv, workspace, target)?;
-    Ok(target.fastest_first(kernels, |kernel| kernel.clone().kernel(run_time)))
+    Ok(target.fastest_first(kernels, |kernel| kernel.clone().kernel(is_dynamic)))
 }
 
 /// The kernels of a transposed convolution, the fastest first. With run-time weights it is the data gradient of a convolution
@@ -188,8 +186,8 @@ pub(super) fn data_gradient_kernels(
                         batch,
                         in_channels,
                         out_channels,
-                        groups: joined_groups(groups, in_channels, out_channels),
-                        joined: 1,
+                        groups,
+                        joined: groups_of_blocks(groups, in_channels, out_channels),
                         window,
                         layout: ImageLayout::Blocked,
                         algorithm: ConvAlgorithm::InPlace,
@@ -199,15 +197,13 @@ pub(super) fn data_gradient_kernels(
                         result: stored,
                         epilogue,
                     };
-                    // Only the sum of products joins groups in a run.
-                    match target.exact || direct.groups != groups {
+                    match target.exact {
                         true => vec![ConvKernel::Direct(direct)],
-                        false => with_winograd(&direct, true, workspace),
+                        false => with_alternatives(&direct, true, workspace),
                     }
                 }
             };
-            let kernels =
-                kernels.into_iter().map(|kernel| kernel.dynamic(groups, WeightOrder::Gradient).into()).collect();
+            let kernels = kernels.into_iter().map(|kernel| kernel.dynamic(WeightOrder::Gradient).into()).collect();
             target.fastest_first(kernels, |kernel: &cpu::Kernel| kernel.clone())
         }
         _ => {
@@ -290,11 +286,14 @@ fn required_algorithm(layout: ImageLayout) -> ConvAlgorithm {
 fn with_operands(operands: StorageType, direct: cpu::ConvBlocked) -> cpu::ConvBlocked {
     match direct.layout {
         ImageLayout::Blocked => cpu::ConvBlocked { operands, ..direct },
-        ImageLayout::RowMajor => {
-            let groups = joined_groups(direct.groups, direct.in_channels, direct.out_channels);
-            cpu::ConvBlocked { operands, groups, joined: 1, ..direct }
-        }
+        ImageLayout::RowMajor => cpu::ConvBlocked { operands, groups: groups_of_packed(&direct), joined: 1, ..direct },
     }
+}
+
+/// The groups of a convolution of packed images: one with zeros between the groups, if these fill no blocks by themselves.
+fn groups_of_packed(direct: &cpu::ConvBlocked) -> usize {
+    let joined = groups_of_blocks(direct.groups, direct.in_channels, direct.out_channels);
+    if direct.groups.is_multiple_of(joined) { direct.groups / joined } else { 1 }
 }
 
 /// How often a convolution uses each element that it reads of its input.
@@ -364,20 +363,12 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     }
     let layout = if reads_blocked(graph, node, 0) { ImageLayout::Blocked } else { ImageLayout::RowMajor };
     let (batch, in_channels, out_channels) = (x[0], x[1], out[1]);
-    let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
-    // The kernel leaves out the zeros between joined groups of constant weights. Others are joined with them, as are those of
-    // packed images.
-    let leaves_out = operands == StorageType::F32 || layout == ImageLayout::Blocked;
-    let (groups, joined) = match leaves_out && !is_dynamic {
-        true => (conv.groups, groups_of_blocks(conv.groups, in_channels, out_channels)),
-        false => (joined_groups(conv.groups, in_channels, out_channels), 1),
-    };
     let direct = cpu::ConvBlocked {
         batch,
         in_channels,
         out_channels,
-        groups,
-        joined,
+        groups: conv.groups,
+        joined: groups_of_blocks(conv.groups, in_channels, out_channels),
         window,
         layout,
         algorithm: ConvAlgorithm::InPlace,
@@ -387,7 +378,9 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
         result,
         epilogue,
     };
-    Ok(ConvKernel::Direct(direct))
+    // The kernel of packed images does not leave out the zeros between joined groups.
+    let is_packed = operands != StorageType::F32 && layout == ImageLayout::RowMajor;
+    Ok(ConvKernel::Direct(if is_packed { with_operands(operands, direct) } else { direct }))
 }
 
 /// Whether each channel of a convolution is convolved with a kernel of its own.
@@ -531,10 +524,10 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
 }
 
 impl ConvKernel {
-    /// The kernel for constant weights, or for weights that each run packs, in groups.
-    pub(super) fn kernel(self, run_time: Option<usize>) -> cpu::Kernel {
-        if let Some(groups) = run_time {
-            return self.dynamic(groups, WeightOrder::Forward).into();
+    /// The kernel for constant weights, or for weights that each run packs.
+    pub(super) fn kernel(self, is_dynamic: bool) -> cpu::Kernel {
+        if is_dynamic {
+            return self.dynamic(WeightOrder::Forward).into();
         }
         match self {
             ConvKernel::Depthwise(kernel) => kernel.into(),
@@ -552,8 +545,8 @@ impl ConvKernel {
     }
 
     /// The kernel for weights that each run packs.
-    fn dynamic(self, groups: usize, order: WeightOrder) -> cpu::DynamicConv {
-        cpu::DynamicConv { conv: self.packed(), groups, order }
+    fn dynamic(self, order: WeightOrder) -> cpu::DynamicConv {
+        cpu::DynamicConv { conv: self.packed(), order }
     }
 
     /// The kernel that reads packed weights.
@@ -571,7 +564,7 @@ pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Res
     if !node.is_constant(1) {
         let label = label(kernel.window(), out, &suffix(&conv.epilogue));
         let inputs = (0..node.node.inputs.len()).map(CallInput::Value).collect();
-        return call(kernel.dynamic(conv.groups, WeightOrder::Forward), label, inputs);
+        return call(kernel.dynamic(WeightOrder::Forward), label, inputs);
     }
     let mut inputs: Vec<CallInput> = (0..node.node.inputs.len()).map(CallInput::Value).collect();
     let vectors = conv.epilogue.operands() - usize::from(conv.epilogue.residual);
@@ -588,7 +581,7 @@ pub(super) fn conv_call(node: &NodeView, conv: &Conv, kernel: ConvKernel) -> Res
     let label = label(kernel.window());
     let packed_kernel = kernel.packed();
     inputs[1] = packed(1, Packing::Convolution { kernel: packed_kernel, groups, together, out_channels });
-    call(kernel.kernel(None), label, inputs)
+    call(kernel.kernel(false), label, inputs)
 }
 
 pub(super) fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {

@@ -106,9 +106,9 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
     };
     match &node.op {
         Op::Conv(conv) if is_blocked => {
-            let run_time = graph.value(node.inputs[1]).tensor().is_none().then_some(conv.groups);
+            let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
             let kernels = blocked::conv_choices(graph, node, conv, query.workspace, target).unwrap_or_default();
-            Some(kernels.into_iter().map(|kernel| kernel.kernel(run_time)).collect())
+            Some(kernels.into_iter().map(|kernel| kernel.kernel(is_dynamic)).collect())
         }
         Op::ConvTranspose(conv) if is_blocked => {
             Some(blocked::data_gradient_kernels(graph, node, conv, query.workspace, target).unwrap_or_default())
@@ -175,9 +175,9 @@ pub(super) fn alternatives(graph: &Graph, id: NodeId, target: &CpuTarget) -> Vec
     let query = Query { workspace: UNLIMITED, ..Query::GIVEN };
     let (node, mut all) = (graph.node(id), Vec::new());
     if let Op::Conv(conv) = &node.op {
-        let run_time = graph.value(node.inputs[1]).tensor().is_none().then_some(conv.groups);
+        let is_dynamic = graph.value(node.inputs[1]).tensor().is_none();
         let kernels = blocked::conv_kernels(graph, node, conv, UNLIMITED, target).unwrap_or_default();
-        all.extend(kernels.into_iter().map(|kernel| kernel.kernel(run_time)));
+        all.extend(kernels.into_iter().map(|kernel| kernel.kernel(is_dynamic)));
     } else if blocked::has_blocked_form(graph, node) {
         all.extend(kernels(graph, id, true, &query, target).unwrap_or_default());
     }

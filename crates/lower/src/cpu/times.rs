@@ -152,26 +152,12 @@ impl Workload {
                 let family = ["winograd 2", "winograd 4", "winograd 6"][(kernel.tile / 2).clamp(1, 3) - 1];
                 (family, winograd(kernel))
             }
-            Kernel::DepthwiseBlocked(kernel) => {
-                let family = match (kernel.group == [1, 1], kernel.window.stride == [1, 1]) {
-                    (true, true) => "depthwise",
-                    (true, false) => "strided depthwise",
-                    (false, true) => "small groups",
-                    (false, false) => "strided small groups",
-                };
-                let mut amounts = depthwise(kernel.batch, kernel.channels, &kernel.window);
-                if kernel.group != [1, 1] {
-                    let products = amounts[0].1 * kernel.group[0] as f64;
-                    amounts[0].1 = products;
-                    // A member is permuted into its lanes once for all products of an input column, or for each product.
-                    amounts.push(("choices", products / kernel.products_of_a_column() as f64));
-                }
-                (family, amounts)
-            }
+            Kernel::DepthwiseBlocked(kernel) => groups_in_lanes(kernel),
             Kernel::DynamicConv(kernel) => match &kernel.conv {
-                PackedConv::Depthwise(inner) => {
+                PackedConv::Depthwise(inner) if inner.group == [1, 1] => {
                     ("depthwise by run-time weights", depthwise(inner.batch, inner.channels, &inner.window))
                 }
+                PackedConv::Depthwise(inner) => groups_in_lanes(inner),
                 PackedConv::Direct(inner) => ("direct by run-time weights", direct(inner)),
                 PackedConv::Winograd(inner) => ("winograd by run-time weights", winograd(inner)),
             },
@@ -228,29 +214,27 @@ impl Workload {
             }
             Kernel::ConvDataGradient(kernel) if kernel.weights == Weights::Packed => {
                 // Each phase is a convolution.
-                let mut sum: Vec<(&'static str, f64)> = Vec::new();
-                for (name, amount) in kernel.convolutions().iter().flat_map(direct) {
+                let phases = kernel.convolutions();
+                let mut sum: Vec<(&'static str, f64)> = vec![("phases", phases.len() as f64)];
+                for (name, amount) in phases.iter().flat_map(direct) {
                     match sum.iter_mut().find(|(other, _)| *other == name) {
                         Some((_, all)) => *all += amount,
                         None => sum.push((name, amount)),
                     }
                 }
-                ("direct", sum)
+                ("transposed of blocks", sum)
             }
             Kernel::ConvDataGradient(kernel) => {
-                let joined = cpu::joined_groups(kernel.groups, kernel.in_channels, kernel.out_channels);
-                let channels = padded(kernel.in_channels / joined) * padded(kernel.out_channels / joined) * joined;
-                let products = (kernel.batch * channels) as f64 * covered(&kernel.window);
-                ("data gradient", vec![("products", products)])
+                let terms = kernel.convolutions().first().map_or(0, |phase| phase.block_terms().all * BLOCK);
+                ("data gradient", vec![("products", (kernel.batch * terms) as f64 * covered(&kernel.window))])
             }
             Kernel::ConvWeightGradient(kernel) => {
-                let joined = cpu::joined_groups(kernel.groups, kernel.in_channels, kernel.out_channels);
                 // Channels of row-major images are read one by one.
-                let (family, of_group) = match kernel.layout {
-                    ImageLayout::Blocked => ("weight gradient", padded(kernel.in_channels / joined)),
-                    ImageLayout::RowMajor => ("weight gradient of images", kernel.in_channels / joined),
+                let family = match kernel.layout {
+                    ImageLayout::Blocked => "weight gradient",
+                    ImageLayout::RowMajor => "weight gradient of images",
                 };
-                let channels = of_group * padded(kernel.out_channels / joined) * joined;
+                let channels = kernel.channel_pairs();
                 let products = (kernel.batch * channels) as f64 * covered(&kernel.window);
                 (family, vec![("products", products), ("results", (channels * area(&kernel.window)) as f64)])
             }
@@ -318,6 +302,24 @@ impl Workload {
             _ => return None,
         })
     }
+}
+
+/// The family and amounts of a convolution in groups of few channels.
+fn groups_in_lanes(kernel: &cpu::DepthwiseBlocked) -> (&'static str, Vec<(&'static str, f64)>) {
+    let family = match (kernel.group == [1, 1], kernel.window.stride == [1, 1]) {
+        (true, true) => "depthwise",
+        (true, false) => "strided depthwise",
+        (false, true) => "small groups",
+        (false, false) => "strided small groups",
+    };
+    let mut amounts = depthwise(kernel.batch, kernel.channels, &kernel.window);
+    if kernel.group != [1, 1] {
+        let products = amounts[0].1 * kernel.group[0] as f64;
+        amounts[0].1 = products;
+        // A member is permuted into its lanes once for all products of an input column, or for each product.
+        amounts.push(("choices", products / kernel.products_of_a_column() as f64));
+    }
+    (family, amounts)
 }
 
 /// The bytes of operands, and those of them beyond the capacity of caches.

@@ -16,6 +16,9 @@
 //! a mean is a product of extents. The gradient of such a pool goes the other way: to the planes, then along the depth. Of
 //! equal maxima in several planes the first in its plane takes it.
 //!
+//! Of volumes with few channels, the planes of all taps are stacked as channels of one image, so that a result is written once and
+//! not added to for each tap.
+//!
 //! A convolution of one tap has no need of planes: its volumes are images with as many rows as all planes together.
 
 use ir::ops::{
@@ -40,6 +43,9 @@ pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
 pub fn conv3d_to_conv2d_apart(graph: &Graph) -> Graph {
     by_planes(graph, Edges::Apart)
 }
+
+/// The most channels of an image of stacked planes.
+const STACKED_MAX: usize = 32;
 
 /// The planes of a convolution that the volume does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +127,15 @@ enum Weight {
     Computed(ValueId),
 }
 
+impl Weight {
+    fn value(self, builder: &mut Builder) -> ValueId {
+        match self {
+            Weight::Known(name, tensor) => builder.context.new.add_weight(&name, tensor),
+            Weight::Computed(value) => value,
+        }
+    }
+}
+
 impl Kernel {
     fn new(builder: &mut Builder, uses: &Uses, node: &Node) -> Kernel {
         let weight = match uses.constant(node.inputs[1]) {
@@ -160,10 +175,7 @@ impl Kernel {
 
     /// The operands of the convolution of `x`.
     fn operands(self, builder: &mut Builder, x: ValueId) -> SmallVec<[ValueId; 3]> {
-        let weight = match self.weight {
-            Weight::Known(name, tensor) => builder.context.new.add_weight(&name, tensor),
-            Weight::Computed(value) => value,
-        };
+        let weight = self.weight.value(builder);
         [x, weight].into_iter().chain(self.bias).collect()
     }
 
@@ -450,8 +462,12 @@ impl Builder<'_, '_> {
         let pad = op.pad[0].map(|pad| pad as isize);
         let starts = (0..depth).map(|tap| (tap, tap * op.dilation[0])).collect();
         let taps = Taps { starts, step: op.stride[0], pad, count };
-        let images = self.shape(x)[0];
-        let y = self.over_taps((planes, axis), &kernel, &taps, |builder, x, kernel| builder.conv(x, kernel, &inner));
+        let (images, whole) = (self.shape(x)[0], kernel.shape(self));
+        // Stacked planes are no more than the results, and a copy of them costs less than to add to results.
+        let stacked = inner.stride.iter().product::<usize>() * depth * whole[1];
+        let stacks = op.groups == 1 && depth * whole[1] <= STACKED_MAX && stacked <= whole[0];
+        let convolve = |builder: &mut Self, x, kernel| builder.conv(x, kernel, &inner);
+        let y = self.over_taps((planes, axis), &kernel, &taps, stacks, convolve);
         self.volume(y, [images, count])
     }
 
@@ -477,7 +493,7 @@ impl Builder<'_, '_> {
         let mut results: Vec<ValueId> = Vec::new();
         for phase in 0..phases {
             let taps = Taps::of_phase((phase + front) as isize, [stride, dilation], taps, [depth, of_phase]);
-            results.push(self.over_taps((planes, axis), &kernel, &taps, |builder, x, kernel| {
+            results.push(self.over_taps((planes, axis), &kernel, &taps, false, |builder, x, kernel| {
                 builder.conv_transpose(x, kernel, &inner)
             }));
         }
@@ -497,12 +513,13 @@ impl Builder<'_, '_> {
     }
 
     /// The sum over a kernel's depth of planes that are convolved with the tap's plane of the kernel. From planes along an axis,
-    /// as those of [`Builder::stacked`], to `[n * count, o, ..]`.
+    /// as those of [`Builder::stacked`], to `[n * count, o, ..]`. With `stacks` as one convolution of the planes of all taps.
     fn over_taps(
         &mut self,
         (planes, axis): (ValueId, usize),
         kernel: &Kernel,
         taps: &Taps,
+        stacks: bool,
         convolve: impl Fn(&mut Self, ValueId, Kernel) -> ValueId,
     ) -> ValueId {
         let shape = self.shape(planes);
@@ -519,15 +536,21 @@ impl Builder<'_, '_> {
         let shape = self.shape(planes);
         let mut results: Vec<ValueId> = Vec::new();
         for Part { count, taps: of_part } in parts {
-            let mut sum = None;
+            let mut terms: Vec<(ValueId, Kernel)> = Vec::new();
             for (tap, start) in of_part {
                 let is_whole = start == 0 && taps.step == 1 && count == shape[axis];
                 let part = if is_whole { planes } else { self.every(planes, axis, start, taps.step, count) };
                 let part = self.reshape(part, [&[images * count], &shape[axis + 1..]].concat()[..].into());
+                terms.push((part, kernels[tap].clone()));
+            }
+            if stacks && 1 < terms.len() {
+                terms = vec![self.stack(terms)];
+            }
+            let mut sum = None;
+            for (part, kernel) in terms {
                 // Only the first term of the sum has the bias.
-                let kernel = &kernels[tap];
                 let bias = kernel.bias.filter(|_| sum.is_none());
-                let term = convolve(self, part, Kernel { bias, ..kernel.clone() });
+                let term = convolve(self, part, Kernel { bias, ..kernel });
                 sum = Some(match sum {
                     Some(sum) => self.add(Binary(Function::Add), &[term, sum]),
                     None => term,
@@ -536,6 +559,15 @@ impl Builder<'_, '_> {
             results.push(sum.expect("a part has a tap"));
         }
         if results.len() == 1 { results[0] } else { self.add(Concat { axis: 0 }, &results) }
+    }
+
+    /// The images of several terms and their weights, each joined along the channels that are summed.
+    fn stack(&mut self, terms: Vec<(ValueId, Kernel)>) -> (ValueId, Kernel) {
+        let bias = terms[0].1.bias;
+        let (images, weights): (Vec<ValueId>, Vec<ValueId>) =
+            terms.into_iter().map(|(image, kernel)| (image, kernel.weight.value(self))).unzip();
+        let [image, weight] = [images, weights].map(|parts| self.add(Concat { axis: 1 }, &parts));
+        (image, Kernel { weight: Weight::Computed(weight), bias })
     }
 
     fn pool(&mut self, x: ValueId, op: &Pool) -> ValueId {
@@ -618,12 +650,13 @@ mod tests {
         let [stride, dilation] = [2, 2].map(|most| [(); 3].map(|()| between(1, most)));
         let reach = [0, 1, 2].map(|axis| (kernel[axis] - 1) * dilation[axis]);
         let (transposed, groups) = (between(0, 1) == 1, between(1, 2));
+        let outs = if transposed { 2 } else { [2, 24][between(0, 1)] };
         // Behind, so much that the kernel fits; of a transposed convolution none, so that a result is left.
         let pad = reach.map(|reach| [between(0, reach as u64), if transposed { 0 } else { reach }]);
         let ramp = |shape: &[usize]| Tensor::from_fn(Shape::from(shape), |at| (at * 7 % 11) as f32 - 5.0);
         let value = graph.add_input("x", DType::F32, Shape::from(x));
-        let weight = graph.add_weight("w", ramp(&[&[2, 2 / groups][..], &kernel].concat()));
-        let bias = graph.add_weight("b", ramp(&[2]));
+        let weight = graph.add_weight("w", ramp(&[&[outs, 2 / groups][..], &kernel].concat()));
+        let bias = graph.add_weight("b", ramp(&[outs]));
         let [stride, dilation] = [stride, dilation].map(SmallVec::from_iter);
         let (pad, epilogue) = (pad.into_iter().collect(), Epilogue::bias(true));
         let op: Op = if transposed {
@@ -639,7 +672,7 @@ mod tests {
 
     #[test]
     fn planes_between_zeros_and_planes_apart_have_the_results_of_volumes() {
-        let (mut random, mut parts) = (Random::new(3), 0);
+        let (mut random, mut parts, mut stacked) = (Random::new(3), 0, 0);
         for _ in 0..200 {
             let graph = convolution(&mut random);
             let shape = graph.ty(graph.inputs()[0]).shape.clone();
@@ -652,7 +685,10 @@ mod tests {
             assert!(!has_volumes(&apart));
             let is_joined = |node: &Node| matches!(&node.op, Op::Concat(concat) if concat.axis == 0);
             parts += usize::from(apart.nodes().values().any(is_joined));
+            let is_stacked = |node: &Node| matches!(&node.op, Op::Concat(concat) if concat.axis == 1);
+            stacked += usize::from(apart.nodes().values().any(is_stacked));
         }
+        assert!(10 < stacked, "only {stacked} convolutions stack planes");
         assert!(40 < parts, "only {parts} results have planes that read fewer taps");
     }
 }

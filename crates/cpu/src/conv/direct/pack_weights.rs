@@ -6,7 +6,7 @@ use super::ConvBlocked;
 use crate::conv::dynamic::WeightView;
 use crate::gemm::{saturation, weights};
 use crate::simd::StorageType;
-use crate::simd::vector::LANES;
+use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
 
@@ -98,48 +98,126 @@ impl ConvBlocked {
     /// # Panics
     /// Packed weights or weights of another number.
     pub(crate) fn pack_view(&self, weights: WeightView<'_>, packed: &mut [f32], pool: &Pool) {
-        let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
-        let [rows, columns] = self.window.kernel;
+        let ([ins, outs], [rows, columns]) = (self.unit_channels(), self.window.kernel);
         let (taps, out_blocks) = (rows * columns, outs.div_ceil(LANES));
-        let block = if self.reads_blocks() { LANES } else { ins };
+        let block = if self.reads_blocks() { LANES } else { ins.max(1) };
         let order = if self.reads_blocks() { 1 } else { taps };
-        let blocks = ins.div_ceil(block.max(1));
-        let lanes = outs.next_multiple_of(LANES);
-        assert_eq!(packed.len(), self.groups * lanes * ins * taps, "the packed weights must have their size");
-        let packed = SharedMut::new(packed);
-        pool.run(self.groups * out_blocks * blocks, &|task| {
-            let (rest, first_in) = (task / blocks, task % blocks * block);
-            let (group, first) = (rest / out_blocks, rest % out_blocks * LANES);
-            let (width, count) = (LANES, block.min(ins - first_in));
-            let start = (group * lanes + first) * ins * taps + first_in * taps * width;
+        let blocks = ins.div_ceil(block);
+        assert_eq!(Some(packed.len()), self.weight_words(), "the packed weights must have their size");
+        let (packed, isa) = (SharedMut::new(packed), pool.isa());
+        pool.run(self.units() * out_blocks * blocks, &|task| {
+            let (rest, number) = (task / blocks, task % blocks);
+            let (unit, first) = (rest / out_blocks, rest % out_blocks * LANES);
+            // The last joined groups may have fewer blocks, and not all blocks of outputs read all channels.
+            let Some((start, channels)) = self.packed_block(unit, first / LANES) else { return };
+            let first_in = channels.start + number * block;
+            let (width, count) = (LANES, block.min(channels.end.saturating_sub(first_in)));
+            let start = (start + (first_in - channels.start) * width) * taps;
+            if count == 0 {
+                return;
+            }
             // SAFETY: tasks differ in the block of output or of input channels, and each has its own part.
             let cells = unsafe { packed.part(start, count * taps * width) };
-            let filled = width.min(outs - first);
-            if filled < width {
-                cells.fill(0.0);
-            }
+            let filled = width.min(self.out_channels - unit * outs - first);
             // Rows of weights are of a tap and an input channel. Row-major inputs have the taps of a channel together.
-            let [tap_step, channel_step] = if order == 1 { [count * width, width] } else { [width, taps * width] };
-            let copy = |lane: usize, channel: usize| {
-                let mut to = channel * channel_step + lane;
-                let Some(at) = weights.pair(group, first + lane, first_in + channel) else {
-                    for _ in 0..taps {
-                        cells[to] = 0.0;
-                        to += tap_step;
-                    }
-                    return;
-                };
-                for row in 0..rows {
-                    let mut from = at + weights.tap(0, row, 0);
-                    for _ in 0..columns {
-                        cells[to] = weights.items[from];
-                        to += tap_step;
-                        from = from.wrapping_add_signed(weights.column);
-                    }
+            let steps = if order == 1 { [count * width, width] } else { [width, taps * width] };
+            let block = Block { kernel: [rows, columns], lanes: filled, channels: count, steps };
+            let pair = weights.pair(unit, first, first_in).filter(|_| self.joined == 1);
+            match pair.zip(weights.neighboring_taps(self.window.kernel)) {
+                Some((pair, (tap, is_reversed))) => {
+                    let (items, strides, block) =
+                        (&weights.items[pair + tap..], [weights.out, weights.channel], &block);
+                    with_vector!(isa, pack_block(
+                        items: &[f32], strides: [usize; 2], is_reversed: bool, block: &Block, cells: &mut [f32]
+                    ));
                 }
-            };
-            copy_pairs([filled, count], weights.out < weights.channel, copy);
+                None => block.pack_each(&weights, [unit, first, first_in], cells),
+            }
         });
+    }
+}
+
+/// A block of output channels with some input channels.
+struct Block {
+    /// Rows and columns of taps.
+    kernel: [usize; 2],
+    /// Output channels, at most sixteen, and input channels.
+    lanes: usize,
+    channels: usize,
+    /// From one tap and from one input channel to the next in the packed weights.
+    steps: [usize; 2],
+}
+
+impl Block {
+    /// Packs weights one by one, from the given group, output and input channel on.
+    fn pack_each(&self, weights: &WeightView<'_>, [unit, first, first_in]: [usize; 3], cells: &mut [f32]) {
+        let ([rows, columns], [tap_step, channel_step]) = (self.kernel, self.steps);
+        if self.lanes < LANES {
+            cells.fill(0.0);
+        }
+        let copy = |lane: usize, channel: usize| {
+            let mut to = channel * channel_step + lane;
+            let Some(at) = weights.pair(unit, first + lane, first_in + channel) else {
+                for _ in 0..rows * columns {
+                    cells[to] = 0.0;
+                    to += tap_step;
+                }
+                return;
+            };
+            for row in 0..rows {
+                let mut from = at + weights.tap(0, row, 0);
+                for _ in 0..columns {
+                    cells[to] = weights.items[from];
+                    to += tap_step;
+                    from = from.wrapping_add_signed(weights.column);
+                }
+            }
+        };
+        copy_pairs([self.lanes, self.channels], weights.out < weights.channel, copy);
+    }
+}
+
+/// Packs weights whose taps are neighbors, as vectors. `strides`: from one output channel and from one input channel to the next.
+#[inline(always)]
+fn pack_block<V: Vector>(
+    items: &[f32],
+    [lane, channel]: [usize; 2],
+    is_reversed: bool,
+    block: &Block,
+    cells: &mut [f32],
+) {
+    let (taps, [tap_step, channel_step]) = (block.kernel[0] * block.kernel[1], block.steps);
+    // Sixteen output channels of one tap are neighbors.
+    if lane == 1 && block.lanes == LANES {
+        for channel_ix in 0..block.channels {
+            V::read(&items[channel_ix * channel..]).write(&mut cells[channel_ix * channel_step..]);
+        }
+        return;
+    }
+    // Runs of neighbors: the taps of all channels, or of one.
+    let (runs, length) =
+        if channel == taps && !is_reversed { (1, block.channels * taps) } else { (block.channels, taps) };
+    for run in 0..runs {
+        let items = &items[run * channel..];
+        let (mut tap, mut place) = (0, run * channel_step);
+        for first in (0..length).step_by(LANES) {
+            let mut rows = [V::zero(); LANES];
+            for (ix, row) in rows.iter_mut().enumerate().take(block.lanes) {
+                let items = &items[ix * lane + first..];
+                *row = match items.first_chunk::<LANES>() {
+                    Some(items) => V::read(items),
+                    None => V::read_part(items, 0.0),
+                };
+            }
+            for column in V::transpose(rows).into_iter().take(length - first) {
+                let own = if is_reversed { taps - 1 - tap } else { tap };
+                column.write(&mut cells[place + own * tap_step..]);
+                tap += 1;
+                if tap == taps {
+                    (tap, place) = (0, place + channel_step);
+                }
+            }
+        }
     }
 }
 

@@ -108,6 +108,21 @@ impl ConvBlocked {
         })
     }
 
+    /// A block of output channels of joined groups in packed weights: the words in front of it for each tap, and the words of the
+    /// input channels that it reads.
+    pub(super) fn packed_block(&self, unit: usize, block: usize) -> Option<(usize, Range<usize>)> {
+        let [_, words] = self.panels_and_words(0)?;
+        let mut start = unit * words;
+        for span in self.spans(unit) {
+            let own = LANES * span.words.len();
+            if block < span.first + span.blocks {
+                return Some((start + (block - span.first) * own, span.words));
+            }
+            start += span.blocks * own;
+        }
+        None
+    }
+
     /// The input channels that blocks of output channels read.
     pub fn block_terms(&self) -> BlockTerms {
         let add = |mut sum: BlockTerms, span: Span| {
@@ -132,7 +147,7 @@ impl ConvBlocked {
     }
 
     /// Words of all weights.
-    pub(super) fn weight_words(&self) -> Option<usize> {
+    pub(crate) fn weight_words(&self) -> Option<usize> {
         let [_, first] = self.panels_and_words(0)?;
         let [_, last] = self.panels_and_words(self.units() - 1)?;
         product(&[first, self.units() - 1])?.checked_add(last)?.checked_mul(self.window.taps())
