@@ -4,7 +4,8 @@
 //! `[n, c / 16, h, w, 16]`) a maximum is still a maximum, a concatenation of whole blocks still a concatenation, a crop of
 //! rows still a crop of rows: the same op, or one with one more axis, on row-major tensors with the same bytes. This is
 //! the node's physical form; kernels, aliasing and schedules use it and do not depend on layouts. Ops that sum over channels
-//! or slide windows have none: their kernels take layouts.
+//! or slide windows have none: their kernels take layouts. A transposition that brings channels in front of pixels, or behind
+//! them, may have one blocked side: whole blocks of channels change places with pixels.
 //!
 //! Lanes that pad the last block have unspecified contents. A physical form computes them; nothing reads them.
 
@@ -13,7 +14,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use types::{Layout, Shape};
 
-use crate::ops::is_stored;
+use crate::ops::{Transpose, is_stored};
 use crate::{AxisChange, Graph, Node, Op, Reuse, TensorType, ValueDef, ValueId, Work};
 
 /// An op on row-major tensors that have the bytes of a node's values.
@@ -35,6 +36,9 @@ impl Graph {
             let inputs = node.inputs.iter().map(|&input| self.ty(input).clone()).collect();
             return Some(Physical { op: Cow::Borrowed(&node.op), inputs, output: self.ty(node.outputs[0]).clone() });
         }
+        if let Op::Transpose(transpose) = &node.op {
+            return self.moved_channels(node, transpose);
+        }
         let layout = self.value(node.outputs[0]).layout;
         let op = match layout {
             Layout::RowMajor => return None,
@@ -52,6 +56,31 @@ impl Graph {
         });
         let output = TensorType { dtype: self.ty(node.outputs[0]).dtype, shape: layout.physical(out) };
         Some(Physical { op: Cow::Owned(op), inputs: inputs.collect(), output })
+    }
+
+    /// A transposition from `[n, .., c]` to blocked `[n, c, ..]`, or back, of channels that fill blocks.
+    fn moved_channels<'a>(&self, node: &Node, transpose: &Transpose) -> Option<Physical<'a>> {
+        let [x, y] = [node.inputs[0], node.outputs[0]].map(|value| self.value(value));
+        let (to_front, layout, images) = match (x.layout, y.layout) {
+            (Layout::RowMajor, layout @ Layout::ChannelsBlocked(_)) => (true, layout, &y.ty.shape),
+            (layout @ Layout::ChannelsBlocked(_), Layout::RowMajor) => (false, layout, &x.ty.shape),
+            _ => return None,
+        };
+        let rank = images.rank();
+        let moves = if to_front { transpose.brings_channels_to_front() } else { transpose.brings_channels_to_back() };
+        let blocked = layout.physical(images);
+        if !moves || x.tensor().is_some() || blocked.elements() != images.elements() {
+            return None;
+        }
+        // `[n, .., c / 16, 16]` and `[n, c / 16, .., 16]`.
+        let rows: Shape = [&blocked[..1], &blocked[2..rank], &[blocked[1], blocked[rank]]].concat()[..].into();
+        let (order, input, output): (SmallVec<[usize; 6]>, Shape, Shape) = match to_front {
+            true => ([0, rank - 1].into_iter().chain(1..rank - 1).chain([rank]).collect(), rows, blocked),
+            false => ([0].into_iter().chain(2..rank).chain([1, rank]).collect(), blocked, rows),
+        };
+        let typed = |shape: Shape| TensorType { dtype: x.ty.dtype, shape };
+        let op = Cow::Owned(Transpose { order }.into());
+        Some(Physical { op, inputs: [typed(input)].into_iter().collect(), output: typed(output) })
     }
 
     /// The op that computes a node where the channels of its result, and of all operands that vary along them, are
@@ -271,6 +300,41 @@ mod tests {
                 range: None,
             };
             check(Op::Resize(resize), &[&image], &[]);
+        }
+    }
+
+    #[test]
+    fn channels_move_in_blocks() {
+        let blocked_layout = Layout::ChannelsBlocked(BLOCK);
+        let forms: [(&[usize], &[usize], [Layout; 2]); 6] = [
+            (&[2, 5, 8], &[0, 2, 1], [Layout::RowMajor, blocked_layout]),
+            (&[2, 8, 5], &[0, 2, 1], [blocked_layout, Layout::RowMajor]),
+            (&[2, 5, 3, 8], &[0, 3, 1, 2], [Layout::RowMajor, blocked_layout]),
+            (&[2, 8, 5, 3], &[0, 2, 3, 1], [blocked_layout, Layout::RowMajor]),
+            (&[2, 6, 5, 3], &[0, 2, 3, 1], [blocked_layout, Layout::RowMajor]),
+            (&[2, 8, 5, 3], &[0, 3, 2, 1], [blocked_layout, Layout::RowMajor]),
+        ];
+        for (shape, order, layouts) in forms {
+            let (shape, mut graph, mut random) = (Shape::from(shape), Graph::new("moved"), Random::new(5));
+            let tensor = Tensor::from_fn(shape.clone(), |_| random.uniform(-1.0, 1.0));
+            let x = graph.add_input("x", DType::F32, shape.clone());
+            let op = Transpose { order: order.iter().copied().collect() };
+            let y = graph.add1(op.into(), &[x], Scope::new("node")).expect("it is accepted");
+            [x, y].into_iter().zip(layouts).for_each(|(value, layout)| graph.value_mut(value).layout = layout);
+            let node = graph.nodes().values().next().expect("there is one");
+            let Some(form) = graph.physical(node) else {
+                assert!(shape[1] == 6 || order[1] == 3, "{shape:?} by {order:?} has a physical form");
+                continue;
+            };
+            let laid_out = |tensor: &Tensor, layout: Layout, shape: &Shape| match layout {
+                Layout::RowMajor => tensor.to_f64(),
+                _ => blocked(tensor, shape).to_f64(),
+            };
+            let want = node.op.eval(&[&tensor]);
+            let physical = laid_out(&tensor, layouts[0], &layouts[0].physical(&shape));
+            let physical = Tensor::from_fn(form.inputs[0].shape.clone(), |at| physical[at] as f32);
+            let want = laid_out(&want[0], layouts[1], &layouts[1].physical(want[0].shape()));
+            assert_eq!(form.op.eval(&[&physical])[0].to_f64(), want, "{shape:?} by {order:?}");
         }
     }
 

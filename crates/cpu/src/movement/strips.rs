@@ -20,6 +20,22 @@ pub(crate) fn rows(k: usize, parts: usize, part: usize) -> Range<usize> {
     part * k / parts..(part + 1) * k / parts
 }
 
+/// Copies up to 32 columns of rows at a distance into a part: all rows of the first vector of columns, then those of the second.
+/// With AVX2, products read one vector after the other; as neighbors, both would take twice the sets of the first-level cache.
+pub(crate) fn copy(items: &[f32], distance: usize, columns: usize, part: &mut [f32]) {
+    let rows = part.len() / columns.next_multiple_of(LANES);
+    for (vector, part) in part.chunks_exact_mut(rows * LANES).enumerate() {
+        let (first, width) = (vector * LANES, LANES.min(columns - vector * LANES));
+        for (row, cells) in part.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let items = &items[row * distance + first..];
+            match items.first_chunk::<LANES>() {
+                Some(items) if width == LANES => *cells = *items,
+                _ => cells[..width].copy_from_slice(&items[..width]),
+            }
+        }
+    }
+}
+
 /// A column of `n`: for each part its first element, and the number of elements, [`LANES`] apart.
 pub(crate) fn column(k: usize, n: usize, column: usize) -> impl Iterator<Item = (usize, usize)> {
     let (first, parts) = (column / STRIP * STRIP, parts(k));

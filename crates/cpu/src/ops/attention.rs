@@ -21,6 +21,7 @@ use crate::gemm::finish;
 use crate::gemm::prefetch::Prefetch;
 use crate::gemm::tile::{self, Init, KLoop, Loop, Repeat, Row, STRIDED_ROWS_MAX, Tile};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, elements, elements_mut, input, product};
+use crate::movement::strips::{self, STRIP};
 use crate::ops::matmul::transpose;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, math, storage};
@@ -34,8 +35,9 @@ const DEPTH: usize = 128;
 /// Most panels of a task, and most queries.
 const PANELS: usize = 10;
 const QUERIES: usize = PANELS * tile::ROWS;
-/// Columns of a tile.
-const STRIP: usize = 2 * LANES;
+/// From this many panels on, values are copied although they could be read in place, where their rows map to few sets of the
+/// first-level cache.
+const COPY_PANELS: usize = 3;
 /// Tasks per thread.
 const TASKS_PER_THREAD: usize = 4;
 
@@ -101,6 +103,11 @@ fn reach(extents: &[usize], strides: &[usize]) -> Option<usize> {
 }
 
 impl Attention {
+    /// Whether a task with some panels copies values.
+    fn copies_values(&self, panels: usize) -> bool {
+        self.value_width % LANES != 0 || self.stored.is_half() || COPY_PANELS <= panels
+    }
+
     /// The widest value in half precision, whose accumulated results lie on the stack.
     pub const HALF_VALUE_MAX: usize = 128;
 
@@ -296,9 +303,9 @@ impl Work<'_> {
         let (mut key_cells, mut score_cells) =
             (StackBuffer::<{ DEPTH * KEYS }>::new(), StackBuffer::<{ QUERIES * KEYS }>::new());
         let mut half_cells = StackBuffer::<{ QUERIES * KEYS / 2 }>::new();
-        // Holds transposed keys, one row per word; later the value columns that do not fill a vector, and words of values.
+        // Holds transposed keys, one row per word; later values.
         let key_count = width.min(DEPTH) * keys.min(KEYS).next_multiple_of(LANES);
-        let copies = value_width % LANES != 0 || self.kernel.stored.is_half();
+        let copies = self.kernel.copies_values(group.panels.len());
         let pitch = self.kernel.padded_keys(isa, keys.clamp(1, KEYS));
         let value_count = if copies { pitch * STRIP } else { 0 };
         let room = key_cells.zeros(key_count.max(value_count));
@@ -359,16 +366,19 @@ impl Group<'_> {
         let stride = |strides: HeadStrides| if width == 0 { 0 } else { strides.token / per_word };
         let [q_stride, k_stride, _] = self.kernel.strides.map(stride);
         let padded = columns.next_multiple_of(LANES);
+        let is_half = self.kernel.stored.is_half();
         let rows: [Row; STRIDED_ROWS_MAX] =
             from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * scores.pitch });
         // With width 0 there is one empty part, whose products are 0.
         for first in (0..width.max(1)).step_by(DEPTH) {
             let depth = DEPTH.min(width - first);
+            // Words of a key and a vector of keys, and of the next vector: neighbors in half precision.
+            let steps @ [weight_stride, weight_vector] = if is_half { [padded, LANES] } else { [LANES, depth * LANES] };
             if columns != 0 && depth != 0 {
                 let (items, stride) = (&self.k[block.start * k_stride + first..], k_stride);
                 let cells = &mut room[..depth * padded];
                 with_vector!(isa, transpose(
-                    items: &[f32], stride: usize, columns: usize, depth: usize, cells: &mut [f32]
+                    items: &[f32], stride: usize, columns: usize, depth: usize, steps: [usize; 2], cells: &mut [f32]
                 ));
             }
             for panel in &self.panels {
@@ -383,10 +393,10 @@ impl Group<'_> {
                     let tile = Tile {
                         operands: self.kernel.stored,
                         x: x.as_ptr().cast(),
-                        weights: room[column.min(room.len())..].as_ptr().cast(),
+                        weights: room[(column / LANES * weight_vector).min(room.len())..].as_ptr().cast(),
                         compact: None,
-                        weight_stride: padded,
-                        weight_vector: LANES,
+                        weight_stride,
+                        weight_vector,
                         result: StorageType::F32,
                         out: scores.rows[panel.start * scores.pitch + column..].as_mut_ptr().cast(),
                         rows: &rows[..panel.len()],
@@ -399,9 +409,9 @@ impl Group<'_> {
                         marks: None,
                         read_back: false,
                         prefetch: Prefetch::NONE,
-                        repeat: Repeat { iterations, x: 0, weights: STRIP, out: STRIP },
+                        repeat: Repeat { iterations, x: 0, weights: STRIP / LANES * weight_vector, out: STRIP },
                     };
-                    // SAFETY: queries have `width` elements (asserted), transposed keys have `depth` rows of `padded`,
+                    // SAFETY: queries have `width` elements (asserted), transposed keys have `depth` words of `padded` keys,
                     // and scores have a row of `pitch` per query, which is at least `padded`.
                     unsafe { finish::multiply(isa, &tile, &[]) };
                 }
@@ -409,8 +419,8 @@ impl Group<'_> {
         }
     }
 
-    /// Accumulates the products of a block's exponentials and values. Value columns that do not fill a vector are
-    /// copied to `room`.
+    /// Accumulates the products of a block's exponentials and values. Values for several panels, and value columns that do not
+    /// fill a vector, are copied to `room`.
     fn values(&mut self, block: Range<usize>, room: &mut [f32], scores: &Scores) {
         let (value_width, stride) = (self.kernel.value_width, self.kernel.strides[2].token);
         let start = if block.start == 0 { Init::Zero } else { Init::Accumulate };
@@ -419,13 +429,14 @@ impl Group<'_> {
             let columns = column..value_width.min(column + STRIP);
             let whole = columns.len() % LANES == 0;
             let vectors = columns.len().div_ceil(LANES);
-            let (mut weights, mut weight_stride) = (v.get(column..).unwrap_or_default(), stride);
-            if !whole {
-                for (row, cells) in room.chunks_exact_mut(vectors * LANES).enumerate().take(block.len()) {
-                    cells[..columns.len()].copy_from_slice(&v[row * stride + column..][..columns.len()]);
+            let (mut weights, mut steps) = (v.get(column..).unwrap_or_default(), [stride, LANES]);
+            if self.kernel.copies_values(self.panels.len()) {
+                if !block.is_empty() {
+                    strips::copy(weights, stride, columns.len(), &mut room[..block.len() * vectors * LANES]);
                 }
-                (weights, weight_stride) = (&*room, vectors * LANES);
+                (weights, steps) = (&*room, [LANES, block.len() * LANES]);
             }
+            let [weight_stride, weight_vector] = steps;
             let out_row = if whole { self.out_stride } else { STRIP };
             let rows: [Row; STRIDED_ROWS_MAX] =
                 from_fn(|row| Row { x: row * scores.pitch, out: row.wrapping_mul(out_row) });
@@ -445,7 +456,7 @@ impl Group<'_> {
                     weights: weights.as_ptr().cast(),
                     compact: None,
                     weight_stride,
-                    weight_vector: LANES,
+                    weight_vector,
                     result: StorageType::F32,
                     out: if whole { results.cast() } else { accumulators.as_mut_ptr().cast() },
                     rows: &rows[..panel.len()],

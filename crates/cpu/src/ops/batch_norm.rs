@@ -2,8 +2,8 @@
 //!
 //! Each plane of sixteen channels, or of one in row-major images, is reduced by one task; the partial results of all
 //! planes of a channel are combined in the order of the images, and every plane is transformed by one task. So the bits do
-//! not depend on the number of threads. Row-major images of one pixel have channels as neighbors; there a plane is some of the
-//! images with all channels (`rows.rs`).
+//! not depend on the number of threads. Images of one pixel have channels as neighbors; there a plane is some of the images with
+//! all channels (`rows.rs`).
 //!
 //! Means and sums of squares are computed in chunks that stay in a cache, the squares from the chunk's own mean, and
 //! combined as Chan, Golub and LeVeque describe ("Updating Formulae and a Pairwise Algorithm for Computing Sample
@@ -53,12 +53,15 @@ impl Planes {
 
     /// The parts that statistics are computed in.
     fn parts(&self) -> Parts {
-        let Planes { batch, channels, plane, layout } = *self;
-        let are_rows = layout == ImageLayout::RowMajor && plane == 1;
-        let (lanes, images) = match are_rows {
-            true => (channels.max(1), (IMAGES / channels.max(1)).clamp(1, batch.max(1))),
-            false => (self.lanes(), 1),
+        let Planes { batch, channels, plane, layout: _ } = *self;
+        // Channels are neighbors in both layouts, with padding lanes behind them in blocks.
+        let are_rows = plane == 1;
+        let lanes = if are_rows {
+            channels.checked_next_multiple_of(self.lanes()).unwrap_or(channels).max(1)
+        } else {
+            self.lanes()
         };
+        let images = if are_rows { (IMAGES / lanes).clamp(1, batch.max(1)) } else { 1 };
         Parts { are_rows, lanes, blocks: channels.div_ceil(lanes), images, plane, count: batch.div_ceil(images) }
     }
 

@@ -591,22 +591,17 @@ impl<'a> Product<'a> {
                 return Block { start: rows.as_ptr(), stride: n, vector: LANES };
             }
             MatMulB::Dynamic => {
-                let b = numbers(b);
-                for (row, cells) in b[terms.start * n..].chunks(n).zip(room.chunks_exact_mut(stride)).take(terms.len())
-                {
-                    match row[first..].first_chunk::<STRIP>() {
-                        Some(row) if columns == STRIP => cells.copy_from_slice(row),
-                        _ => cells[..columns].copy_from_slice(&row[first..first + columns]),
-                    }
-                }
+                strips::copy(&numbers(b)[terms.start * n + first..], n, columns, &mut room[..terms.len() * stride])
             }
             MatMulB::Transposed => {
                 let (rows, depth) = (numbers(&b[first * k + terms.start..]), terms.len());
-                let room = &mut room[..depth * stride];
-                with_vector!(isa, transpose(rows: &[f32], k: usize, columns: usize, depth: usize, room: &mut [f32]));
+                let (room, steps) = (&mut room[..depth * stride], [LANES, depth * LANES]);
+                with_vector!(isa, transpose(
+                    rows: &[f32], k: usize, columns: usize, depth: usize, steps: [usize; 2], room: &mut [f32]
+                ));
             }
         }
-        Block { start: room.as_ptr().cast(), stride, vector: LANES }
+        Block { start: room.as_ptr().cast(), stride: LANES, vector: terms.len() * LANES }
     }
 
     /// Computes a tile, or accumulates further terms into it.
@@ -768,25 +763,33 @@ fn numbers(words: &[Word]) -> &[f32] {
     elements(bytemuck::cast_slice(words))
 }
 
-/// Transposes `columns` rows of `depth` elements, with `stride` between rows, into `depth` rows of full vectors.
+/// Transposes `columns` rows of `depth` elements, with `stride` between rows, into `depth` rows of full vectors. `steps`: from one
+/// of these rows to the next, and from one vector of a row to the next.
 #[inline(always)]
-pub(crate) fn transpose<V: Vector>(items: &[f32], stride: usize, columns: usize, depth: usize, out: &mut [f32]) {
-    let width = columns.next_multiple_of(LANES);
+pub(crate) fn transpose<V: Vector>(
+    items: &[f32],
+    stride: usize,
+    columns: usize,
+    depth: usize,
+    [next_row, next_vector]: [usize; 2],
+    out: &mut [f32],
+) {
     for first in (0..columns).step_by(LANES) {
         // Lanes after the last column repeat it.
         let rows: [&[f32]; LANES] = from_fn(|lane| &items[(first + lane).min(columns - 1) * stride..][..depth]);
+        let out = &mut out[first / LANES * next_vector..];
         for at in (0..depth / LANES * LANES).step_by(LANES) {
             let mut vectors = [V::zero(); LANES];
             for (vector, row) in vectors.iter_mut().zip(rows) {
                 *vector = V::read(&row[at..]);
             }
             for (ix, vector) in V::transpose(vectors).iter().enumerate() {
-                vector.write(&mut out[(at + ix) * width + first..]);
+                vector.write(&mut out[(at + ix) * next_row..]);
             }
         }
         for at in depth / LANES * LANES..depth {
             for (lane, row) in rows.iter().enumerate() {
-                out[at * width + first + lane] = row[at];
+                out[at * next_row + lane] = row[at];
             }
         }
     }

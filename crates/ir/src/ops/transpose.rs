@@ -19,6 +19,18 @@ pub struct Transpose {
 }
 
 impl Transpose {
+    /// Whether `[n, .., c]` becomes `[n, c, ..]`.
+    pub fn brings_channels_to_front(&self) -> bool {
+        let rank = self.order.len();
+        2 < rank && self.order.iter().copied().eq([0, rank - 1].into_iter().chain(1..rank - 1))
+    }
+
+    /// Whether `[n, c, ..]` becomes `[n, .., c]`.
+    pub fn brings_channels_to_back(&self) -> bool {
+        let rank = self.order.len();
+        2 < rank && self.order.iter().copied().eq([0].into_iter().chain(2..rank).chain([1]))
+    }
+
     fn output_shape(&self, x: &Shape) -> Shape {
         self.order.iter().map(|&axis| x[axis]).collect()
     }

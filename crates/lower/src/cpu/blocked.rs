@@ -10,6 +10,7 @@ use types::pointwise::QuantizedSum;
 use types::{Bytes, DType, Layout, Shape};
 
 use super::CpuTarget;
+use super::channel_moves::{ChannelMove, moved_channels};
 use super::select::{around, call, epilogue, packed, suffix};
 use super::training::{is_channel_sum, works_on_blocks, writes_blocked};
 use super::windows::{label, rows_columns, window};
@@ -639,6 +640,9 @@ pub(super) fn reads_blocked(graph: &Graph, node: &Node, input: usize) -> bool {
     if let Op::ConvTranspose(conv) = &node.op {
         return input == 0 || (conv.epilogue.residual && input + 1 == node.inputs.len());
     }
+    if let Op::Transpose(_) = node.op {
+        return moved_channels(graph, node) == Some(ChannelMove::ToBack);
+    }
     if matches!(node.op, Op::BatchNormTraining(_)) {
         return input == 0;
     }
@@ -695,6 +699,7 @@ pub(super) fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
     );
     let sums = |reduce: &Reduce| is_channel_sum(graph, node, reduce);
     has_kernel
+        || moved_channels(graph, node).is_some()
         || matches!(&node.op, Op::Reduce(reduce) if sums(reduce))
         || graph.blocked_op(node, BLOCK as u16).is_some()
 }

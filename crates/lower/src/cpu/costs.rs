@@ -5,6 +5,7 @@ use ir::{Candidate, Graph, Node, NodeId, Op, Query, UNLIMITED, ValueId};
 use types::{Bytes, DType, Layout};
 
 use super::blocked::{self, BLOCK, LAYOUT, reads_blocked};
+use super::channel_moves::moved_channels;
 use super::times::Workload;
 use super::training::{self, is_channel_sum, writes_blocked};
 use super::{CpuTarget, bottleneck, windows};
@@ -128,6 +129,7 @@ fn kernels(graph: &Graph, id: NodeId, is_blocked: bool, query: &Query, target: &
         }
         Op::BatchNormTraining(_) | Op::BatchNormGradient(_) | Op::ConvChain(_) => None,
         Op::Reduce(reduce) if is_blocked && is_channel_sum(graph, node, reduce) => None,
+        Op::Transpose(_) if is_blocked && moved_channels(graph, node).is_some() => None,
         Op::ArgExtreme(_)
         | Op::Attention(_)
         | Op::BatchNorm(_)

@@ -9,6 +9,7 @@
 
 mod blocked;
 mod bottleneck;
+mod channel_moves;
 mod costs;
 mod half_precision;
 mod pointwise;

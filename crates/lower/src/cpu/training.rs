@@ -8,6 +8,7 @@ use ir::{Call, Graph, Node, Op};
 use types::{DType, Layout, Shape};
 
 use super::blocked::{LAYOUT, reads_blocked};
+use super::channel_moves::{ChannelMove, moved_channels};
 use super::select::{call, recurrent_label};
 use super::windows::{label, rows_columns, window, windows};
 use crate::NodeView;
@@ -25,6 +26,9 @@ pub(super) fn works_on_blocks(graph: &Graph, node: &Node) -> bool {
 fn deciding_operand(graph: &Graph, node: &Node) -> Option<usize> {
     if matches!(node.op, Op::ConvWeightGradient(_)) {
         return Some(1);
+    }
+    if moved_channels(graph, node) == Some(ChannelMove::ToBack) {
+        return Some(0);
     }
     matches!(&node.op, Op::Reduce(reduce) if is_channel_sum(graph, node, reduce)).then_some(0)
 }

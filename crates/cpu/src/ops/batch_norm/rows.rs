@@ -1,4 +1,4 @@
-//! Parts of row-major images of one pixel, `[images, channels]`: lanes are neighboring channels.
+//! Parts of images of one pixel, `[images, channels]`: lanes are neighboring channels.
 
 use super::{Affine, CHUNK, GradientStep};
 use crate::simd::vector::{LANES, Vector};
