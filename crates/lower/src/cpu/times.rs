@@ -215,7 +215,12 @@ impl Workload {
             Kernel::ConvDataGradient(kernel) if kernel.weights == Weights::Packed => {
                 // Each phase is a convolution.
                 let phases = kernel.convolutions();
-                let mut sum: Vec<(&'static str, f64)> = vec![("phases", phases.len() as f64)];
+                // Pixels that no tap reaches are filled.
+                let reached: usize = phases.iter().map(|phase| phase.window.output.iter().product::<usize>()).sum();
+                let filled =
+                    kernel.batch * kernel.out_channels * (kernel.window.input.iter().product::<usize>() - reached);
+                let mut sum: Vec<(&'static str, f64)> =
+                    vec![("phases", phases.len() as f64), ("filled", filled as f64)];
                 for (name, amount) in phases.iter().flat_map(direct) {
                     match sum.iter_mut().find(|(other, _)| *other == name) {
                         Some((_, all)) => *all += amount,

@@ -11,7 +11,7 @@ use crate::uses::Uses;
 /// The maximum number of functions of an epilogue.
 const ACTIVATIONS_MAX: usize = 4;
 
-/// Moves the sum with a tensor of the same shape, then unary functions, and products and sums with a scalar constant into the
+/// Moves the sum with a bias for each column of a matrix product, the sum with a tensor of the same shape, then unary functions, and products and sums with a scalar constant into the
 /// convolution or matrix product in front of them, if nothing else reads the intermediate results. The new node has the
 /// position of the last of them, so that its residual is computed before it.
 pub fn fuse_epilogues(graph: &Graph) -> Graph {
@@ -37,7 +37,7 @@ pub fn fuse_epilogues(graph: &Graph) -> Graph {
         let node = graph.node(*product);
         let mut op = node.op.clone();
         *op.epilogue_mut().expect("only products are fused") = fusion.epilogue.clone();
-        let operands = node.inputs.iter().chain(&fusion.residual);
+        let operands = node.inputs.iter().chain(&fusion.bias).chain(&fusion.residual);
         let inputs: SmallVec<[ValueId; 4]> = operands.map(|&old| context.value(old)).collect();
         Some(smallvec![context.add(op, &inputs, &node.scope).expect("types are as they were")])
     })
@@ -52,6 +52,7 @@ enum Part {
 
 struct Fusion {
     epilogue: Epilogue,
+    bias: Option<ValueId>,
     residual: Option<ValueId>,
     absorbed: Vec<NodeId>,
     last: NodeId,
@@ -64,7 +65,7 @@ fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> 
         return None;
     }
     let takes_residual = !matches!(graph.node(id).op, Op::ConvTranspose(_));
-    let mut fusion = Fusion { epilogue: own.clone(), residual: None, absorbed: Vec::new(), last: id };
+    let mut fusion = Fusion { epilogue: own.clone(), bias: None, residual: None, absorbed: Vec::new(), last: id };
     while let Some(next) = uses.only_reader(graph.node(fusion.last).outputs[0]) {
         let node = graph.node(next);
         let value = graph.node(fusion.last).outputs[0];
@@ -84,6 +85,13 @@ fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> 
         {
             let other = node.inputs[usize::from(node.inputs[0] == value)];
             let room = !fusion.epilogue.residual && fusion.epilogue.activation.is_empty();
+            if room && !fusion.epilogue.bias && is_bias(graph, id, other) {
+                fusion.epilogue.bias = true;
+                fusion.bias = Some(other);
+                fusion.absorbed.push(next);
+                fusion.last = next;
+                continue;
+            }
             if !room || other == value || graph.ty(other) != graph.ty(value) || uses.constant(other).is_some() {
                 break;
             }
@@ -104,6 +112,14 @@ fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> 
         fusion.last = next;
     }
     (fusion.last != id).then_some(fusion)
+}
+
+/// Whether a value has an element for each column of a matrix product, and the product's type.
+fn is_bias(graph: &Graph, product: NodeId, value: ValueId) -> bool {
+    let node = graph.node(product);
+    let (ty, result) = (graph.ty(value), graph.ty(node.outputs[0]));
+    let columns = result.shape.last();
+    matches!(node.op, Op::MatMul(_)) && ty.dtype == result.dtype && ty.shape[..] == [columns.copied().unwrap_or(0)]
 }
 
 /// `[scale, shift]` of a product, sum, difference or quotient of `f32` with one scalar constant.
