@@ -25,18 +25,18 @@ use types::{Bytes, EntityId, Random};
 
 use crate::bound::exact_bound;
 use crate::flip::{Flip, Side, upside_down};
-use crate::hole_fit::{Rule, fit};
+use crate::hole_fit::{Rule, fit, fit_units_of};
 use crate::instance::{Instance, Priority, Work};
 use crate::place::{Goals, Packing, Portfolio, pack_part};
 use crate::problem::Problem;
 use crate::skyline::skyline;
 
 /// The skylines of step 1, apart from the first, may cost one part in this many of the budget.
-const SKYLINES_SHARE: u64 = 4;
+const SKYLINES_SHARE: u64 = 2;
 /// The fits of step 1 may cost one part in this many of the rest.
 const FITS_SHARE: u64 = 8;
-/// They are too slow for more items.
-const FIT_MAX: usize = 3000;
+/// A fit of more units is slow.
+const FIT_UNITS_MAX: u64 = 600_000;
 /// Placing the items without gaps may cost one part in this many of the rest.
 const WHOLE_SHARE: u64 = 8;
 /// All that follows may cost one part in this many of the rest.
@@ -113,10 +113,14 @@ impl<'a> Gapped<'a> {
         self.best.as_ref().is_some_and(|best| self.goals.are_settled(best.height))
     }
 
+    fn are_fits_slow(&self) -> bool {
+        FIT_UNITS_MAX < fit_units_of(self.instance)
+    }
+
     /// Step 1. The first skyline runs to its end with any budget, and is turned until it settles.
     fn skylines(&mut self, work: &mut Work) {
-        if FIT_MAX < self.instance.items.len() {
-            return self.skylines_of_many(work);
+        if self.are_fits_slow() {
+            return self.skylines_with_one_turn(work);
         }
         let by_demand = BY_DEMAND.map(|priority| (priority, true));
         for (priority, is_by_demand) in by_demand.into_iter().chain(IN_ORDER.map(|priority| (priority, false))) {
@@ -136,8 +140,8 @@ impl<'a> Gapped<'a> {
         }
     }
 
-    /// Step 1 for many items. A turn costs more than a skyline then: only the lowest one is turned.
-    fn skylines_of_many(&mut self, work: &mut Work) {
+    /// Step 1 where fits are slow. A turn costs more than a skyline then: only the lowest one is turned.
+    fn skylines_with_one_turn(&mut self, work: &mut Work) {
         let first = (BY_DEMAND[0], true);
         let mut unlimited = Work::new(u64::MAX);
         for (priority, is_by_demand) in [first].into_iter().chain(IN_ORDER.map(|priority| (priority, false))) {
@@ -158,7 +162,8 @@ impl<'a> Gapped<'a> {
     }
 
     fn fits(&mut self, work: &mut Work) {
-        let orders = OF_FITS.iter().filter(|_| self.instance.items.len() <= FIT_MAX);
+        let are_slow = self.are_fits_slow();
+        let orders = OF_FITS.iter().filter(|_| !are_slow);
         for (priority, rule) in orders.flat_map(|priority| [Rule::First, Rule::Best].map(|rule| (*priority, rule))) {
             let order = self.instance.order(priority);
             let Some(offsets) = fit(self.instance, rule, &order, u64::MAX, work) else { return };

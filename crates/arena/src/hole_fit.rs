@@ -1,12 +1,16 @@
 //! First fit and best fit: the items in a fixed order, each into a hole between those placed before. See the head of
 //! `place.rs` for the reason.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 
 use crate::instance::{Instance, Item, Piece, Slot, Work};
+use crate::neighbors::Neighbors;
 
 /// Slots visited for one unit of work.
 const SLOTS_PER_UNIT: usize = 8;
+/// Neighbors looked at for one unit of work.
+const NEIGHBORS_PER_UNIT: usize = 2;
 
 /// Which hole an item takes. Without a hole that is large enough it goes on top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,39 +21,93 @@ pub(crate) enum Rule {
     Best,
 }
 
-/// The units of a pass over `n_items` items if no walk ends early.
+/// The units of a pass over `n_items` items that compares each with all others.
 pub(crate) fn fit_units(n_items: usize) -> u64 {
     let n_items = n_items as u64;
     n_items * n_items / (2 * SLOTS_PER_UNIT as u64)
 }
 
+/// The units of a pass over the items of an instance if no walk ends early.
+pub(crate) fn fit_units_of(instance: &Instance) -> u64 {
+    let n_items = instance.items.len();
+    let of_pairs = |neighbors: &RefCell<Neighbors>| neighbors.borrow().n_pairs() / NEIGHBORS_PER_UNIT + n_items;
+    instance.neighbors().map_or_else(|| fit_units(n_items), |neighbors| of_pairs(neighbors) as u64)
+}
+
 /// Offsets by item, or `None` if some top exceeds `limit` or the budget is spent.
 pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
+    match instance.neighbors() {
+        Some(neighbors) => {
+            let mut neighbors = neighbors.borrow_mut();
+            neighbors.clear(instance);
+            fit_into(&mut *neighbors, instance, rule, order, limit, work)
+        }
+        None => fit_into(&mut Placed::new(instance), instance, rule, order, limit, work),
+    }
+}
+
+/// Items that are placed.
+trait Board {
+    /// Visits the slots that share a section with the hull of an item, by rising start, until `visit` breaks. Returns the units of
+    /// work.
+    fn visit(&mut self, instance: &Instance, item: u32, visit: impl FnMut(&Slot) -> ControlFlow<()>) -> usize;
+
+    /// Places an item.
+    fn add(&mut self, instance: &Instance, item: u32, offset: u64);
+}
+
+fn fit_into(
+    board: &mut impl Board,
+    instance: &Instance,
+    rule: Rule,
+    order: &[u32],
+    limit: u64,
+    work: &mut Work,
+) -> Option<Vec<u64>> {
     let mut offsets = vec![0; instance.items.len()];
-    let mut placed = Placed::new(instance);
-    for item_ix in order {
-        let item = &instance.items[*item_ix as usize];
-        let offset = match instance.pieces(item) {
-            [piece] => find_hole(item, *piece, rule, &placed, work)?,
-            pieces => lowest(item, pieces, &mut placed, work)?,
+    let (mut near, mut passed) = (Vec::new(), Vec::new());
+    for &item_ix in order {
+        let item = &instance.items[item_ix as usize];
+        let (offset, units) = match instance.pieces(item) {
+            [piece] => {
+                let mut hole = Hole::new(item, *piece, rule);
+                let units = board.visit(instance, item_ix, |slot| hole.pass(slot));
+                (hole.offset()?, units)
+            }
+            pieces => {
+                near.clear();
+                let units = board.visit(instance, item_ix, |slot| {
+                    near.push(*slot);
+                    ControlFlow::Continue(())
+                });
+                let (offset, n_passed) = lowest(item, pieces, &near, &mut passed)?;
+                (offset, units + n_passed / SLOTS_PER_UNIT)
+            }
         };
-        if limit < offset + item.size {
+        if !work.spend(units + 1) || limit < offset + item.size {
             return None;
         }
-        offsets[*item_ix as usize] = offset;
-        for piece in instance.pieces(item) {
-            placed.add(piece.at(offset));
-        }
+        offsets[item_ix as usize] = offset;
+        board.add(instance, item_ix, offset);
     }
     Some(offsets)
+}
+
+impl Board for Neighbors {
+    fn visit(&mut self, _: &Instance, item: u32, mut visit: impl FnMut(&Slot) -> ControlFlow<()>) -> usize {
+        let (mut near, n_seen) = self.near(item);
+        let _ = near.try_for_each(&mut visit);
+        n_seen / NEIGHBORS_PER_UNIT
+    }
+
+    fn add(&mut self, instance: &Instance, item: u32, offset: u64) {
+        Neighbors::add(self, instance, item, offset);
+    }
 }
 
 /// The slots placed so far, by rising start, in leaves of bounded size.
 struct Placed {
     leaves: Vec<Leaf>,
-    /// Of the last item with several pieces: the slots that share a section with it, and by piece the number of those passed.
-    near: Vec<Slot>,
-    passed: Vec<usize>,
 }
 
 /// Never empty, except for the first one.
@@ -68,12 +126,12 @@ const LEAF_SLOTS: usize = 32 * CHUNK;
 
 impl Placed {
     fn new(instance: &Instance) -> Placed {
-        let mut placed = Placed { leaves: vec![Leaf::default()], near: Vec::new(), passed: Vec::new() };
-        instance.fixed.iter().for_each(|slot| placed.add(*slot));
+        let mut placed = Placed { leaves: vec![Leaf::default()] };
+        instance.fixed.iter().for_each(|slot| placed.add_slot(*slot));
         placed
     }
 
-    fn add(&mut self, slot: Slot) {
+    fn add_slot(&mut self, slot: Slot) {
         let is_before = |leaf: &Leaf| leaf.slots.last().is_some_and(|last| last.start < slot.start);
         let at = self.leaves.partition_point(is_before).min(self.leaves.len() - 1);
         let leaf = &mut self.leaves[at];
@@ -83,18 +141,25 @@ impl Placed {
             self.leaves.insert(at + 1, upper);
         }
     }
+}
 
-    /// Visits the slots that share a section with `first..end`, by rising start, until `visit` breaks. Returns the number of
-    /// slots up to the last one visited; of all of them without a break.
-    fn visit(&self, first: u32, end: u32, mut visit: impl FnMut(&Slot) -> ControlFlow<()>) -> usize {
+impl Board for Placed {
+    fn visit(&mut self, instance: &Instance, item: u32, mut visit: impl FnMut(&Slot) -> ControlFlow<()>) -> usize {
+        let hull = &instance.items[item as usize].hull;
         let mut n_seen = 0;
         for leaf in &self.leaves {
-            if let ControlFlow::Break(n_visited) = leaf.visit(first, end, &mut visit) {
-                return n_seen + n_visited;
+            if let ControlFlow::Break(n_visited) = leaf.visit(hull.start, hull.end, &mut visit) {
+                return (n_seen + n_visited) / SLOTS_PER_UNIT;
             }
             n_seen += leaf.slots.len();
         }
-        n_seen
+        n_seen / SLOTS_PER_UNIT
+    }
+
+    fn add(&mut self, instance: &Instance, item: u32, offset: u64) {
+        for piece in instance.pieces(&instance.items[item as usize]) {
+            self.add_slot(piece.at(offset));
+        }
     }
 }
 
@@ -135,54 +200,65 @@ impl Leaf {
     }
 }
 
-/// Walks up through the slots that share a section with an item of one piece; a hole is the space between two of them.
-fn find_hole(item: &Item, piece: Piece, rule: Rule, placed: &Placed, work: &mut Work) -> Option<u64> {
-    let mut best: Option<(u64, u64)> = None;
-    let mut cursor = 0;
-    let height = piece.high - piece.low;
-    // The least offset with the piece above `cursor`.
-    let above = |cursor: u64| item.lift(cursor.saturating_sub(piece.low));
-    let n_seen = placed.visit(piece.first, piece.end, |slot| {
+/// A walk up through the slots that share a section with an item of one piece; a hole is the space between two of them.
+struct Hole<'a> {
+    item: &'a Item,
+    piece: Piece,
+    rule: Rule,
+    /// The top of the slots passed so far.
+    cursor: u64,
+    /// The size of the best hole and the offset in it.
+    best: Option<(u64, u64)>,
+}
+
+impl<'a> Hole<'a> {
+    fn new(item: &'a Item, piece: Piece, rule: Rule) -> Hole<'a> {
+        Hole { item, piece, rule, cursor: 0, best: None }
+    }
+
+    /// The least offset with the piece above the slots passed so far.
+    fn above(&self) -> Option<u64> {
+        self.item.lift(self.cursor.saturating_sub(self.piece.low))
+    }
+
+    /// Breaks at the hole that the rule takes.
+    fn pass(&mut self, slot: &Slot) -> ControlFlow<()> {
         // The division that aligns an offset is left to holes of the size.
-        if cursor < slot.start
-            && height <= slot.start - cursor
-            && let Some(offset) = above(cursor)
-            && offset + piece.high <= slot.start
+        if self.cursor < slot.start
+            && self.piece.high - self.piece.low <= slot.start - self.cursor
+            && let Some(offset) = self.above()
+            && offset + self.piece.high <= slot.start
         {
-            let hole = slot.start - cursor;
-            if best.is_none_or(|(smallest, _)| hole < smallest) {
-                best = Some((hole, offset));
+            let size = slot.start - self.cursor;
+            if self.best.is_none_or(|(smallest, _)| size < smallest) {
+                self.best = Some((size, offset));
             }
-            if rule == Rule::First {
+            if self.rule == Rule::First {
                 return ControlFlow::Break(());
             }
         }
-        cursor = cursor.max(slot.top);
+        self.cursor = self.cursor.max(slot.top);
         ControlFlow::Continue(())
-    });
-    if !work.spend(n_seen / SLOTS_PER_UNIT + 1) {
-        return None;
     }
-    best.map_or_else(|| above(cursor), |(_, offset)| Some(offset))
+
+    /// The offset in the best hole, or on top.
+    fn offset(&self) -> Option<u64> {
+        self.best.map_or_else(|| self.above(), |(_, offset)| Some(offset))
+    }
 }
 
-/// The lowest offset at which no piece of an item meets a slot.
+/// The lowest offset at which no piece of an item meets a slot of those near it, and the number of slots passed. `passed` is
+/// scratch memory.
 ///
 /// A piece is below a slot up to the offset `start - high`, and above it from `top - low` on. The slots rise by start, so that
 /// each piece passes them once while the offset rises.
-fn lowest(item: &Item, pieces: &[Piece], placed: &mut Placed, work: &mut Work) -> Option<u64> {
-    let mut near = std::mem::take(&mut placed.near);
-    near.clear();
-    let n_seen = placed.visit(item.hull.start, item.hull.end, |slot| {
-        near.push(*slot);
-        ControlFlow::Continue(())
-    });
-    placed.passed.clear();
-    placed.passed.resize(pieces.len(), 0);
+fn lowest(item: &Item, pieces: &[Piece], near: &[Slot], passed: &mut Vec<usize>) -> Option<(u64, usize)> {
+    passed.clear();
+    passed.resize(pieces.len(), 0);
     let mut offset = 0;
     loop {
         let before = offset;
-        for (piece, passed) in pieces.iter().zip(&mut placed.passed) {
+        for (piece, passed) in pieces.iter().zip(&mut *passed) {
             while let Some(slot) = near.get(*passed)
                 && slot.start < offset + piece.high
             {
@@ -196,12 +272,9 @@ fn lowest(item: &Item, pieces: &[Piece], placed: &mut Placed, work: &mut Work) -
             offset = item.lift(offset)?;
         }
         if offset == before {
-            break;
+            return Some((offset, passed.iter().sum()));
         }
     }
-    let n_seen = n_seen + placed.passed.iter().sum::<usize>();
-    placed.near = near;
-    work.spend(n_seen / SLOTS_PER_UNIT + 1).then_some(offset)
 }
 
 #[cfg(test)]
@@ -251,8 +324,12 @@ mod tests {
             });
             let instance = Instance::new(&Problem { buffers: buffers.collect(), capacity: None });
             let order = instance.order(Priority::Area);
-            let found = fit(&instance, Rule::First, &order, u64::MAX, &mut Work::new(u64::MAX)).unwrap();
-            assert_eq!(found, plain_rule(&instance, &order));
+            let (expected, mut work) = (plain_rule(&instance, &order), Work::new(u64::MAX));
+            let found = fit(&instance, Rule::First, &order, u64::MAX, &mut work).unwrap();
+            assert_eq!(found, expected);
+            let mut placed = Placed::new(&instance);
+            let found = fit_into(&mut placed, &instance, Rule::First, &order, u64::MAX, &mut work).unwrap();
+            assert_eq!(found, expected, "without neighbors");
         }
     }
 }

@@ -3,11 +3,13 @@
 //!
 //! Also here: [`Priority`], the orders in which passes take the items, and [`Work`], their budget.
 
+use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use types::EntityId;
 
+use crate::neighbors::Neighbors;
 use crate::obstacles::Obstacles;
 use crate::problem::{BufferIx, Problem};
 use crate::segment_tree::AddMaxTree;
@@ -33,6 +35,7 @@ pub(crate) struct Instance {
     pub(crate) n_sections: usize,
     /// The height of fixed buffers and of buffers that occupy nothing.
     pub(crate) base: u64,
+    neighbors: OnceCell<Option<RefCell<Neighbors>>>,
 }
 
 /// A buffer to place.
@@ -112,6 +115,7 @@ impl Instance {
             grain: 0,
             n_sections: cuts.len().saturating_sub(1),
             base: 0,
+            neighbors: OnceCell::new(),
         };
         for (ix, buffer, pieces) in occupied {
             let to_piece = |piece: &crate::problem::Piece| Piece {
@@ -154,6 +158,11 @@ impl Instance {
             [piece] => piece.low == 0 && piece.high == item.size,
             _ => false,
         }
+    }
+
+    /// Which items share sections; `None` if there are too many pairs of them.
+    pub(crate) fn neighbors(&self) -> Option<&RefCell<Neighbors>> {
+        self.neighbors.get_or_init(|| Neighbors::new(self).map(RefCell::new)).as_ref()
     }
 
     /// Whether some item has a hint.

@@ -48,6 +48,7 @@ mod gapped;
 mod hole_fit;
 mod instance;
 mod large;
+mod neighbors;
 mod obstacles;
 mod search;
 mod segment_tree;
