@@ -154,7 +154,12 @@ impl Found {
         let Some((selection, peak)) = squeezed(graph, selection, target, limit)? else { return Ok(self) };
         let order = Certificate { value: peak, ..Certificate::default() };
         let scheduled = Scheduled { graph: graph.clone(), selection, order };
-        let other = Found::placed(self.source.clone(), self.prices.clone(), scheduled, target)?.reordered(target)?;
+        let other = Found::placed(self.source.clone(), self.prices.clone(), scheduled, target)?;
+        let arena = other.arena().0;
+        if self.arena().0 <= arena - arena / ORDER_GAIN {
+            return Ok(self);
+        }
+        let other = other.reordered(target)?;
         Ok(if other.arena() < self.arena() { other } else { self })
     }
 
@@ -214,10 +219,14 @@ pub(crate) fn best(
     let budget = goal.budget.filter(|&budget| budget < unlimited);
     // A target that models no time has nothing to trade.
     let is_done = least_time == 0 || (budget.is_none() && goal.optimize == Optimize::Time);
-    let found = match is_done {
-        true => fastest.finally_placed(target)?,
-        false => {
-            let found = traded(graph, target, Goal { budget, ..goal }, fastest.clone())?;
+    let in_good_order = (!is_done).then(|| Rc::new(passes::in_good_order(graph).graph));
+    // Most of what follows is about this graph.
+    let known = in_good_order.as_deref().map(|graph| Known::new(target, graph));
+    let target = known.as_ref().map_or(target, |known| known);
+    let found = match &in_good_order {
+        None => fastest.finally_placed(target)?,
+        Some(in_good_order) => {
+            let found = traded(graph, in_good_order, target, Goal { budget, ..goal }, fastest.clone())?;
             // Changes of the fastest plan are only kept if they make it smaller.
             let is_fastest = Rc::ptr_eq(&found.source, &fastest.source) && found.arena() == fastest.arena();
             let found = found.finally_placed(target)?;
@@ -268,14 +277,18 @@ pub(crate) fn in_balance(least_time: u64) -> u64 {
 }
 
 /// The best of the plans with prices, and of the fastest one.
-fn traded(graph: &Graph, target: &dyn Target, goal: Goal, fastest: Found) -> Result<Found, CompileError> {
+fn traded(
+    graph: &Graph,
+    in_good_order: &Rc<Graph>,
+    target: &dyn Target,
+    goal: Goal,
+    fastest: Found,
+) -> Result<Found, CompileError> {
     let limit = in_balance(fastest.time);
     let in_file_order = Rc::new(graph.clone());
-    let in_good_order = Rc::new(passes::in_good_order(graph).graph);
-    let known = Known::new(target, &in_good_order);
-    let mut choices = rounds(&in_good_order, &known, goal, limit)?;
+    let mut choices = rounds(in_good_order, target, goal, limit)?;
     if goal.optimize != Optimize::Balanced || goal.budget.is_some() {
-        for source in [&in_good_order, &in_file_order] {
+        for source in [in_good_order, &in_file_order] {
             choices.push(Choice::new(source, target, Prices::everywhere(ANY_TIME))?);
         }
     }

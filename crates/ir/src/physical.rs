@@ -96,6 +96,10 @@ impl Graph {
     }
 
     fn op_with(&self, node: &Node, change: AxisChange) -> Option<Op> {
+        // They sum over channels: this is known without their axes, which take longer to write down than those of other ops.
+        if matches!(node.op, Op::Conv(_) | Op::Pool(_)) {
+            return None;
+        }
         let output = self.ty(*node.outputs.first()?);
         let inputs: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| self.ty(input)).collect();
         if node.outputs.len() != 1 || output.shape.rank() < 2 {

@@ -82,6 +82,9 @@ impl<'a> Priced<'a> {
 
 /// By value the prices over its life.
 fn lives(graph: &Graph, prices: &Prices, steps: &Map<NodeId, u64>) -> Map<ValueId, Lives> {
+    if *prices == Prices::default() {
+        return Map::filled(graph.values().len(), Lives::default());
+    }
     // By position the sum of the prices in front of it.
     let mut before = vec![0u64];
     steps.values().for_each(|&price| before.push(before[before.len() - 1].saturating_add(price)));

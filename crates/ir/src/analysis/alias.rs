@@ -329,6 +329,9 @@ impl AliasSets {
 /// Where the operands of a concatenation start in its result, in bytes. `None` for nodes whose operands are not contiguous
 /// slices of the result.
 pub fn concat_starts(graph: &Graph, node: &Node) -> Option<Vec<u64>> {
+    if !matches!(node.op, Op::Concat(_)) {
+        return None;
+    }
     let Reuse::ConcatSlices(starts) = graph.reuse(node) else { return None };
     let element = graph.ty(node.outputs[0]).dtype.size().0;
     Some(starts.iter().map(|&start| start as u64 * element).collect())
