@@ -7,7 +7,8 @@
 //! `families` takes options: `count=10000,100000`, `seeds=201..210`, and words of a family's name, as in
 //! `families rectangle count=10000 seeds=201..210`.
 //!
-//! `generated` compares generated networks with a naive plan, worst first; it takes `seeds=` and names of families too.
+//! `generated` compares generated networks with a naive plan, worst first; it takes `seeds=` and names of families too, and paths of
+//! ONNX files instead.
 //! `scale` has the compile times of generated networks by their number of nodes: `nodes=1000,5000`, `seeds=`, `goal=time`, names of families.
 
 mod budget;
@@ -338,24 +339,29 @@ fn few_long(count: usize, seed: u64) -> Problem {
 const GOALS: [(&str, Optimize); 3] =
     [("time", Optimize::Time), ("balanced", Optimize::Balanced), ("memory", Optimize::Memory)];
 
-/// Generated networks, compiled, and their naive plans; the largest ratio first.
+/// Generated networks, or those of files, compiled, and their naive plans; the largest ratio first.
 fn generated(words: &[String]) {
+    let files: Vec<&String> = words.iter().filter(|word| word.ends_with(".onnx")).collect();
     let is_named = |family: &NetworkFamily| words.iter().any(|word| word == family.name());
-    let is_any_named = NetworkFamily::ALL.iter().any(is_named);
+    let all = |_: &NetworkFamily| files.is_empty() && !NetworkFamily::ALL.iter().any(is_named);
+    let families = NetworkFamily::ALL.into_iter().filter(|family| is_named(family) || all(family));
+    let seeds = seeds(words).unwrap_or(1..=4);
+    let networks = families.flat_map(|family| seeds.clone().map(move |seed| family.network(seed, Scale::Full)));
+    let loaded = files.iter().map(|file| {
+        let request = Request { model: file.to_string(), batch: Some(1), ..Request::default() };
+        load(&request).unwrap_or_else(|error| panic!("{file}: {error}")).graph
+    });
     let mut rows = Vec::new();
-    for family in NetworkFamily::ALL.into_iter().filter(|family| !is_any_named || is_named(family)) {
-        for seed in seeds(words).unwrap_or(1..=4) {
-            let graph = family.network(seed, Scale::Full);
-            let (name, naive) = (graph.name.clone(), naive_arena(&graph));
-            let plans = GOALS.map(|(_, goal)| {
-                let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
-                let compile = || compiler::compile(model, &CpuTarget::new(), goal.into(), |_, _| {});
-                let (compiled, seconds) = timed(compile);
-                (compiled.expect("it compiles").plan, seconds)
-            });
-            let of_naive = plans[GOALS.len() - 1].0.arena.size().0 as f64 / naive as f64;
-            rows.push((of_naive, name, naive, plans));
-        }
+    for graph in networks.chain(loaded) {
+        let (name, naive) = (graph.name.clone(), naive_arena(&graph));
+        let plans = GOALS.map(|(_, goal)| {
+            let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+            let compile = || compiler::compile(model, &CpuTarget::new(), goal.into(), |_, _| {});
+            let (compiled, seconds) = timed(compile);
+            (compiled.expect("it compiles").plan, seconds)
+        });
+        let of_naive = plans[GOALS.len() - 1].0.arena.size().0 as f64 / naive as f64;
+        rows.push((of_naive, name, naive, plans));
     }
     rows.sort_by(|a, b| b.0.total_cmp(&a.0));
     println!("| network | naive | time, of naive | balanced | memory | memory compiled in s |");
