@@ -6,7 +6,8 @@
 
 use crate::instance::{Instance, Slot};
 
-/// Pairs at most, a limit of memory: with more, walks over all slots are used.
+/// Pairs at most, for each item and altogether. With more, walks over all slots take less time, and less memory.
+const ITEM_PAIRS_MAX: usize = 128;
 const PAIRS_MAX: usize = 1 << 22;
 /// A key has the number of a slot in so many bits, and its start in the others.
 const NUMBER_BITS: u32 = 20;
@@ -136,7 +137,7 @@ enum Begin {
     Slot { of: Option<u32> },
 }
 
-/// Items with slots of others, in no order. `None` if there are more than [`PAIRS_MAX`].
+/// Items with slots of others, in no order. `None` if there are too many.
 fn pairs(instance: &Instance) -> Option<Vec<[u32; 2]>> {
     let mut begins: Vec<(u32, Begin, u32, u32)> = Vec::new();
     for (ix, item) in instance.items.iter().enumerate() {
@@ -148,6 +149,7 @@ fn pairs(instance: &Instance) -> Option<Vec<[u32; 2]>> {
     let fixed = (instance.pieces.len()..).zip(&instance.fixed);
     begins.extend(fixed.map(|(number, slot)| (slot.first, Begin::Slot { of: None }, number as u32, slot.end)));
     begins.sort_unstable();
+    let most = (ITEM_PAIRS_MAX * instance.items.len()).min(PAIRS_MAX);
     let mut pairs = Vec::new();
     // Those that have begun, with their ends.
     let (mut items, mut slots) = (Vec::<(u32, u32)>::new(), Vec::<(u32, Option<u32>, u32)>::new());
@@ -164,7 +166,7 @@ fn pairs(instance: &Instance) -> Option<Vec<[u32; 2]>> {
                 slots.push((ix, of, end));
             }
         }
-        if PAIRS_MAX < pairs.len() {
+        if most < pairs.len() {
             return None;
         }
     }

@@ -32,8 +32,9 @@
 //!
 //! **Hole fit** (`hole_fit.rs`). The items in order of priority, each into a hole between the items placed before:
 //! first fit takes the lowest hole that is large enough, best fit the smallest. If no hole is large enough, the item
-//! goes on top. An item with gaps goes to the lowest offset at which none of its pieces overlaps. A pass is O(n^2) with a
-//! small constant and is skipped if it would take too large a share of the budget.
+//! goes on top. An item with gaps goes to the lowest offset at which none of its pieces overlaps. An item is compared with those
+//! that share sections with it (`neighbors.rs`): O(n^2) at worst. A pass is skipped if it would take too large a share of the
+//! budget.
 //!
 //! **By demand.** A skyline that chooses by section: the *demand* of a section is the sum of the bytes that live in it
 //! and of those wasted in it so far, which is the height it reaches without further waste. In a gap of the skyline,
