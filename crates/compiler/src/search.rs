@@ -40,6 +40,10 @@ const FIRST_PRICE: u64 = 256;
 /// Rounds at most, and nodes of all rounds together at most. With fewer rounds prices rise faster.
 const ROUNDS: usize = 32;
 const ROUND_NODES: usize = 12_000;
+/// All the work of the placer without a budget: bytes are all that matters for `memory`, and the time of compilation matters too for
+/// `balanced`.
+const BALANCED_LIMITS: Limits = Limits { work: 6_000_000, aim: Aim::Least };
+const MEMORY_LIMITS: Limits = Limits { work: 15_000_000, aim: Aim::Least };
 /// All the work of the placer lowers the arena of a draft by less than this part.
 const DRAFT_GAIN: u64 = 8;
 /// Less work, after which a plan that is only compared with the best one is mostly given up: all the work lowers its arena
@@ -163,11 +167,6 @@ impl Found {
         Ok(if other.arena() < self.arena() { other } else { self })
     }
 
-    /// The same plan with all the work of the placer.
-    fn finally_placed(self, target: &dyn Target) -> Result<Found, CompileError> {
-        self.placed_within(PLACE_LIMITS, target)
-    }
-
     /// The same plan with more work of the placer.
     fn placed_within(mut self, limits: Limits, target: &dyn Target) -> Result<Found, CompileError> {
         if self.placement.certificate.proof() == Proof::Gap {
@@ -213,10 +212,15 @@ pub(crate) fn best(
 ) -> Result<Best, CompileError> {
     let mut fastest = Found::ordered(Rc::new(graph.clone()), target, Prices::default())?;
     if goal.budget.is_some_and(|budget| budget < fastest.arena()) {
-        fastest = fastest.finally_placed(target)?;
+        fastest = fastest.placed_within(PLACE_LIMITS, target)?;
     }
     let (unlimited, least_time) = (fastest.arena(), fastest.time);
     let budget = goal.budget.filter(|&budget| budget < unlimited);
+    let limits = match (goal.budget, goal.optimize) {
+        (Some(_), _) | (None, Optimize::Time) => PLACE_LIMITS,
+        (None, Optimize::Balanced) => BALANCED_LIMITS,
+        (None, Optimize::Memory) => MEMORY_LIMITS,
+    };
     // A target that models no time has nothing to trade.
     let is_done = least_time == 0 || (budget.is_none() && goal.optimize == Optimize::Time);
     let in_good_order = (!is_done).then(|| Rc::new(passes::in_good_order(graph).graph));
@@ -224,19 +228,19 @@ pub(crate) fn best(
     let known = in_good_order.as_deref().map(|graph| Known::new(target, graph));
     let target = known.as_ref().map_or(target, |known| known);
     let found = match &in_good_order {
-        None => fastest.finally_placed(target)?,
+        None => fastest.placed_within(limits, target)?,
         Some(in_good_order) => {
             let found = traded(graph, in_good_order, target, Goal { budget, ..goal }, fastest.clone())?;
             // Changes of the fastest plan are only kept if they make it smaller.
             let is_fastest = Rc::ptr_eq(&found.source, &fastest.source) && found.arena() == fastest.arena();
-            let found = found.finally_placed(target)?;
+            let found = found.placed_within(limits, target)?;
             // Drafts were compared: with all the work, the fastest plan may still need less.
             let may_be_less = |fastest: &Found, gain: u64| {
                 let arena = fastest.arena().0;
                 fastest.placement.certificate.least < found.arena() && arena - arena / gain < found.arena().0
             };
             let mut fastest = fastest;
-            for (gain, limits) in [(DRAFT_GAIN, TRIAL_LIMITS), (TRIAL_GAIN, PLACE_LIMITS)] {
+            for (gain, limits) in [(DRAFT_GAIN, TRIAL_LIMITS), (TRIAL_GAIN, limits)] {
                 if !is_fastest && may_be_less(&fastest, gain) {
                     fastest = fastest.placed_within(limits, target)?;
                 }
