@@ -348,7 +348,7 @@ fn generated(words: &[String]) {
     let seeds = seeds(words).unwrap_or(1..=4);
     let networks = families.flat_map(|family| seeds.clone().map(move |seed| family.network(seed, Scale::Full)));
     let loaded = files.iter().map(|file| {
-        let request = Request { model: file.to_string(), batch: Some(1), ..Request::default() };
+        let request = Request { model: file.to_string(), ..Request::default() };
         load(&request).unwrap_or_else(|error| panic!("{file}: {error}")).graph
     });
     let mut rows = Vec::new();
