@@ -85,7 +85,9 @@ pub fn live_bytes(graph: &Graph, memory: &MemoryModel) -> Vec<Bytes> {
     tasks.live(&tasks.given_order()).expect("the nodes of a graph are in an order")
 }
 
-/// The order of whole concatenations starts from the one by part, which is improved already: one part in this many of the work.
+/// The order of whole concatenations starts from the one by part, which is improved already: up to this many tasks, one part
+/// in so many of the work finds as much. Beyond, the improvement by parts ends with its work.
+const WHOLE_TASKS: usize = 2000;
 const WHOLE_SHARE: u64 = 4;
 
 /// Orders nodes for the least peak of live bytes, concatenations counted by part. An order that is already the best stays.
@@ -97,7 +99,7 @@ pub fn schedule(graph: &Graph, memory: &MemoryModel) -> Scheduled {
     let peak = peak(&whole, &by_part.order);
     // No buffers need less than the parts: their bound holds for the whole as well.
     let bound = by_part.certificate.least;
-    let share = |work: u64| work / WHOLE_SHARE;
+    let share = |work: u64| if graph.nodes().len() <= WHOLE_TASKS { work / WHOLE_SHARE } else { work };
     let (uncross_work, window_work) = (share(limits.uncross_work), share(limits.window_work));
     let less = OrderLimits { uncross_work, window_work, ..limits };
     let better = (by_part.certificate.value < peak).then(|| good_order(&whole, &by_part.order, bound, less));
