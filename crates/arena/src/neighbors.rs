@@ -9,12 +9,12 @@ use crate::instance::{Instance, Slot};
 /// Pairs at most, for each item and altogether. With more, walks over all slots take less time, and less memory.
 const ITEM_PAIRS_MAX: usize = 128;
 const PAIRS_MAX: usize = 1 << 22;
-/// A key has the number of a slot in so many bits, and its start in the others.
+/// Bits of a key that hold the number of a slot; the others hold its start.
 const NUMBER_BITS: u32 = 20;
 const START_BITS: u32 = u64::BITS - NUMBER_BITS;
 /// The key of a slot that is not placed.
 const NOWHERE: u64 = u64::MAX;
-/// Insertion sort may move so many keys for each one; with more, a list is far from its order.
+/// Keys that an insertion sort moves at most for each one; with more, a list is far from its order.
 const MOVES: usize = 4;
 
 /// By item, the pieces of other items and the fixed slots that share a section with its hull.

@@ -224,7 +224,7 @@ pub(crate) fn best(
     // A target that models no time has nothing to trade.
     let is_done = least_time == 0 || (budget.is_none() && goal.optimize == Optimize::Time);
     let in_good_order = (!is_done).then(|| Rc::new(passes::in_good_order(graph).graph));
-    // Most of what follows is about this graph.
+    // Most of the search is about this graph.
     let known = in_good_order.as_deref().map(|graph| Known::new(target, graph));
     let target = known.as_ref().map_or(target, |known| known);
     let found = match &in_good_order {

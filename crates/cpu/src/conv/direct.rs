@@ -650,7 +650,7 @@ impl Job<'_> {
         }
     }
 
-    /// Computes all rows of a region in one image as one strip: `positions` pixels per row, of which the first are
+    /// Computes all rows of a region in one image as one strip: `positions` pixels per row, whose first ones are
     /// outputs.
     fn run_lines_together(
         &self,

@@ -331,7 +331,7 @@ fn add_taps<V: Vector, const N: usize>(line: &Line<'_>, pixels: Range<usize>, su
     }
 }
 
-/// The spans of the first taps, each of which is needed many times.
+/// The spans of the first taps. Each is needed many times.
 #[inline(always)]
 fn first_spans(taps: usize, of: impl Fn(usize) -> Span) -> [Span; TAPS] {
     let mut first = [Span::default(); TAPS];

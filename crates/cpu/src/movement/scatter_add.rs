@@ -47,7 +47,7 @@ impl KernelFn for ScatterAdd {
         let Operand::Bytes(index) = args.inputs[0] else { return };
         let updates: &[f32] = input(&args, 1);
         let out: &SharedMut<'_, f32> = &SharedMut::new(elements_mut(args.outputs[0]));
-        // A task has some rows, and reads all indices: as many tasks as their time is short beside that of the sums.
+        // A task has some rows and reads all indices: short rows have few tasks, so that the sums take most of the time.
         let tasks = TASKS.min(self.axis).min((self.inner / LANES).max(1));
         let rows = self.axis.div_ceil(tasks);
         let (parts, isa, kernel) = (self.axis.div_ceil(rows), pool.isa(), self);

@@ -105,7 +105,7 @@ fn reach(extents: &[usize], strides: &[usize]) -> Option<usize> {
 impl Attention {
     /// Whether a task with some panels copies values.
     fn copies_values(&self, panels: usize) -> bool {
-        self.value_width % LANES != 0 || self.stored.is_half() || COPY_PANELS <= panels
+        !self.value_width.is_multiple_of(LANES) || self.stored.is_half() || COPY_PANELS <= panels
     }
 
     /// The widest value in half precision, whose accumulated results lie on the stack.

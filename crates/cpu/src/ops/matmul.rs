@@ -61,7 +61,7 @@ pub enum MatMulB {
     Packed,
     /// Row-major matrices.
     Dynamic,
-    /// Row-major matrices `[n, k]`, of which the transposes are multiplied.
+    /// Row-major matrices `[n, k]`, whose transposes are multiplied.
     Transposed,
 }
 

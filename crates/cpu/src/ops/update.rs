@@ -1,5 +1,5 @@
 //! [`Update`]: an optimizer's step on one parameter, in one pass over weight, gradient and states. [`UpdateByFactors`]: the
-//! same for a gradient that is a product, of which only some rows exist at a time.
+//! same for a gradient that is a product, whose rows exist some at a time.
 
 use serde::{Deserialize, Serialize};
 use types::Element;
