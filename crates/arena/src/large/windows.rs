@@ -40,7 +40,7 @@ const FREE_MAX: usize = 800;
 const SHELF_MAX: usize = 256;
 /// How often items may be added to the shelf.
 const SHELF_ROUNDS: usize = 12;
-/// Windows are for few places: they are skipped if more items than this, and than one part in so many of all, are too
+/// Windows are for few places: they are skipped if more items than this, and than this part of all, are too
 /// high.
 const TOO_HIGH_MAX: usize = 50;
 const TOO_HIGH_SHARE: usize = 1000;
