@@ -11,9 +11,9 @@ use crate::uses::Uses;
 /// The maximum number of functions of an epilogue.
 const ACTIVATIONS_MAX: usize = 4;
 
-/// Moves the sum with a bias for each column of a matrix product, the sum with a tensor of the same shape, then unary functions, and products and sums with a scalar constant into the
-/// convolution or matrix product in front of them, if nothing else reads the intermediate results. The new node has the
-/// position of the last of them, so that its residual is computed before it.
+/// Moves the sum with a bias for each column of a matrix product, the sum with a tensor of the same shape, then unary functions,
+/// and products and sums with a scalar constant into the convolution or matrix product in front of them, if nothing else reads the
+/// intermediate results. The new node has the position of the last of them, so that bias and residual are computed before it.
 pub fn fuse_epilogues(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);

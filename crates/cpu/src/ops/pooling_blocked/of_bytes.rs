@@ -1,6 +1,7 @@
 //! Pooling of bytes: windows are folded along rows, then along columns, both in integers. Results are those of `f32`, as sums
 //! are exact in both.
 
+use std::marker::PhantomData;
 use std::ops::Add;
 
 use super::Row;
@@ -59,13 +60,42 @@ fn reach(window: &Window) -> Option<usize> {
 #[inline(always)]
 pub(super) fn run<V: Vector, T: Byte>(row: &Row<'_, T>, cells: &mut [[T; LANES]]) {
     if row.kernel.kind == Pool2dKind::Max {
-        return fold(row, cells, T::LEAST, |item| item, T::max, |_, most, cell| *cell = *most);
+        return fold(row, cells, T::LEAST, |item| item, T::max, &Most);
     }
-    let count = row.counts();
-    fold(row, cells, T::Sum::default(), T::wide, T::Sum::add, |ox, sum, cell| {
-        let sum: V = V::read(&sum.map(T::number));
-        T::write(sum.div(V::splat(count(ox) as f32)), cell);
-    });
+    let mean = Mean::<V, _> { count: row.counts(), vector: PhantomData };
+    fold(row, cells, T::Sum::default(), T::wide, T::Sum::add, &mean);
+}
+
+/// A fold as a result. No closure: one that is not inlined is not compiled for the instruction set.
+trait Finish<T, F> {
+    /// Writes the fold of the window at a column.
+    fn write(&self, column: usize, fold: &[F; LANES], cell: &mut [T; LANES]);
+}
+
+struct Most;
+
+impl<T: Byte> Finish<T, T> for Most {
+    #[inline(always)]
+    fn write(&self, _: usize, fold: &[T; LANES], cell: &mut [T; LANES]) {
+        *cell = *fold;
+    }
+}
+
+struct Mean<V, C> {
+    /// The divisor at a column.
+    count: C,
+    vector: PhantomData<V>,
+}
+
+impl<V: Vector, T: Byte, C: Fn(usize) -> usize> Finish<T, T::Sum> for Mean<V, C> {
+    #[inline(always)]
+    fn write(&self, column: usize, fold: &[T::Sum; LANES], cell: &mut [T; LANES]) {
+        let mut numbers = [0.0; LANES];
+        for (number, &sum) in numbers.iter_mut().zip(fold) {
+            *number = T::number(sum);
+        }
+        T::write(V::read(&numbers).div(V::splat((self.count)(column) as f32)), cell);
+    }
 }
 
 /// Folds windows and turns each fold, with its column, into a result.
@@ -76,7 +106,7 @@ fn fold<T: Byte, F: Copy>(
     start: F,
     widen: impl Fn(T) -> F,
     join: impl Fn(F, F) -> F,
-    finish: impl Fn(usize, &[F; LANES], &mut [T; LANES]),
+    finish: &impl Finish<T, F>,
 ) {
     let window = &row.kernel.window;
     let (stride, dilation, width) = (window.stride[1], window.dilation[1], window.input[1]);
@@ -105,7 +135,7 @@ fn fold<T: Byte, F: Copy>(
                     *fold = join(*fold, item);
                 }
             }
-            finish(ix * at_once + at, &fold, cell);
+            finish.write(ix * at_once + at, &fold, cell);
         }
     }
 }
