@@ -1,12 +1,13 @@
 //! [`Neighbors`]: the slots near an item, for passes that place items one after the other.
 //!
-//! Most items live for few steps and share sections with few others. Which ones is found once; a pass compares an item with
-//! those of them that are placed, in the order of their starts. Passes of a search place most items where they were, so each list
-//! keeps the order of the last pass, and sorting it takes little more than one walk.
+//! Most items live for few steps and share sections with few others. The lists of these neighbors are computed once. A pass
+//! compares an item with the neighbors that are already placed, in the order of their start offsets. Consecutive passes place most
+//! items at the same offsets, so each list keeps the order of the last pass and is nearly sorted.
 
 use crate::instance::{Instance, Slot};
 
-/// Pairs at most, for each item and altogether. With more, walks over all slots take less time, and less memory.
+/// The most pairs of an item and a neighbor: on average for an item, and of all items. With more, a walk over all placed slots is
+/// faster and needs less memory.
 const ITEM_PAIRS_MAX: usize = 128;
 const PAIRS_MAX: usize = 1 << 22;
 /// Bits of a key that hold the number of a slot; the others hold its start.
@@ -33,7 +34,7 @@ pub(crate) struct Neighbors {
 }
 
 impl Neighbors {
-    /// `None` if there are too many, or too many bytes.
+    /// `None` if there are too many pairs, or if offsets do not fit in a key.
     pub(crate) fn new(instance: &Instance) -> Option<Neighbors> {
         let sizes = instance.items.iter().map(|item| u128::from(item.size) + u128::from(item.alignment));
         let slots: Vec<Slot> =
@@ -83,7 +84,7 @@ impl Neighbors {
             self.others.resize(numbers.len(), 0);
         }
         let (near, others) = (&mut self.near[..numbers.len()], &mut self.others[..numbers.len()]);
-        // Whether a neighbor is placed is as good as random, and a wrong guess of the processor costs more than a store.
+        // Without a branch: whether a neighbor is placed is not predictable, and a mispredicted branch costs more than a store.
         let mut n_near = 0;
         for (at, &number) in numbers.iter().enumerate() {
             let key = self.keys[number as usize];

@@ -85,8 +85,9 @@ pub fn live_bytes(graph: &Graph, memory: &MemoryModel) -> Vec<Bytes> {
     tasks.live(&tasks.given_order()).expect("the nodes of a graph are in an order")
 }
 
-/// The order of whole concatenations starts from the one by part, which is improved already: up to this many tasks, one part
-/// in so many of the work finds as much. Beyond, the improvement by parts ends with its work.
+/// The search for an order that counts concatenations as a whole starts from the order that counts them by part. Graphs of up to
+/// `WHOLE_TASKS` tasks then need only one `WHOLE_SHARE`th of the work: the first order is at a local minimum. In larger graphs its
+/// search ended at the limit of its work, before that.
 const WHOLE_TASKS: usize = 2000;
 const WHOLE_SHARE: u64 = 4;
 

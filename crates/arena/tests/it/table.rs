@@ -58,7 +58,8 @@ fn names_stay_with_their_offsets() {
     let ids: Vec<&str> = placed.lines().map(|line| line.split(',').next().expect("a field")).collect();
     assert_eq!(ids, ["id", "conv1#output", "data", "conv1#workspace", "fc#output"]);
     assert!(placed.lines().any(|line| line == "data,1,3,32,64,"), "a fixed offset stays: {placed}");
-    // At steps 2 and 3 the workspace takes the bytes of what is absent, at 5 and 6 `fc` is next to its window.
+    // `conv1#output` has no bytes at steps 2 and 3, and its first eight at steps 5 and 6: the workspace and `fc#output` take the
+    // others.
     assert_eq!(placement.height().0, 96, "{placed}");
     assert!(placed.contains("conv1#workspace,2,4,64,0,"), "{placed}");
     assert_eq!(parse(&placed).unwrap().ids, table.ids);
