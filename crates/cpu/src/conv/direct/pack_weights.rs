@@ -203,11 +203,7 @@ fn pack_block<V: Vector>(
         for first in (0..length).step_by(LANES) {
             let mut rows = [V::zero(); LANES];
             for (ix, row) in rows.iter_mut().enumerate().take(block.lanes) {
-                let items = &items[ix * lane + first..];
-                *row = match items.first_chunk::<LANES>() {
-                    Some(items) => V::read(items),
-                    None => V::read_part(items, 0.0),
-                };
+                *row = V::read_part(&items[ix * lane + first..], 0.0);
             }
             for column in V::transpose(rows).into_iter().take(length - first) {
                 let own = if is_reversed { taps - 1 - tap } else { tap };

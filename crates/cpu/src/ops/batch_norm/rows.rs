@@ -11,11 +11,7 @@ fn rows_of_a_chunk(channels: usize) -> usize {
 /// Sixteen elements, or as many as there are. Those behind the channels of a row are not used.
 #[inline(always)]
 fn read_at<V: Vector>(items: &[f32], at: usize) -> V {
-    let items = &items[at..];
-    match items.first_chunk::<LANES>() {
-        Some(items) => V::read(items),
-        None => V::read_part(items, 0.0),
-    }
+    V::read_part(&items[at..], 0.0)
 }
 
 /// The sum over the rows of sixteen channels from `first` on.
