@@ -79,8 +79,9 @@ pub enum ImageLayout {
 pub enum ConvAlgorithm {
     /// In place. Windows at the border have fewer terms.
     InPlace,
-    /// From a copy in the workspace with padding, in which all channels of a pixel are neighbors (NHWC): for operands of
-    /// which a block has few words, and instructions that take many at once.
+    /// From a copy in the workspace with padding, in which all channels of a pixel are neighbors (NHWC). For operands of
+    /// which a block has few words, and instructions that take many at once. In `f32`, for strides, whose pixels would be
+    /// spread over few sets of the caches, and for small images, most of which is border.
     Packed,
 }
 
@@ -145,10 +146,11 @@ impl ConvBlocked {
     }
 
     /// Words of a packed pixel that are multiplied: whole rows of the matrix unit's registers, filled up if necessary.
-    /// Few words are left as they are, so that those of neighboring taps are contiguous.
+    /// Few words are left as they are, so that those of neighboring taps are contiguous, and so is `f32`.
     fn depth(&self) -> usize {
         match self.in_channels.div_ceil(self.operands.per_word()) {
             words @ 0..=FEW_WORDS => words,
+            words if self.operands == StorageType::F32 => words,
             words => words.next_multiple_of(LANES),
         }
     }
@@ -291,8 +293,8 @@ impl KernelFn for ConvBlocked {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
-        if self.is_packed() && (self.operands == StorageType::F32 || 1 < *groups || 1 < self.joined) {
-            return Err(InvalidKernel("`algorithm` Packed requires f16, bf16 or u8 operands and one group"));
+        if self.is_packed() && (1 < *groups || 1 < self.joined) {
+            return Err(InvalidKernel("`algorithm` Packed requires one group"));
         }
         if self.is_packed() && PACKED_CHANNELS_MAX < *in_channels {
             return Err(InvalidKernel("sizes must not overflow"));

@@ -22,6 +22,9 @@ pub(super) const BLOCK: usize = 16;
 pub(super) const LAYOUT: Layout = Layout::ChannelsBlocked(BLOCK as u16);
 /// Images with at most this many channels are row-major operands of the first convolution.
 const STEM_CHANNELS: usize = 4;
+/// Padded images with fewer pixels are worth a copy with their padding: at least a quarter of the outputs of a 3 x 3 kernel use
+/// fewer taps than the others.
+const PACKED_PLANE_MAX: usize = 16 * 16;
 
 pub(super) fn relayout(node: &NodeView) -> Result<Call, String> {
     let shape = &node.graph.ty(node.node.inputs[0]).shape;
@@ -111,7 +114,21 @@ fn with_alternatives(direct: &cpu::ConvBlocked, is_dynamic: bool, workspace: Byt
     let whole: Vec<cpu::Winograd> = [2, 4, 6].into_iter().filter_map(of_tile).collect();
     let parts: Vec<cpu::Winograd> = whole.iter().filter_map(in_a_quarter).collect();
     let winograd = whole.into_iter().chain(parts).map(ConvKernel::Winograd);
-    [ConvKernel::Direct(direct.clone())].into_iter().chain(winograd).chain(in_small_groups(direct)).collect()
+    let packed = if is_dynamic { None } else { of_packed_images(direct, workspace) };
+    let first = [ConvKernel::Direct(direct.clone())];
+    first.into_iter().chain(packed).chain(winograd).chain(in_small_groups(direct)).collect()
+}
+
+/// A convolution of a packed copy of its images, if they are strided, row-major or have much border.
+fn of_packed_images(direct: &cpu::ConvBlocked, workspace: Bytes) -> Option<ConvKernel> {
+    let Window { stride, pad, output, .. } = direct.window;
+    let is_small = pad != [0, 0] && cells(output) < PACKED_PLANE_MAX;
+    if stride == [1, 1] && direct.layout == ImageLayout::Blocked && !is_small {
+        return None;
+    }
+    let kernel = cpu::ConvBlocked { algorithm: ConvAlgorithm::Packed, ..direct.clone() };
+    let sizes = cpu::Kernel::from(kernel.clone()).sizes().ok()?;
+    (sizes.workspace <= workspace.0).then_some(ConvKernel::Direct(kernel))
 }
 
 /// The kernels to choose from for a convolution, the fastest first.

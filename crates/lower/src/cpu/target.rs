@@ -137,7 +137,7 @@ impl CpuTarget {
     }
 
     /// Sorts kernels of a node by their times. Winograd's algorithm with the largest tiles rounds more and is a choice by
-    /// measurement alone.
+    /// measurement alone. Kernels without a time are left out if others have one.
     pub(super) fn fastest_first<T>(&self, kernels: Vec<T>, kernel: impl Fn(&T) -> Kernel) -> Vec<T> {
         let time = |item: T| {
             let kernel = kernel(&item);
@@ -147,6 +147,8 @@ impl CpuTarget {
         };
         let mut timed: Vec<(u64, T)> = kernels.into_iter().filter_map(time).collect();
         timed.sort_by_key(|&(time, _)| time);
+        let least = timed.first().map_or(0, |&(time, _)| time);
+        timed.retain(|&(time, _)| time == least || time < u64::MAX);
         timed.into_iter().map(|(_, item)| item).collect()
     }
 

@@ -7,7 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use cpu::{ConvBlocked, ImageLayout, Isa, Kernel, PackedConv, PlainConv, Planes, Pool2dKind, Weights, Window};
+use cpu::{
+    ConvAlgorithm, ConvBlocked, ImageLayout, Isa, Kernel, PackedConv, PlainConv, Planes, Pool2dKind, Sizes,
+    StorageType, Weights, Window,
+};
 
 use super::blocked::BLOCK;
 
@@ -130,7 +133,7 @@ impl Workload {
     pub fn of(kernel: &Kernel) -> Option<Workload> {
         let sizes = kernel.sizes().ok()?;
         let mut bytes = sizes.inputs.iter().chain(&sizes.outputs).sum::<u64>() as f64;
-        let (family, mut amounts) = Workload::arithmetic(kernel)?;
+        let (family, mut amounts) = Workload::arithmetic(kernel, &sizes)?;
         if has_weights(kernel) {
             let weights = sizes.inputs[1] as f64;
             bytes -= weights;
@@ -142,11 +145,21 @@ impl Workload {
     }
 
     /// The family of a kernel, and its amounts other than those of operands.
-    fn arithmetic(kernel: &Kernel) -> Option<(&'static str, Vec<(&'static str, f64)>)> {
+    fn arithmetic(kernel: &Kernel, sizes: &Sizes) -> Option<(&'static str, Vec<(&'static str, f64)>)> {
         Some(match kernel {
             Kernel::ConvBlocked(kernel) => {
-                let family = if kernel.layout == ImageLayout::RowMajor { "direct of images" } else { "direct" };
-                (family, direct(kernel))
+                let is_packed = packs_f32(kernel);
+                let family = match (kernel.layout, is_packed) {
+                    (ImageLayout::RowMajor, false) => "direct of images",
+                    (ImageLayout::RowMajor, true) => "direct of packed images",
+                    (ImageLayout::Blocked, false) => "direct",
+                    (ImageLayout::Blocked, true) => "direct of packed blocks",
+                };
+                let mut amounts = direct(kernel);
+                if is_packed {
+                    amounts.push(("packed bytes", sizes.workspace as f64));
+                }
+                (family, amounts)
             }
             Kernel::Winograd(kernel) => {
                 let family = ["winograd 2", "winograd 4", "winograd 6"][(kernel.tile / 2).clamp(1, 3) - 1];
@@ -166,11 +179,12 @@ impl Workload {
                 (family, rows(kernel))
             }
             Kernel::CompactConv(kernel) => {
-                return Workload::arithmetic(&match kernel.conv.clone() {
+                let plain = match kernel.conv.clone() {
                     PlainConv::Conv(conv) => conv.into(),
                     PlainConv::Transpose(conv) => conv.into(),
                     PlainConv::Unbuffered(conv) => conv.into(),
-                });
+                };
+                return Workload::arithmetic(&plain, sizes);
             }
             Kernel::ConvUnbuffered(kernel) => {
                 let strided = kernel.window.stride[1] != 1;
@@ -349,28 +363,26 @@ fn has_weights(kernel: &Kernel) -> bool {
     )
 }
 
+/// Whether a convolution of `f32` reads a packed copy of its images.
+fn packs_f32(kernel: &ConvBlocked) -> bool {
+    kernel.algorithm == ConvAlgorithm::Packed && kernel.operands == StorageType::F32
+}
+
 fn direct(kernel: &ConvBlocked) -> Vec<(&'static str, f64)> {
     let (window, batch) = (&kernel.window, kernel.batch as f64);
     let terms = kernel.block_terms();
+    // Packed pixels have their padding.
+    let pairs = if packs_f32(kernel) { cells(window, window.output) } else { covered(window) };
     // The last of an odd number of blocks has a tile of its own.
-    let products = |terms: usize| batch * (terms * BLOCK) as f64 * covered(window);
-    let tiles = batch * tiles(window) as f64;
+    let products = |terms: usize| batch * (terms * BLOCK) as f64 * pairs;
+    let [tiles, taps] = kernel.tiles(TILE_ROWS);
     let name = if window.stride == [1, 1] { "products" } else { "products strided" };
     vec![
         (name, products(terms.all)),
         ("products single", products(terms.single)),
         ("tiles", tiles * terms.blocks as f64),
-        ("tile terms", tiles * (terms.all * area(window)) as f64),
+        ("tile terms", taps * terms.all as f64),
     ]
-}
-
-/// Tiles of an image. They go from one row of outputs into the next unless taps on padding differ.
-fn tiles(window: &Window) -> usize {
-    let [rows, columns] = window.output;
-    match window.pad == [0, 0] {
-        true => (rows * columns).div_ceil(TILE_ROWS),
-        false => rows * columns.div_ceil(TILE_ROWS),
-    }
 }
 
 fn winograd(kernel: &cpu::Winograd) -> Vec<(&'static str, f64)> {

@@ -1,4 +1,4 @@
-//! Packs the input of half-precision and int8 convolutions: all channels of a pixel as neighbors (NHWC), with padding.
+//! Packs the input of convolutions: all channels of a pixel as neighbors (NHWC), with padding.
 
 use super::ConvBlocked;
 use crate::conv::Window;
@@ -7,8 +7,9 @@ use crate::kernel::product;
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// Pixels that a task packs.
+/// The most pixels and words that a task packs.
 const PACKED_PIXELS: usize = 256;
+const PACKED_WORDS: usize = 1 << 14;
 
 /// Where the pixels of a packed row are in the input.
 #[derive(Clone, Copy)]
@@ -60,7 +61,8 @@ impl ConvBlocked {
             pad[axis].div_ceil(step[axis]).min(end)..end
         };
         let (inner_rows, inner_columns) = (of_picture(0), of_picture(1));
-        let (line, lines) = (columns * pixel, PACKED_PIXELS.div_ceil(columns));
+        let line = columns * pixel;
+        let lines = PACKED_PIXELS.div_ceil(columns).min((PACKED_WORDS / line).max(1));
         for_each_chunk(pool, packed, lines * line, &|number, cells| {
             for (ix, cells) in cells.chunks_exact_mut(line).enumerate() {
                 let (image, row) = ((number * lines + ix) / rows, (number * lines + ix) % rows);
@@ -71,8 +73,10 @@ impl ConvBlocked {
                     let (row, column) = (row * step[0] - pad[0], inner_columns.start * step[1] - pad[1]);
                     let source = Source { image, row, column, step: step[1] };
                     match (self.reads_blocks(), self.operands.per_word()) {
+                        (true, 1) => self.pack_blocks::<16>(x, source, cells),
                         (true, 2) => self.pack_blocks::<8>(x, source, cells),
                         (true, _) => self.pack_blocks::<4>(x, source, cells),
+                        (false, 1) => self.pack_planes::<4>(x, source, cells),
                         (false, 2) => self.pack_planes::<2>(x, source, cells),
                         (false, _) => self.pack_planes::<1>(x, source, cells),
                     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::regions::{Region, covering_cell};
+use super::regions::{Region, Run, cells_by_cover, covering_cell};
 use super::{ConvBlocked, PANEL};
 use crate::conv::Window;
 use crate::gemm::tile::ROWS;
@@ -138,6 +138,32 @@ impl ConvBlocked {
         BlockTerms { blocks: sum(|terms| terms.blocks), all: sum(|terms| terms.all), single: sum(|terms| terms.single) }
     }
 
+    /// The number of tiles of at most `rows` pixels for a block of output channels, and the sum of their taps.
+    pub fn tiles(&self, rows: usize) -> [f64; 2] {
+        let window = self.geometry();
+        let images = self.split(&window).images.max(1);
+        let tiles = |outputs: usize| (images * outputs).div_ceil(rows) as f64 * self.batch as f64 / images as f64;
+        if self.by_taps() {
+            let inside = |axis: usize, tap: usize| window.inside(axis, tap).len();
+            let cells = cells_by_cover(&window).map(|cell| inside(0, cell[0]) * inside(1, cell[1]));
+            return [cells.map(tiles).sum(); 2];
+        }
+        let runs = [0, 1].map(|axis| {
+            let (mut runs, mut at) = (Vec::new(), 0);
+            while at < window.output[axis] {
+                let run = Run::new(&window, axis, at..window.output[axis]);
+                at = run.range.end;
+                runs.push((run.range.len(), run.taps.len()));
+            }
+            runs
+        });
+        let pairs = runs[0].iter().flat_map(|row| runs[1].iter().map(move |column| (row, column)));
+        pairs.fold([0.0; 2], |[count, taps], (row, column)| {
+            let own = tiles(row.0 * column.0);
+            [count + own, taps + own * (row.1 * column.1) as f64]
+        })
+    }
+
     /// Panels of a unit, and words of its weights for each tap.
     fn panels_and_words(&self, unit: usize) -> Option<[usize; 2]> {
         self.spans(unit).try_fold([0usize; 2], |[panels, words], span| {
@@ -220,6 +246,7 @@ impl ConvBlocked {
             .iter()
             .any(|&axis| (0..window.kernel[axis]).any(|tap| window.inside(axis, tap) != (0..window.output[axis])));
         [self.operands, self.result] == [StorageType::F32; 2]
+            && !self.is_packed()
             && window.output_plane() < PLANE_SMALL
             && CHANNELS_BY_TAPS <= self.unit_channels()[0]
             && padded

@@ -147,10 +147,10 @@ fn random_shapes_agree_with_the_definition() {
             [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
         let pairs = if is_blocked { in_channels / groups * joined % 2 == 0 } else { groups == 1 };
         let operands = if pairs { pick(random, &StorageType::FRACTIONS) } else { StorageType::F32 };
+        // Row-major halves must be packed.
         let is_packed = match (groups, operands, is_blocked) {
-            (_, StorageType::F32, _) => false,
-            (1, _, true) => random.below(2) == 0,
-            (groups, _, _) => groups == 1,
+            (1, StorageType::F32, _) | (1, _, true) => random.below(2) == 0,
+            (groups, _, _) => groups == 1 && operands != StorageType::F32,
         };
         let result = pick(random, &StorageType::FRACTIONS);
         let is_f32 = [operands, result] == [StorageType::F32; 2];
@@ -283,6 +283,15 @@ fn shapes_of_networks_agree_with_the_definition() {
             algorithm: ConvAlgorithm::Packed,
             ..plain([3, 64], [60, 60], [7, 7], 2)
         },
+        // Packed `f32`: one pixel of four, padding, enough terms for two parts, the few channels of a first layer.
+        ConvBlocked { algorithm: ConvAlgorithm::Packed, batch: 2, ..plain([512, 40], [14, 14], [1, 1], 2) },
+        ConvBlocked { algorithm: ConvAlgorithm::Packed, ..plain([300, 32], [7, 7], [3, 3], 1) },
+        ConvBlocked {
+            algorithm: ConvAlgorithm::Packed,
+            weights: Some(WeightFormat::Int8),
+            ..plain([72, 96], [13, 14], [3, 3], 2)
+        },
+        ConvBlocked { algorithm: ConvAlgorithm::Packed, ..plain([3, 64], [60, 60], [7, 7], 2) },
     ] {
         check(&conv, &mut random, false);
     }
