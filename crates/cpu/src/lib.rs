@@ -1,6 +1,6 @@
 //! CPU kernels: slices in, slices out. This crate has no graph, plan or model.
 //!
-//! A [`Kernel`] is a function with its parameters. [`Kernel::sizes`] says exactly how many bytes each operand has, or
+//! A [`Kernel`] is a function with its parameters. [`Kernel::sizes`] gives the exact number of bytes of each operand, or
 //! refuses parameters that contradict each other; [`Kernel::run`] on operands of these sizes never fails, never
 //! allocates, and gives the same bits for any number of threads of a [`Pool`]: each element is computed by one task in
 //! one order.

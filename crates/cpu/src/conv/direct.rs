@@ -81,7 +81,7 @@ pub enum ConvAlgorithm {
     InPlace,
     /// From a copy in the workspace with padding, in which all channels of a pixel are neighbors (NHWC). For operands of
     /// which a block has few words, and instructions that take many at once. In `f32`, for strides, whose pixels would be
-    /// spread over few sets of the caches, and for small images, most of which is border.
+    /// spread over few sets of the caches, and for small images, whose pixels are mostly at the border.
     Packed,
 }
 
