@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::regions::{Region, Run, cells_by_cover, covering_cell};
+use super::regions::{Region, cells_by_cover, covering_cell, lengths_of_runs};
 use super::{ConvBlocked, PANEL};
 use crate::conv::Window;
 use crate::gemm::tile::ROWS;
@@ -148,15 +148,7 @@ impl ConvBlocked {
             let cells = cells_by_cover(&window).map(|cell| inside(0, cell[0]) * inside(1, cell[1]));
             return [cells.map(tiles).sum(); 2];
         }
-        let runs = [0, 1].map(|axis| {
-            let (mut runs, mut at) = (Vec::new(), 0);
-            while at < window.output[axis] {
-                let run = Run::new(&window, axis, at..window.output[axis]);
-                at = run.range.end;
-                runs.push((run.range.len(), run.taps.len()));
-            }
-            runs
-        });
+        let runs = [0, 1].map(|axis| lengths_of_runs(&window, axis));
         let pairs = runs[0].iter().flat_map(|row| runs[1].iter().map(move |column| (row, column)));
         pairs.fold([0.0; 2], |[count, taps], (row, column)| {
             let own = tiles(row.0 * column.0);

@@ -34,6 +34,21 @@ impl Run {
     }
 }
 
+/// The outputs and the taps of each [`Run`] along an axis, without a walk over all taps for each.
+pub(super) fn lengths_of_runs(window: &Window, axis: usize) -> Vec<(usize, usize)> {
+    let inside: Vec<Range<usize>> = (0..window.kernel[axis]).map(|tap| window.inside(axis, tap)).collect();
+    let sorted = |mut places: Vec<usize>| {
+        places.sort_unstable();
+        places
+    };
+    let starts = sorted(inside.iter().map(|range| range.start).collect());
+    let ends = sorted(inside.iter().map(|range| range.end).collect());
+    let mut borders = sorted([&[0, window.output[axis]], &*starts, &*ends].concat());
+    borders.dedup();
+    let before = |places: &[usize], at: usize| places.partition_point(|&place| place <= at);
+    borders.array_windows().map(|&[at, end]| (end - at, before(&starts, at) - before(&ends, at))).collect()
+}
+
 /// A tap that reads the input for every output.
 pub(super) fn covering_cell(window: &Window) -> Option<[usize; 2]> {
     let covers = |axis: usize, tap: usize| window.inside(axis, tap) == (0..window.output[axis]);

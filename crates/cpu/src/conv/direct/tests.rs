@@ -315,3 +315,30 @@ fn contradictions_are_refused() {
     assert!(refused(&ConvBlocked { batch: usize::MAX / 64, ..conv.clone() }));
     assert!(refused(&ConvBlocked { out_channels: usize::MAX, ..conv }));
 }
+
+#[test]
+fn lengths_of_runs_are_those_of_the_walk() {
+    let mut random = Random::new(19);
+    for _ in 0..500 {
+        let random = &mut random;
+        let [input, kernel] = [pick(random, &[1, 2, 5, 7, 14, 40]), pick(random, &[1, 2, 3, 5, 7, 31])];
+        let (stride, dilation) = (pick(random, &[1, 1, 2, 3]), pick(random, &[1, 1, 2, 3]));
+        let (pad, output) = (pick(random, &[0, 1, 2, 9, 15]), pick(random, &[1, 3, 7, 14, 40]));
+        let both = |extent: usize| [extent; 2];
+        let window = Window {
+            input: both(input),
+            output: both(output),
+            kernel: both(kernel),
+            stride: both(stride),
+            dilation: both(dilation),
+            pad: both(pad),
+        };
+        let (mut walked, mut at) = (Vec::new(), 0);
+        while at < output {
+            let run = Run::new(&window, 0, at..output);
+            at = run.range.end;
+            walked.push((run.range.len(), run.taps.len()));
+        }
+        assert_eq!(regions::lengths_of_runs(&window, 0), walked, "{window:?}");
+    }
+}
