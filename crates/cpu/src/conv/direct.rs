@@ -19,8 +19,9 @@
 //! In half precision and int8 a block of channels is few words, and the matrix unit takes sixteen at a time. If each
 //! pixel is used often enough, all its channels are first packed as neighbors ([`ConvAlgorithm::Packed`]), with
 //! padding as ordinary pixels. So are the few channels of a first layer, whose taps in a row of the kernel then are
-//! neighbors too. AMX is fastest on many pixels at a constant stride. Short image rows are therefore processed as one
-//! strip; the padding pixels between them are computed and discarded.
+//! neighbors too. In `f32` the compiler chooses it by time, for strides and for small padded images. AMX is fastest on
+//! many pixels at a constant stride. Short image rows are therefore processed as one strip; the padding pixels between
+//! them are computed and discarded.
 //!
 //! A task is a panel of 32 output channels and some rows of images. The division into tasks depends on the shape alone.
 

@@ -22,8 +22,8 @@ pub(super) const BLOCK: usize = 16;
 pub(super) const LAYOUT: Layout = Layout::ChannelsBlocked(BLOCK as u16);
 /// Images with at most this many channels are row-major operands of the first convolution.
 const STEM_CHANNELS: usize = 4;
-/// Padded images with fewer pixels are worth a copy with their padding: at least a quarter of the outputs of a 3 x 3 kernel use
-/// fewer taps than the others.
+/// Padded images with fewer pixels may be copied with their padding: about a quarter of the outputs of a 3 x 3 kernel, or more,
+/// use fewer taps than the others.
 const PACKED_PLANE_MAX: usize = 16 * 16;
 
 pub(super) fn relayout(node: &NodeView) -> Result<Call, String> {
@@ -119,7 +119,7 @@ fn with_alternatives(direct: &cpu::ConvBlocked, is_dynamic: bool, workspace: Byt
     first.into_iter().chain(packed).chain(winograd).chain(in_small_groups(direct)).collect()
 }
 
-/// A convolution of a packed copy of its images, if they are strided, row-major or have much border.
+/// A convolution of a packed copy of its images, if they are strided, row-major, or small and padded.
 fn of_packed_images(direct: &cpu::ConvBlocked, workspace: Bytes) -> Option<ConvKernel> {
     let Window { stride, pad, output, .. } = direct.window;
     let is_small = pad != [0, 0] && cells(output) < PACKED_PLANE_MAX;

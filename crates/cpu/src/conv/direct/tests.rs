@@ -283,7 +283,7 @@ fn shapes_of_networks_agree_with_the_definition() {
             algorithm: ConvAlgorithm::Packed,
             ..plain([3, 64], [60, 60], [7, 7], 2)
         },
-        // Packed `f32`: one pixel of four, padding, enough terms for two parts, the few channels of a first layer.
+        // Packed `f32`: every second row and column, padding and terms in two parts, stored int8 weights, a first layer.
         ConvBlocked { algorithm: ConvAlgorithm::Packed, batch: 2, ..plain([512, 40], [14, 14], [1, 1], 2) },
         ConvBlocked { algorithm: ConvAlgorithm::Packed, ..plain([300, 32], [7, 7], [3, 3], 1) },
         ConvBlocked {
