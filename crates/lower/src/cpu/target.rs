@@ -234,4 +234,24 @@ mod tests {
         }
         assert_ne!(cost(Layout::RowMajor, Formats::Given), cost(blocked::LAYOUT, Formats::Given));
     }
+
+    #[test]
+    fn kernel_without_a_time_is_left_out_if_another_has_one() {
+        let target = CpuTarget::new();
+        let timed: Kernel =
+            cpu::Reorder { batch: 1, channels: 3, plane: 5, to_blocked: true, stored: cpu::StorageType::F32 }.into();
+        let untimed: Kernel = cpu::LayerNorm {
+            rows: 2,
+            columns: 3,
+            epsilon: 1e-5,
+            scale: false,
+            bias: false,
+            stored: cpu::StorageType::F32,
+        }
+        .into();
+        assert!(target.time(&timed).is_some() && target.time(&untimed).is_none());
+        let chosen = |kernels: Vec<Kernel>| target.fastest_first(kernels, Kernel::clone);
+        assert_eq!(chosen(vec![untimed.clone(), timed.clone()]), std::slice::from_ref(&timed));
+        assert_eq!(chosen(vec![untimed.clone()]), std::slice::from_ref(&untimed));
+    }
 }
