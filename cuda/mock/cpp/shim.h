@@ -11,9 +11,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <vector>
+#ifndef __x86_64__
 #include <ucontext.h>
+#endif
 
 #define __global__
 #define __device__
@@ -100,8 +103,64 @@ struct Copy {
     char bytes[16];
 };
 
-struct Fiber {
+#ifdef __x86_64__
+// A stopped fiber is its stack pointer; the registers that a function preserves are on its stack (System V ABI for x86-64,
+// section 3.2.1). `swapcontext` enters the kernel each time, and AddressSanitizer clears the shadow of the whole stack there.
+void switch_stacks(void** from, void* to) asm("switch_stacks");
+asm(R"(
+    .text
+    .type switch_stacks, @function
+switch_stacks:
+    push %rbp
+    push %rbx
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, (%rdi)
+    mov %rsi, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbx
+    pop %rbp
+    ret
+    .size switch_stacks, . - switch_stacks
+)");
+
+struct Context {
+    void* top;
+
+    void start(char* stack, size_t bytes, void (*function)()) {
+        // Above the address to return to is where `function` would find its caller: it never returns.
+        void** end = reinterpret_cast<void**>((reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t(15));
+        end[-1] = nullptr;
+        end[-2] = reinterpret_cast<void*>(function);
+        top = end - 8;
+        for (int ix = 3; ix <= 8; ix++) end[-ix] = nullptr;
+    }
+
+    void switch_to(Context& other) { switch_stacks(&top, other.top); }
+};
+#else
+struct Context {
     ucontext_t context;
+
+    void start(char* stack, size_t bytes, void (*function)()) {
+        getcontext(&context);
+        context.uc_stack.ss_sp = stack;
+        context.uc_stack.ss_size = bytes;
+        makecontext(&context, function, 0);
+    }
+
+    void switch_to(Context& other) { swapcontext(&context, &other.context); }
+};
+#endif
+
+struct Fiber {
+    Context context;
+    std::vector<char> stack;
     State state;
     int place;
     Given given[2];
@@ -114,9 +173,9 @@ struct Fiber {
     Given& give() { return given[turn ^= 1]; }
 };
 
-inline std::vector<Fiber> fibers;
-inline std::vector<std::vector<char>> stacks;
-inline ucontext_t scheduler;
+/// As many as the largest block so far has threads. They stay where they are.
+inline std::deque<Fiber> fibers;
+inline Context scheduler;
 inline unsigned current;
 inline std::function<void()> kernel;
 
@@ -125,15 +184,19 @@ inline void stop(const char* why) {
     std::exit(3);
 }
 
-inline void body() {
-    kernel();
-    fibers[current].state = State::Done;
+inline void wait(State state, int place) {
+    Fiber& fiber = fibers[current];
+    fiber.state = state;
+    fiber.place = place;
+    fiber.context.switch_to(scheduler);
 }
 
-inline void wait(State state, int place) {
-    fibers[current].state = state;
-    fibers[current].place = place;
-    swapcontext(&fibers[current].context, &scheduler);
+/// A fiber runs one thread of a block after the other.
+inline void body() {
+    for (;;) {
+        kernel();
+        wait(State::Done, 0);
+    }
 }
 
 /// Checks a synchronization: returns whether fibers of a range wait in `state`, and stops if they wait at different places or
@@ -161,7 +224,7 @@ inline void run_warp(unsigned first, unsigned end) {
             if (fibers[at].state == State::Ready) {
                 current = at;
                 threadIdx = {at, 0, 0};
-                swapcontext(&scheduler, &fibers[at].context);
+                scheduler.switch_to(fibers[at].context);
             }
             whole &= fibers[at].state != State::AtBarrier;
         }
@@ -172,15 +235,10 @@ inline void run_warp(unsigned first, unsigned end) {
 
 inline void run_block(unsigned threads) {
     for (unsigned at = 0; at < threads; at++) {
-        Fiber& fiber = fibers[at];
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = stacks[at].data();
-        fiber.context.uc_stack.ss_size = stacks[at].size();
-        fiber.context.uc_link = &scheduler;
-        fiber.state = State::Ready;
-        fiber.copies.assign(1, {});
-        fiber.products.clear();
-        makecontext(&fiber.context, body, 0);
+        fibers[at].state = State::Ready;
+        fibers[at].copies.resize(1);
+        fibers[at].copies[0].clear();
+        fibers[at].products.clear();
     }
     // Each warp runs as far as possible before the next one starts. The order of warps alternates, so that a read without a
     // barrier happens before the write at least once, and gives a wrong result.
@@ -201,8 +259,11 @@ inline void run_block(unsigned threads) {
 /// Runs a kernel on a grid.
 inline void launch(const unsigned grid[3], const unsigned block[3], std::function<void()> call) {
     const unsigned threads = block[0] * block[1] * block[2];
-    fibers.resize(threads);
-    while (stacks.size() < threads) stacks.emplace_back(64 << 10);
+    while (fibers.size() < threads) {
+        Fiber& fiber = fibers.emplace_back();
+        fiber.stack.resize(64 << 10);
+        fiber.context.start(fiber.stack.data(), fiber.stack.size(), body);
+    }
     kernel = std::move(call);
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};

@@ -116,7 +116,7 @@ impl MicrokernelTable {
     fn of(isa: Isa) -> &'static MicrokernelTable {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => &x86::AVX512_PARTS,
+            Isa::Avx512 if Isa::HAS_AVX512 => &x86::AVX512_PARTS,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => &x86::AVX2_PARTS,
             #[cfg(target_arch = "aarch64")]

@@ -17,13 +17,16 @@ pub enum Isa {
 }
 
 impl Isa {
+    /// Whether the kernels are compiled for AVX-512. `--cfg without_avx512` halves the build for a processor without it.
+    pub(crate) const HAS_AVX512: bool = cfg!(not(without_avx512));
+
     /// The most capable ISA of this processor.
     pub fn detect() -> Isa {
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 =
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-            if avx2 && is_x86_feature_detected!("avx512f") {
+            if Isa::HAS_AVX512 && avx2 && is_x86_feature_detected!("avx512f") {
                 return Isa::Avx512;
             }
             if avx2 {

@@ -203,10 +203,10 @@ macro_rules! with_rounding {
             fn at_once($($arg: $type),*) {
                 $name::<$crate::simd::vector::x86::Avx512, $crate::simd::storage::AtOnce>($($arg),*)
             }
-            match $crate::simd::dot_method::rounds_at_once($isa) {
+            match $isa {
                 // SAFETY: only a pool on a processor with AVX-512 uses this ISA, and AVX512-BF16 was detected.
-                true => unsafe { at_once($($arg),*) },
-                false => $crate::simd::vector::with_vector!($isa, $name<types::bf16>($($arg: $type),*)),
+                $crate::simd::Isa::Avx512 if $crate::simd::Isa::HAS_AVX512 && $crate::simd::dot_method::rounds_at_once($isa) => unsafe { at_once($($arg),*) },
+                _ => $crate::simd::vector::with_vector!($isa, $name<types::bf16>($($arg: $type),*)),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]

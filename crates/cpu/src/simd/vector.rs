@@ -576,10 +576,10 @@ macro_rules! with_vector {
             }
             match $isa {
                 // SAFETY: only pools hand out an ISA, and only one that the processor has.
-                $crate::simd::Isa::Avx512 => unsafe { avx512($($arg),*) },
+                $crate::simd::Isa::Avx512 if $crate::simd::Isa::HAS_AVX512 => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
                 $crate::simd::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::simd::Isa::Portable | $crate::simd::Isa::Neon => $name::<$crate::simd::vector::Portable $($(, $more)*)?>($($arg),*),
+                _ => $name::<$crate::simd::vector::Portable $($(, $more)*)?>($($arg),*),
             }
         }
         #[cfg(target_arch = "aarch64")]

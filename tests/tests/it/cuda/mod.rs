@@ -298,10 +298,10 @@ fn kernels_of_training_match_their_definitions_under_sanitizers() {
     check(test, "cuda-operators-training", all, DType::F32, &SANITIZERS);
 }
 
-pub(crate) const SANITIZERS: [&str; 4] = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+pub(crate) const SANITIZERS: [&str; 4] = ["-Og", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
 /// For kernels whose arithmetic on indices another test runs under [`SANITIZERS`]: half the time of the compiler.
-pub(crate) const ADDRESSES: [&str; 4] = ["-O1", "-g1", "-fsanitize=address", "-fno-sanitize-recover=all"];
+pub(crate) const ADDRESSES: [&str; 4] = ["-Og", "-g1", "-fsanitize=address", "-fno-sanitize-recover=all"];
 
 /// The cases whose kernels depend on the stored dtype, in half precision, and every eighth function.
 fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
