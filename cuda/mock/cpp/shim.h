@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
+#include <iterator>
 #include <vector>
 #ifndef __x86_64__
 #include <ucontext.h>
@@ -173,8 +173,9 @@ struct Fiber {
     Given& give() { return given[turn ^= 1]; }
 };
 
-/// As many as the largest block so far has threads. They stay where they are.
-inline std::deque<Fiber> fibers;
+/// As many as a block may have threads. The first `started` have a stack.
+inline Fiber fibers[1024];
+inline unsigned started;
 inline Context scheduler;
 inline unsigned current;
 inline std::function<void()> kernel;
@@ -259,8 +260,9 @@ inline void run_block(unsigned threads) {
 /// Runs a kernel on a grid.
 inline void launch(const unsigned grid[3], const unsigned block[3], std::function<void()> call) {
     const unsigned threads = block[0] * block[1] * block[2];
-    while (fibers.size() < threads) {
-        Fiber& fiber = fibers.emplace_back();
+    if (std::size(fibers) < threads) stop("a block has more than 1,024 threads");
+    for (; started < threads; started++) {
+        Fiber& fiber = fibers[started];
         fiber.stack.resize(64 << 10);
         fiber.context.start(fiber.stack.data(), fiber.stack.size(), body);
     }

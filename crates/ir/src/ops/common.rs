@@ -348,3 +348,57 @@ pub(super) fn window_places(
         None => refuse!("a window of {reach} must fit in {extent} cells padded by {} and {}", pad[0], pad[1]),
     }
 }
+
+/// The windows of a convolution over the cells of one plane.
+pub(super) struct Windows<'a> {
+    /// Extents of the plane.
+    pub(super) plane: &'a [usize],
+    /// Places of the window, per axis.
+    pub(super) places: &'a [usize],
+    /// Taps of the window, per axis.
+    pub(super) kernel: &'a [usize],
+    /// Steps of the window, per axis.
+    pub(super) stride: &'a [usize],
+    /// Distance between taps, per axis.
+    pub(super) dilation: &'a [usize],
+    /// Padding in front of and behind each axis.
+    pub(super) pad: &'a [[usize; 2]],
+}
+
+impl Windows<'_> {
+    /// The flat positions of each tap and of the cell under it, except in padding: a list for each place, by tap.
+    pub(super) fn taps_of_places(&self) -> Vec<Vec<[usize; 2]>> {
+        let mut lists = vec![Vec::new(); self.places.iter().product()];
+        self.visit(|place, tap, cell| lists[place].push([tap, cell]));
+        lists
+    }
+
+    /// The flat positions of each place and of the cell under the tap there, except in padding: a list for each tap, by place.
+    pub(super) fn places_of_taps(&self) -> Vec<Vec<[usize; 2]>> {
+        let mut lists = vec![Vec::new(); self.kernel.iter().product()];
+        self.visit(|place, tap, cell| lists[tap].push([place, cell]));
+        lists
+    }
+
+    /// Calls `visit` with place, tap and cell, ordered by place and tap.
+    fn visit(&self, mut visit: impl FnMut(usize, usize, usize)) {
+        let strides = Shape::from(self.plane).row_major_strides();
+        let mut place_at = 0;
+        for_each_index(self.places, |place| {
+            let mut tap_at = 0;
+            for_each_index(self.kernel, |tap| {
+                let mut cell_at = Some(0);
+                for axis in 0..self.plane.len() {
+                    let reach = place[axis] * self.stride[axis] + tap[axis] * self.dilation[axis];
+                    let cell = reach.checked_sub(self.pad[axis][0]).filter(|&cell| cell < self.plane[axis]);
+                    cell_at = cell_at.zip(cell).map(|(at, cell)| at + cell * strides[axis]);
+                }
+                if let Some(cell) = cell_at {
+                    visit(place_at, tap_at, cell);
+                }
+                tap_at += 1;
+            });
+            place_at += 1;
+        });
+    }
+}

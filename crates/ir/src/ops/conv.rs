@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor};
 
-use super::common::{Epilogue, for_each_index, is_zero, position, product, window_places, zero_fits};
+use super::common::{Epilogue, Windows, is_zero, product, window_places, zero_fits};
 use super::{ConvTranspose, ConvWeightGradient};
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Window, Work, vector_axes};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
@@ -84,28 +84,34 @@ impl Operator for Conv {
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let (x, weight) = (inputs[0], inputs[1]);
         let shape = self.output_shape(x.shape(), weight.shape()).expect("infer checked the shapes");
-        let (x_strides, weight_strides) = (x.shape().row_major_strides(), weight.shape().row_major_strides());
         let (x_items, weight_items) = (x.to_f64(), weight.to_f64());
         let (group_in, group_out) = (weight.shape()[1], (weight.shape()[0] / self.groups).max(1));
+        let windows = Windows {
+            plane: &x.shape()[2..],
+            places: &shape[2..],
+            kernel: &weight.shape()[2..],
+            stride: &self.stride,
+            dilation: &self.dilation,
+            pad: &self.pad,
+        };
+        let taps_of_places = windows.taps_of_places();
+        let (x_plane, kernel) = (windows.plane.iter().product::<usize>(), windows.kernel.iter().product::<usize>());
         let zero = f64::from(self.zero);
         let mut out = Vec::with_capacity(shape.elements());
-        for_each_index(&shape, |index| {
-            let (image, channel) = (index[0], index[1]);
-            let mut sum = 0.0;
-            for_each_index(&weight.shape()[1..], |tap| {
-                let mut at = image * x_strides[0] + (channel / group_out * group_in + tap[0]) * x_strides[1];
-                for axis in 0..self.stride.len() {
-                    let reach = index[axis + 2] * self.stride[axis] + tap[axis + 1] * self.dilation[axis];
-                    match reach.checked_sub(self.pad[axis][0]) {
-                        Some(cell) if cell < x.shape()[axis + 2] => at += cell * x_strides[axis + 2],
-                        _ => return,
+        for image in 0..shape[0] {
+            for channel in 0..shape[1] {
+                let first = image * x.shape()[1] + channel / group_out * group_in;
+                for taps in &taps_of_places {
+                    let mut sum = 0.0;
+                    for input in 0..group_in {
+                        let cells = &x_items[(first + input) * x_plane..][..x_plane];
+                        let weights = &weight_items[(channel * group_in + input) * kernel..][..kernel];
+                        taps.iter().for_each(|&[tap, cell]| sum += (cells[cell] - zero) * weights[tap]);
                     }
+                    out.push(sum);
                 }
-                sum += (x_items[at] - zero)
-                    * weight_items[channel * weight_strides[0] + position(tap, &weight_strides[1..])];
-            });
-            out.push(sum);
-        });
+            }
+        }
         let plane: usize = shape[2..].iter().product::<usize>().max(1);
         let channels = shape[1];
         self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor};
 
-use super::common::{Epilogue, for_each_index, position, product, window_fits};
+use super::common::{Epilogue, Windows, product, window_fits};
 use super::{Conv, ConvWeightGradient};
 use crate::axes::{Along, AxisChange, AxisMap, Band, OperandAxes, Tile, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
@@ -96,28 +96,32 @@ impl Operator for ConvTranspose {
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let (x, weight) = (inputs[0], inputs[1]);
         let shape = self.output_shape(x.shape(), weight.shape()).expect("infer checked the shapes");
-        let out_strides = shape.row_major_strides();
-        let weight_strides = weight.shape().row_major_strides();
         let (x_items, weight_items) = (x.to_f64(), weight.to_f64());
         let (group_in, group_out) = (x.shape()[1] / self.groups, weight.shape()[1]);
+        let windows = Windows {
+            plane: &shape[2..],
+            places: &x.shape()[2..],
+            kernel: &weight.shape()[2..],
+            stride: &self.stride,
+            dilation: &self.dilation,
+            pad: &self.pad,
+        };
+        let taps_of_places = windows.taps_of_places();
+        let (out_plane, kernel) = (windows.plane.iter().product::<usize>(), windows.kernel.iter().product::<usize>());
         let mut out = vec![0.0; shape.elements()];
-        let mut next = 0;
-        for_each_index(x.shape(), |index| {
-            let (image, channel) = (index[0], index[1]);
-            let item = x_items[next];
-            next += 1;
-            for_each_index(&weight.shape()[1..], |tap| {
-                let mut at = image * out_strides[0] + (channel / group_in.max(1) * group_out + tap[0]) * out_strides[1];
-                for axis in 0..self.stride.len() {
-                    let reach = index[axis + 2] * self.stride[axis] + tap[axis + 1] * self.dilation[axis];
-                    match reach.checked_sub(self.pad[axis][0]) {
-                        Some(cell) if cell < shape[axis + 2] => at += cell * out_strides[axis + 2],
-                        _ => return,
+        let mut items = x_items.iter();
+        for image in 0..x.shape()[0] {
+            for channel in 0..x.shape()[1] {
+                let first = image * shape[1] + channel / group_in.max(1) * group_out;
+                for (taps, item) in taps_of_places.iter().zip(&mut items) {
+                    for output in 0..group_out {
+                        let sums = &mut out[(first + output) * out_plane..][..out_plane];
+                        let weights = &weight_items[(channel * group_out + output) * kernel..][..kernel];
+                        taps.iter().for_each(|&[tap, cell]| sums[cell] += item * weights[tap]);
                     }
                 }
-                out[at] += item * weight_items[channel * weight_strides[0] + position(tap, &weight_strides[1..])];
-            });
-        });
+            }
+        }
         let plane: usize = shape[2..].iter().product::<usize>().max(1);
         let channels = shape[1];
         self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)

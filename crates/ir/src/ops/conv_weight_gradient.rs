@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
-use super::common::{arity, f32_or_half, for_each_index, from_f64, one, position, window_places};
+use super::common::{Windows, arity, f32_or_half, from_f64, one, window_places};
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 use crate::{Backward, Gradients, ValueId};
@@ -66,29 +66,33 @@ impl Operator for ConvWeightGradient {
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let (x, dy) = (inputs[0], inputs[1]);
         let shape = self.output_shape(x.shape(), dy.shape()).expect("infer checked the shapes");
-        let (x_strides, dy_strides) = (x.shape().row_major_strides(), dy.shape().row_major_strides());
         let (x_items, dy_items) = (x.to_f64(), dy.to_f64());
         let group_out = (shape[0] / self.groups).max(1);
+        let windows = Windows {
+            plane: &x.shape()[2..],
+            places: &dy.shape()[2..],
+            kernel: &self.kernel,
+            stride: &self.stride,
+            dilation: &self.dilation,
+            pad: &self.pad,
+        };
+        let places_of_taps = windows.places_of_taps();
+        let (x_plane, dy_plane) = (windows.plane.iter().product::<usize>(), windows.places.iter().product::<usize>());
         let mut out = Vec::with_capacity(shape.elements());
-        for_each_index(&shape, |tap| {
-            let (channel, input) = (tap[0], tap[0] / group_out * shape[1] + tap[1]);
-            let mut sum = 0.0;
-            for image in 0..dy.shape()[0] {
-                for_each_index(&dy.shape()[2..], |place| {
-                    let mut at = image * x_strides[0] + input * x_strides[1];
-                    for axis in 0..place.len() {
-                        let reach = place[axis] * self.stride[axis] + tap[axis + 2] * self.dilation[axis];
-                        match reach.checked_sub(self.pad[axis][0]) {
-                            Some(cell) if cell < x.shape()[axis + 2] => at += cell * x_strides[axis + 2],
-                            _ => return,
-                        }
+        for channel in 0..shape[0] {
+            for input in 0..shape[1] {
+                let x_channel = channel / group_out * shape[1] + input;
+                for places in &places_of_taps {
+                    let mut sum = 0.0;
+                    for image in 0..dy.shape()[0] {
+                        let cells = &x_items[(image * x.shape()[1] + x_channel) * x_plane..][..x_plane];
+                        let gradients = &dy_items[(image * shape[0] + channel) * dy_plane..][..dy_plane];
+                        places.iter().for_each(|&[place, cell]| sum += cells[cell] * gradients[place]);
                     }
-                    let base = image * dy_strides[0] + channel * dy_strides[1];
-                    sum += x_items[at] * dy_items[base + position(place, &dy_strides[2..])];
-                });
+                    out.push(sum);
+                }
             }
-            out.push(sum);
-        });
+        }
         one(from_f64(shape, x.dtype(), out))
     }
 
