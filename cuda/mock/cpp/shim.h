@@ -108,7 +108,7 @@ struct Copy {
 // section 3.2.1). `swapcontext` enters the kernel each time, and AddressSanitizer clears the shadow of the whole stack there.
 void switch_stacks(void** from, void* to) asm("switch_stacks");
 asm(R"(
-    .text
+    .pushsection .text
     .type switch_stacks, @function
 switch_stacks:
     push %rbp
@@ -127,6 +127,7 @@ switch_stacks:
     pop %rbp
     ret
     .size switch_stacks, . - switch_stacks
+    .popsection
 )");
 
 struct Context {

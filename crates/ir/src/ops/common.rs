@@ -366,39 +366,43 @@ pub(super) struct Windows<'a> {
 }
 
 impl Windows<'_> {
-    /// The flat positions of each tap and of the cell under it, except in padding: a list for each place, by tap.
-    pub(super) fn taps_of_places(&self) -> Vec<Vec<[usize; 2]>> {
-        let mut lists = vec![Vec::new(); self.places.iter().product()];
-        self.visit(|place, tap, cell| lists[place].push([tap, cell]));
-        lists
+    /// Calls `visit` with each place and the list of the taps there, each with the cell under it, except in padding.
+    pub(super) fn for_each_place(&self, visit: impl FnMut(usize, &[[usize; 2]])) {
+        for_each_list(self.places, self.kernel, |place, tap| self.cell(place, tap), visit);
     }
 
-    /// The flat positions of each place and of the cell under the tap there, except in padding: a list for each tap, by place.
-    pub(super) fn places_of_taps(&self) -> Vec<Vec<[usize; 2]>> {
-        let mut lists = vec![Vec::new(); self.kernel.iter().product()];
-        self.visit(|place, tap, cell| lists[tap].push([place, cell]));
-        lists
+    /// Calls `visit` with each tap and the list of its places, each with the cell under it, except in padding.
+    pub(super) fn for_each_tap(&self, visit: impl FnMut(usize, &[[usize; 2]])) {
+        for_each_list(self.kernel, self.places, |tap, place| self.cell(place, tap), visit);
     }
 
-    /// Calls `visit` with place, tap and cell, ordered by place and tap.
-    fn visit(&self, mut visit: impl FnMut(usize, usize, usize)) {
-        let strides = Shape::from(self.plane).row_major_strides();
-        let mut place_at = 0;
-        for_each_index(self.places, |place| {
-            let mut tap_at = 0;
-            for_each_index(self.kernel, |tap| {
-                let mut cell_at = Some(0);
-                for axis in 0..self.plane.len() {
-                    let reach = place[axis] * self.stride[axis] + tap[axis] * self.dilation[axis];
-                    let cell = reach.checked_sub(self.pad[axis][0]).filter(|&cell| cell < self.plane[axis]);
-                    cell_at = cell_at.zip(cell).map(|(at, cell)| at + cell * strides[axis]);
-                }
-                if let Some(cell) = cell_at {
-                    visit(place_at, tap_at, cell);
-                }
-                tap_at += 1;
-            });
-            place_at += 1;
+    /// The flat position of the cell under a tap; `None` in padding.
+    fn cell(&self, place: &[usize], tap: &[usize]) -> Option<usize> {
+        let mut at = 0;
+        for (axis, &extent) in self.plane.iter().enumerate() {
+            let reach = place[axis] * self.stride[axis] + tap[axis] * self.dilation[axis];
+            at = at * extent + reach.checked_sub(self.pad[axis][0]).filter(|&cell| cell < extent)?;
+        }
+        Some(at)
+    }
+}
+
+/// Calls `visit` with the flat position of each index of `outer`, and with those of `inner` that have a cell together with it.
+fn for_each_list(
+    outer: &[usize],
+    inner: &[usize],
+    cell: impl Fn(&[usize], &[usize]) -> Option<usize>,
+    mut visit: impl FnMut(usize, &[[usize; 2]]),
+) {
+    let (mut list, mut outer_at) = (Vec::new(), 0);
+    for_each_index(outer, |outer| {
+        list.clear();
+        let mut inner_at = 0;
+        for_each_index(inner, |inner| {
+            list.extend(cell(outer, inner).map(|cell| [inner_at, cell]));
+            inner_at += 1;
         });
-    }
+        visit(outer_at, &list);
+        outer_at += 1;
+    });
 }

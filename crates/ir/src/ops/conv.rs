@@ -94,26 +94,23 @@ impl Operator for Conv {
             dilation: &self.dilation,
             pad: &self.pad,
         };
-        let taps_of_places = windows.taps_of_places();
-        let (x_plane, kernel) = (windows.plane.iter().product::<usize>(), windows.kernel.iter().product::<usize>());
-        let zero = f64::from(self.zero);
-        let mut out = Vec::with_capacity(shape.elements());
-        for image in 0..shape[0] {
-            for channel in 0..shape[1] {
+        let [plane, x_plane, kernel] =
+            [windows.places, windows.plane, windows.kernel].map(|of| of.iter().product::<usize>());
+        let (channels, zero) = (shape[1], f64::from(self.zero));
+        let mut out = vec![0.0; shape.elements()];
+        windows.for_each_place(|place, taps| {
+            for at in 0..shape[0] * channels {
+                let (image, channel) = (at / channels, at % channels);
                 let first = image * x.shape()[1] + channel / group_out * group_in;
-                for taps in &taps_of_places {
-                    let mut sum = 0.0;
-                    for input in 0..group_in {
-                        let cells = &x_items[(first + input) * x_plane..][..x_plane];
-                        let weights = &weight_items[(channel * group_in + input) * kernel..][..kernel];
-                        taps.iter().for_each(|&[tap, cell]| sum += (cells[cell] - zero) * weights[tap]);
-                    }
-                    out.push(sum);
+                let mut sum = 0.0;
+                for input in 0..group_in {
+                    let cells = &x_items[(first + input) * x_plane..][..x_plane];
+                    let weights = &weight_items[(channel * group_in + input) * kernel..][..kernel];
+                    taps.iter().for_each(|&[tap, cell]| sum += (cells[cell] - zero) * weights[tap]);
                 }
+                out[at * plane + place] = sum;
             }
-        }
-        let plane: usize = shape[2..].iter().product::<usize>().max(1);
-        let channels = shape[1];
+        });
         self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)
     }
 

@@ -106,24 +106,22 @@ impl Operator for ConvTranspose {
             dilation: &self.dilation,
             pad: &self.pad,
         };
-        let taps_of_places = windows.taps_of_places();
-        let (out_plane, kernel) = (windows.plane.iter().product::<usize>(), windows.kernel.iter().product::<usize>());
+        let [plane, x_plane, kernel] =
+            [windows.plane, windows.places, windows.kernel].map(|of| of.iter().product::<usize>());
+        let (x_channels, channels) = (x.shape()[1], shape[1]);
         let mut out = vec![0.0; shape.elements()];
-        let mut items = x_items.iter();
-        for image in 0..x.shape()[0] {
-            for channel in 0..x.shape()[1] {
-                let first = image * shape[1] + channel / group_in.max(1) * group_out;
-                for (taps, item) in taps_of_places.iter().zip(&mut items) {
-                    for output in 0..group_out {
-                        let sums = &mut out[(first + output) * out_plane..][..out_plane];
-                        let weights = &weight_items[(channel * group_out + output) * kernel..][..kernel];
-                        taps.iter().for_each(|&[tap, cell]| sums[cell] += item * weights[tap]);
-                    }
+        windows.for_each_place(|place, taps| {
+            for at in 0..shape[0] * x_channels {
+                let (image, channel) = (at / x_channels, at % x_channels);
+                let first = image * channels + channel / group_in.max(1) * group_out;
+                let item = x_items[at * x_plane + place];
+                for output in 0..group_out {
+                    let sums = &mut out[(first + output) * plane..][..plane];
+                    let weights = &weight_items[(channel * group_out + output) * kernel..][..kernel];
+                    taps.iter().for_each(|&[tap, cell]| sums[cell] += item * weights[tap]);
                 }
             }
-        }
-        let plane: usize = shape[2..].iter().product::<usize>().max(1);
-        let channels = shape[1];
+        });
         self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)
     }
 

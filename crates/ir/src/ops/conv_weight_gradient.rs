@@ -76,23 +76,22 @@ impl Operator for ConvWeightGradient {
             dilation: &self.dilation,
             pad: &self.pad,
         };
-        let places_of_taps = windows.places_of_taps();
-        let (x_plane, dy_plane) = (windows.plane.iter().product::<usize>(), windows.places.iter().product::<usize>());
-        let mut out = Vec::with_capacity(shape.elements());
-        for channel in 0..shape[0] {
-            for input in 0..shape[1] {
+        let [dy_plane, x_plane, kernel] =
+            [windows.places, windows.plane, windows.kernel].map(|of| of.iter().product::<usize>());
+        let mut out = vec![0.0; shape.elements()];
+        windows.for_each_tap(|tap, places| {
+            for at in 0..shape[0] * shape[1] {
+                let (channel, input) = (at / shape[1], at % shape[1]);
                 let x_channel = channel / group_out * shape[1] + input;
-                for places in &places_of_taps {
-                    let mut sum = 0.0;
-                    for image in 0..dy.shape()[0] {
-                        let cells = &x_items[(image * x.shape()[1] + x_channel) * x_plane..][..x_plane];
-                        let gradients = &dy_items[(image * shape[0] + channel) * dy_plane..][..dy_plane];
-                        places.iter().for_each(|&[place, cell]| sum += cells[cell] * gradients[place]);
-                    }
-                    out.push(sum);
+                let mut sum = 0.0;
+                for image in 0..dy.shape()[0] {
+                    let cells = &x_items[(image * x.shape()[1] + x_channel) * x_plane..][..x_plane];
+                    let gradients = &dy_items[(image * shape[0] + channel) * dy_plane..][..dy_plane];
+                    places.iter().for_each(|&[place, cell]| sum += cells[cell] * gradients[place]);
                 }
+                out[at * kernel + tap] = sum;
             }
-        }
+        });
         one(from_f64(shape, x.dtype(), out))
     }
 
