@@ -17,7 +17,8 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Whether the kernels are compiled for AVX-512. `--cfg without_avx512` halves the build for a processor without it.
+    /// Whether the kernels are compiled for AVX-512. `--cfg without_avx512` leaves them out of tests on a processor without it.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) const HAS_AVX512: bool = cfg!(not(without_avx512));
 
     /// The most capable ISA of this processor.
