@@ -22,7 +22,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 DTYPES = {"f32": (np.float32, TensorProto.FLOAT), "i64": (np.int64, TensorProto.INT64), "i32": (np.int32, TensorProto.INT32),
-          "u8": (np.uint8, TensorProto.UINT8), "i8": (np.int8, TensorProto.INT8), "bool": (np.bool_, TensorProto.BOOL)}
+          "u8": (np.uint8, TensorProto.UINT8), "i8": (np.int8, TensorProto.INT8), "bool": (np.bool_, TensorProto.BOOL),
+          "f64": (np.float64, TensorProto.DOUBLE), "f16": (np.float16, TensorProto.FLOAT16),
+          "u16": (np.uint16, TensorProto.UINT16), "i16": (np.int16, TensorProto.INT16)}
 OPSET = 20
 
 
@@ -57,8 +59,8 @@ class Case:
 
     def values(self, random):
         def draw(shape, dtype):
-            if dtype == "f32":
-                return random.standard_normal(shape).astype(np.float32)
+            if dtype in ("f32", "f64", "f16"):
+                return random.standard_normal(shape).astype(DTYPES[dtype][0])
             return random.integers(1, 2 if dtype == "bool" else 50, shape).astype(DTYPES[dtype][0])
         return {name: draw(shape, dtype) for name, shape, dtype in self.inputs}
 
@@ -121,14 +123,118 @@ def binary(draw):
 
 
 def cast(draw):
-    source, target = draw.of("f32", "i64", "i32", "u8", "bool"), draw.of("f32", "i64", "i32", "u8", "bool")
+    common, rare = ("f32", "i64", "i32", "u8", "bool"), ("f64", "f16", "i8", "u16", "i16")
+    source, target = (draw.of(*common, draw.of(*rare)) for _ in range(2))
     shape = draw.shape()
     case = Case(words("Cast", source, target, shape))
     x = case.input("x", shape, source)
-    if source == "f32" and target == "u8":
+    if source in ("f32", "f64", "f16") and target in ("u8", "u16"):
         # The conversion of negative numbers is undefined.
         x = case.node("Abs", [x], ["positive"])
     case.node("Cast", [x], to=DTYPES[target][1])
+    return case
+
+
+def select(draw):
+    op = draw.of("Where", "Where", "Clip", "Mod", "Equal", "Less", "GreaterOrEqual")
+    shape = draw.shape()
+    part = lambda: draw.of(shape, shape, [extent if draw.of(True, False) else 1 for extent in shape])
+    match op:
+        case "Where":
+            dtype, shapes = draw.of("f32", "f32", "i64", "i32", "u8"), [part(), part(), part()]
+            case = Case(words(op, dtype, *shapes))
+            case.node(op, [case.input(name, own, kind) for name, own, kind in zip("cxz", shapes, ["bool", dtype, dtype])])
+        case "Clip":
+            dtype = draw.of("f32", "i64", "i32", "u8")
+            case = Case(words(op, dtype, shape))
+            bounds = [case.constant(name, DTYPES[dtype][0](bound)) for name, bound in (("a", 1), ("b", 6))]
+            case.node(op, [case.input("x", shape, dtype)] + bounds)
+        case _:
+            dtype, other = draw.of("i64", "i32", "f32" if op != "Mod" else "i64"), part()
+            case = Case(words(op, dtype, shape, other))
+            case.node(op, [case.input("x", shape, dtype), case.input("z", other, dtype)])
+    return case
+
+
+def rearrangement(draw):
+    op, block = draw.of("DepthToSpace", "SpaceToDepth"), draw.of(2, 2, 3, 4)
+    batch, channels, height, width = draw.image()
+    if op == "DepthToSpace":
+        shape = [batch, -(-channels // (block * block)) * block * block, -(-height // block), -(-width // block)]
+    else:
+        shape = [batch, channels, -(-height // block) * block, -(-width // block) * block]
+    more = {"mode": draw.of("DCR", "CRD")} if op == "DepthToSpace" else {}
+    case = Case(words(op, shape, "by", block, *more.values()))
+    case.node(op, [case.input("x", shape)], blocksize=block, **more)
+    return case
+
+
+def quantization(draw):
+    op, shape = draw.of("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), draw.shape()
+    dtype = "u8" if op == "DynamicQuantizeLinear" else draw.of("u8", "i8")
+    case = Case(words(op, dtype, shape))
+    if op == "DynamicQuantizeLinear":
+        case.node(op, [case.input("x", shape)], ("y", "s", "z"))
+        return case
+    # Scales for each element of the axis, or one.
+    axis = draw.of(None, int(draw.random.integers(len(shape))))
+    case.name += f" axis {axis}"
+    scale = np.abs(draw.weights(*([] if axis is None else [shape[axis]]))) + np.float32(0.02)
+    inputs = [case.input("x", shape, "f32" if op == "QuantizeLinear" else dtype), case.constant("s", scale),
+              case.constant("z", np.full(np.shape(scale), 3, DTYPES[dtype][0]))]
+    case.node(op, inputs, **({} if axis is None else {"axis": axis}))
+    return case
+
+
+def integers(draw):
+    """Products and convolutions of bytes."""
+    op = draw.of("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")
+    left, right = "u8", draw.of("i8", "i8", "u8")
+    number = lambda name, value, dtype: case.constant(name, DTYPES[dtype][0](value))
+    weights = lambda *shape: draw.random.integers(0 if right == "u8" else -100, 100, shape).astype(DTYPES[right][0])
+    if "MatMul" in op:
+        m, k, n = draw.number(1, 500), draw.number(8, 2000), draw.number(1, 2000)
+        while 1e8 < m * k * n:
+            m, k, n = -(-m // 2), -(-k // 2), -(-n // 2)
+        case = Case(words(op, right, [m, k], "by", [k, n]))
+        pair = case.input("x", [m, k], left), case.constant("w", weights(k, n))
+        more = {}
+    else:
+        groups, ins, outs = draw.of(1, 1, "depthwise"), draw.number(1, 256), draw.number(1, 256)
+        if groups == "depthwise":
+            groups = outs = ins
+        kernel, stride = draw.of(1, 3, 3, 5), draw.of(1, 1, 2)
+        side = draw.number(kernel, max(kernel, min(112, int((1e8 * groups / (ins * outs * kernel**2)) ** 0.5))))
+        case = Case(words(op, right, ins, "to", outs, [kernel] * 2, "at", side, f"stride {stride} groups {groups}"))
+        pair = case.input("x", [1, ins, side, side], left), case.constant("w", weights(outs, ins // groups, kernel, kernel))
+        more = dict(strides=[stride] * 2, pads=[kernel // 2] * 4, group=groups)
+    zeros = number("xz", 7, left), number("wz", 0, right)
+    if "Integer" in op:
+        case.node(op, [*pair, *zeros], **more)
+    else:
+        case.node(op, [pair[0], number("xs", 0.02, "f32"), zeros[0], pair[1], number("ws", 0.01, "f32"), zeros[1],
+                       number("ys", 0.1, "f32"), number("yz", 100, left)], **more)
+    return case
+
+
+def sampling(draw):
+    shape, mode = draw.image(), draw.of("linear", "nearest")
+    height, width = draw.number(1, 128), draw.number(1, 128)
+    more = dict(padding_mode=draw.of("zeros", "border", "reflection"), align_corners=draw.of(0, 1))
+    case = Case(words("GridSample", mode, shape, "to", [height, width], *more.values()))
+    grid = draw.random.uniform(-1.1, 1.1, (shape[0], height, width, 2)).astype(np.float32)
+    case.node("GridSample", [case.input("x", shape), case.constant("g", grid)], mode=mode, **more)
+    return case
+
+
+def contraction(draw):
+    equation = draw.of("bhqd,bhkd->bhqk", "bhqk,bhkd->bqhd", "bqhd,bkhd->bhqk", "bij,bjk->bik", "bnd,de->bne", "bi,bj->bij",
+                       "bhwc,hkc->bhwk", "bcs,bct->bst", "ij,ij->i", "bij->bji")
+    extents = {letter: draw.number(1, 64) for letter in sorted(set(equation) & set("bchwijknqsdet"))}
+    case = Case(words("Einsum", equation, *(f"{letter}={extent}" for letter, extent in extents.items())))
+    terms = equation.split("->")[0].split(",")
+    inputs = [case.input(name, [extents[letter] for letter in term]) for name, term in zip("xz", terms)]
+    case.node("Einsum", inputs, equation=equation)
     return case
 
 
@@ -322,7 +428,7 @@ def recurrent(draw):
 
 
 FAMILIES = [unary, binary, cast, conv, transposed, pool, of_all, product, reduction, arg, softmax, normalization, resize, transpose,
-            movement, gather, recurrent]
+            movement, gather, recurrent, select, rearrangement, quantization, integers, sampling, contraction]
 
 
 def difference(got, want):

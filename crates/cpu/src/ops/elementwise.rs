@@ -167,11 +167,8 @@ impl Elementwise {
             ElementwiseFn::Select if dtype.size().0 <= 4 => Class::I32,
             ElementwiseFn::Select => Class::I64,
             ElementwiseFn::Cast(to) if dtype.is_float() || to.is_float() => {
-                if is_single(dtype) {
-                    Class::F32
-                } else {
-                    Class::F64
-                }
+                // Of the numbers that `f32` does not hold, those of `i32` are rounded once if they become `f32`.
+                if is_single(dtype) || (dtype == DType::I32 && to == DType::F32) { Class::F32 } else { Class::F64 }
             }
             ElementwiseFn::Cast(to) => {
                 if is_short(dtype) && is_short(to) {
@@ -486,61 +483,59 @@ fn run_tiles<V: Vector, W: Register>(job: &Job<'_>, cells: &mut [u8]) {
         ElementwiseFn::Binary(_) | ElementwiseFn::Compare(_) => &[dtype; 2],
         ElementwiseFn::Select => &[DType::Bool, bits(dtype), bits(dtype)],
     };
-    let (mut registers, mut result) = ([[W::ZERO; TILE]; 3], [W::ZERO; TILE]);
+    let stored = if function == ElementwiseFn::Select { bits(to) } else { to };
+    // These results are 0 or 1 as the operands are, which are the bytes of `bool`.
+    let is_flag = stored == DType::Bool
+        && size_of::<W>() == 1
+        && matches!(
+            function,
+            ElementwiseFn::Unary(Unary::Not)
+                | ElementwiseFn::Binary(Binary::And | Binary::Or | Binary::Xor | Binary::Max | Binary::Min)
+        );
+    let is_cast = matches!(function, ElementwiseFn::Cast(_));
+    let [mut buffers @ .., mut result] = [[0u64; TILE_BYTES / 8]; 4];
     let length = TILE.min(TILE_BYTES / size_of::<W>());
     for (tile, cells) in cells.chunks_mut(length * size).enumerate() {
         let (at, count) = (job.first + tile * length, cells.len() / size);
-        // One place that reads and one that writes: each has a loop for every dtype.
-        let mut sources: [&[W]; 3] = [&[]; 3];
-        for (((operand, &dtype), register), source) in operands.iter().enumerate().zip(&mut registers).zip(&mut sources)
-        {
-            *source = match job.dense::<W>(operand, dtype, at, count) {
-                Some(items) => items,
-                None => {
-                    let register = &mut register[..count];
-                    job.read::<V, W>(operand, dtype, at, register);
-                    register
-                }
-            };
-        }
-        let [x, y, z] = sources;
-        if let ElementwiseFn::Compare(compare) = function {
-            match dtype {
-                DType::U64 => {
-                    // The order of `u64` is that of `i64` with the first bit inverted.
-                    let (x, y) = (x.iter().map(|x| x.unsigned_order()), y.iter().map(|y| y.unsigned_order()));
-                    x.zip(y).zip(cells).for_each(|((x, y), cell)| *cell = u8::from(compare.eval(&x, &y)));
-                }
-                _ => write_comparison(compare, x, y, cells),
-            }
-            continue;
-        }
-        let stored = if function == ElementwiseFn::Select { bits(to) } else { to };
-        // These results are 0 or 1 as the operands are, which are the bytes of `bool`.
-        let is_flag = stored == DType::Bool
-            && size_of::<W>() == 1
-            && matches!(
-                function,
-                ElementwiseFn::Unary(Unary::Not)
-                    | ElementwiseFn::Binary(Binary::And | Binary::Or | Binary::Xor | Binary::Max | Binary::Min)
-            );
         let is_direct = (holds::<W>(stored) || is_flag) && bytemuck::try_cast_slice::<u8, W>(cells).is_ok();
-        let out: &mut [W] = match is_direct {
-            true => bytemuck::cast_slice_mut(cells),
-            false => &mut result[..count],
-        };
+        let result: &mut [W] = &mut bytemuck::cast_slice_mut(&mut result)[..count];
+        let out: &mut [W] = if is_direct { bytemuck::cast_slice_mut(cells) } else { &mut *result };
+        // One place that reads and one that writes: each has a loop for every dtype.
+        let mut dense: [Option<&[W]>; 3] = [None; 3];
+        for (((operand, &dtype), buffer), dense) in operands.iter().enumerate().zip(&mut buffers).zip(&mut dense) {
+            *dense = job.dense(operand, dtype, at, count);
+            if dense.is_none() {
+                // The operand of a conversion is its result.
+                let register: &mut [W] =
+                    if is_cast { &mut *out } else { &mut bytemuck::cast_slice_mut(buffer)[..count] };
+                job.read::<V, W>(operand, dtype, at, register);
+            }
+        }
+        let operand = |ix: usize| dense[ix].unwrap_or_else(|| &bytemuck::cast_slice(&buffers[ix])[..count]);
         match function {
-            ElementwiseFn::Cast(_) | ElementwiseFn::Compare(_) => out.copy_from_slice(x),
-            ElementwiseFn::Unary(unary) => W::unary(unary, x, out),
-            ElementwiseFn::Binary(binary) => W::binary(binary, x, y, out),
+            ElementwiseFn::Cast(_) => {
+                if let (Some(x), true) = (dense[0], is_direct) {
+                    out.copy_from_slice(x);
+                }
+            }
+            // The order of `u64` is that of `i64` with the first bit inverted.
+            ElementwiseFn::Compare(compare) if dtype == DType::U64 => {
+                let order = |ix: usize| operand(ix).iter().map(|number| number.unsigned_order());
+                let pairs = order(0).zip(order(1));
+                cells.iter_mut().zip(pairs).for_each(|(cell, (x, y))| *cell = u8::from(compare.eval(&x, &y)));
+            }
+            ElementwiseFn::Compare(compare) => write_comparison(compare, operand(0), operand(1), cells),
+            ElementwiseFn::Unary(unary) => W::unary(unary, operand(0), out),
+            ElementwiseFn::Binary(binary) => W::binary(binary, operand(0), operand(1), out),
             ElementwiseFn::Select => {
-                for (((out, &x), &y), &z) in out.iter_mut().zip(x).zip(y).zip(z) {
+                for (((out, &x), &y), &z) in out.iter_mut().zip(operand(0)).zip(operand(1)).zip(operand(2)) {
                     *out = if x == W::ZERO { z } else { y };
                 }
             }
         }
-        if !is_direct {
-            write::<V, W>(stored, &result[..count], cells);
+        if !is_direct && !matches!(function, ElementwiseFn::Compare(_)) {
+            let from = if is_cast { dense[0].unwrap_or(result) } else { result };
+            write::<V, W>(stored, from, cells);
         }
     }
 }

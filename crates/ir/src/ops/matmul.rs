@@ -1,5 +1,7 @@
 //! [`MatMul`]: matrix products.
 
+use std::iter::zip;
+
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{Shape, Tensor, broadcast};
@@ -12,9 +14,9 @@ use crate::{Backward, Gradients, ValueId};
 /// Multiplies matrices; dimensions in front of the last two broadcast.
 ///
 /// `a: [.., m, k]`, `b: [.., k, n]`, or `[.., n, k]` if `transposed`, then by the epilogue `scale: [n]`, `bias: [n]` and
-/// `residual` of the output's shape -> `[.., m, n]`, of `f32`, `f16` or `bf16` each. Or both factors of `u8` or `i8`, summed exactly: `i32`, or
-/// dequantized by the scale. Refuses: rank below 2, different `k`, batches that do not broadcast. Source: ONNX `MatMul`,
-/// `MatMulInteger`.
+/// `residual` of the output's shape -> `[.., m, n]`, of `f32`, `f16` or `bf16` each. Or both factors of `u8` or `i8`,
+/// summed exactly: `i32`, or dequantized by the scale. Refuses: rank below 2, different `k`, batches that do not broadcast.
+/// Source: ONNX `MatMul`, `MatMulInteger`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
     /// Zero point of an int8 `a`, subtracted from each element.
@@ -88,16 +90,24 @@ impl Operator for MatMul {
         let a_strides = broadcast_strides(&a.shape()[..a.shape().rank() - 2].into(), &batch);
         let b_strides = broadcast_strides(&b.shape()[..b.shape().rank() - 2].into(), &batch);
         let zero = f64::from(self.zero);
-        let (term_step, column_step) = if self.transposed { (1, k) } else { (n, 1) };
         let (a_items, b_items) = (a.to_f64(), b.to_f64());
         let mut out = Vec::with_capacity(shape.elements());
         for_each_index(&batch, |index| {
             let (a_at, b_at) = (position(index, &a_strides) * m * k, position(index, &b_strides) * k * n);
             for row in 0..m {
-                for column in 0..n {
-                    let term =
-                        |i| (a_items[a_at + row * k + i] - zero) * b_items[b_at + i * term_step + column * column_step];
-                    out.push((0..k).map(term).sum());
+                let row = &a_items[a_at + row * k..][..k];
+                if self.transposed {
+                    let dot =
+                        |column| zip(row, &b_items[b_at + column * k..]).fold(0.0, |sum, (a, b)| sum + (a - zero) * b);
+                    out.extend((0..n).map(dot));
+                    continue;
+                }
+                // Term by term over all columns, so that the right operand is read as it lies.
+                let first = out.len();
+                out.resize(first + n, 0.0);
+                for (term, a) in row.iter().enumerate() {
+                    let b_row = &b_items[b_at + term * n..][..n];
+                    zip(&mut out[first..], b_row).for_each(|(sum, b)| *sum += (a - zero) * b);
                 }
             }
         });

@@ -8,6 +8,7 @@ use super::PoolGradient;
 use super::common::{
     arity, f32_or_half, for_each_index, from_f64, one, product, stored_numbers, window_fits, window_places,
 };
+use super::pool_gradient::for_each_cell;
 use crate::axes::{Along, AxisChange, AxisMap, Window, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 use crate::{Backward, Gradients, ValueId};
@@ -99,28 +100,15 @@ impl Operator for Pool {
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let x = inputs[0];
         let shape = self.output_shape(x.shape()).expect("infer refuses what does not fit");
-        let (items, strides) = (x.to_f64(), x.shape().row_major_strides());
+        let items = x.to_f64();
         let mut out = Vec::with_capacity(shape.elements());
         for_each_index(&shape, |index| {
-            let (mut largest, mut sum, mut inside, mut padded) = (f64::NEG_INFINITY, 0.0, 0usize, 0usize);
-            for_each_index(&self.kernel, |tap| {
-                let mut at = Some(index[0] * strides[0] + index[1] * strides[1]);
-                let mut in_padding = true;
-                for axis in 0..self.kernel.len() {
-                    let reach = index[axis + 2] * self.stride[axis] + tap[axis] * self.dilation[axis];
-                    let [front, back] = self.pad[axis];
-                    let extent = x.shape()[axis + 2];
-                    in_padding &= reach < front + extent + back;
-                    let cell = reach.checked_sub(front).filter(|&cell| cell < extent);
-                    at = at.zip(cell).map(|(at, cell)| at + cell * strides[axis + 2]);
-                }
-                padded += usize::from(in_padding);
-                if let Some(at) = at {
-                    inside += 1;
-                    sum += items[at];
-                    if items[at] > largest || items[at].is_nan() {
-                        largest = items[at];
-                    }
+            let (mut largest, mut sum, mut inside) = (f64::NEG_INFINITY, 0.0, 0usize);
+            let padded = for_each_cell(self, x.shape(), index, |_, at| {
+                inside += 1;
+                sum += items[at];
+                if items[at] > largest || items[at].is_nan() {
+                    largest = items[at];
                 }
             });
             out.push(match self.kind {

@@ -34,7 +34,7 @@ impl PoolGradient {
 
 /// Calls `visit` with the number of each cell of a window that is inside the operand, in row-major order of the window,
 /// and with the position of that cell in the operand. Returns the number of cells inside the operand and its padding.
-fn for_each_cell(pool: &Pool, shape: &Shape, index: &[usize], mut visit: impl FnMut(usize, usize)) -> usize {
+pub(super) fn for_each_cell(pool: &Pool, shape: &Shape, index: &[usize], mut visit: impl FnMut(usize, usize)) -> usize {
     let strides = shape.row_major_strides();
     let (mut padded, mut number) = (0, 0);
     for_each_index(&pool.kernel, |tap| {
