@@ -191,7 +191,8 @@ def integers(draw):
     op = draw.of("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")
     left, right = "u8", draw.of("i8", "i8", "u8")
     number = lambda name, value, dtype: case.constant(name, DTYPES[dtype][0](value))
-    weights = lambda *shape: draw.random.integers(0 if right == "u8" else -100, 100, shape).astype(DTYPES[right][0])
+    zero = 128 if right == "u8" else 0
+    weights = lambda *shape: (np.clip(np.round(draw.random.standard_normal(shape) * 30), -127, 127) + zero).astype(DTYPES[right][0])
     if "MatMul" in op:
         m, k, n = draw.number(1, 500), draw.number(8, 2000), draw.number(1, 2000)
         while 1e8 < m * k * n:
@@ -208,7 +209,7 @@ def integers(draw):
         case = Case(words(op, right, ins, "to", outs, [kernel] * 2, "at", side, f"stride {stride} groups {groups}"))
         pair = case.input("x", [1, ins, side, side], left), case.constant("w", weights(outs, ins // groups, kernel, kernel))
         more = dict(strides=[stride] * 2, pads=[kernel // 2] * 4, group=groups)
-    zeros = number("xz", 7, left), number("wz", 0, right)
+    zeros = number("xz", 7, left), number("wz", zero, right)
     if "Integer" in op:
         case.node(op, [*pair, *zeros], **more)
     else:

@@ -52,8 +52,8 @@ pub use op::{Op, Operator, Refusal, Reuse, TensorType};
 pub use physical::Physical;
 pub use rewrite::{Rewrite, reorder, rewrite};
 pub use target::{
-    Call, CallInput, CallSizes, Candidate, Format, Formats, NoKernel, Pack, Packer, Query, RejectedKernel, Target,
-    UNLIMITED,
+    Call, CallInput, CallSizes, Candidate, Format, Formats, INT8_TERMS, NoKernel, Pack, Packer, Query, RejectedKernel,
+    Target, UNLIMITED,
 };
 pub use trainable::{LossForm, LossMean, LossTerm, Moving, Multipliers, Trainable};
 pub use verify::{VerifyError, verify};

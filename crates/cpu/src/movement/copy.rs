@@ -17,7 +17,7 @@ const FEW: usize = 4;
 const FEW_PAIRS: usize = 11;
 /// Rows of the result that are transposed at a time, and elements if rows are short.
 const BAND: usize = 2 * LANES;
-const BAND_ELEMENTS: usize = 1 << 12;
+const BAND_ELEMENTS: usize = 1 << 14;
 
 /// `out[out_offset + index . out_strides] = x[in_offset + index . in_strides]` for every index of `shape`. Other
 /// elements of the output are unchanged.

@@ -232,12 +232,12 @@ trait Register: bytemuck::Pod + PartialOrd {
     fn element<T: Element>(self) -> T;
     fn unary(function: Unary, x: &[Self], out: &mut [Self]);
     fn binary(function: Binary, x: &[Self], y: &[Self], out: &mut [Self]);
-    /// The limits of a truncation to integers, if registers are `f32`.
-    fn limits(_: DType) -> Option<Limits> {
+    /// The limits of a truncation to integers, if registers are floats.
+    fn limits(_: DType) -> Option<Limits<Self>> {
         None
     }
     /// Truncates between limits.
-    fn truncated(self, _: Limits) -> i32 {
+    fn truncated(self, _: Limits<Self>) -> i32 {
         0
     }
     /// A number whose signed order is the unsigned order of `self`.
@@ -329,11 +329,20 @@ integers!(i32, [I32 U32], |wide: i64| wide as i32, i64::from);
 integers!(i64, [I64 U64], |wide: i64| wide, |wide: i64| wide);
 
 macro_rules! floats {
-    ($type:ident, $dtype:ident, $of:expr, $element:expr, $from:ident $(, $truncation:item)*) => {
+    ($type:ident, $dtype:ident, $of:expr, $element:expr, $from:ident $(, $halves:item)*) => {
         impl Register for $type {
-            $($truncation)*
+            $($halves)*
             const ZERO: $type = 0.0;
             const DTYPES: &[DType] = &[DType::$dtype];
+
+            fn limits(dtype: DType) -> Option<Limits<$type>> {
+                Limits::<$type>::of(dtype)
+            }
+
+            #[inline(always)]
+            fn truncated(self, limits: Limits<$type>) -> i32 {
+                limits.truncate(self)
+            }
 
             #[inline(always)]
             fn unsigned_order(self) -> $type {
@@ -387,13 +396,6 @@ floats!(
     |wide: f64| wide as f32,
     f64::from,
     from_f32,
-    fn limits(dtype: DType) -> Option<Limits> {
-        Limits::of(dtype)
-    },
-    #[inline(always)]
-    fn truncated(self, limits: Limits) -> i32 {
-        limits.truncate(self)
-    },
     #[inline(always)]
     fn read_halves<V: Vector>(dtype: DType, from: &[u8], to: &mut [f32]) -> bool {
         match dtype {
@@ -612,40 +614,46 @@ fn write<V: Vector, W: Register>(dtype: DType, from: &[W], cells: &mut [u8]) {
     });
 }
 
-/// The numbers between which `f32` are truncated to integers of a dtype: the largest is below 2^31.
+/// The numbers between which floats of type `F` are truncated to integers of a dtype: the largest is below 2^31.
 #[derive(Clone, Copy)]
-struct Limits {
-    low: f32,
-    high: f32,
+struct Limits<F> {
+    low: F,
+    high: F,
     /// The result above `high`.
     above: i32,
 }
 
-impl Limits {
-    fn of(dtype: DType) -> Option<Limits> {
-        let limits = |low: i32, high: i32| Limits { low: low as f32, high: high as f32, above: high };
-        match dtype {
-            DType::I8 => Some(limits(i8::MIN.into(), i8::MAX.into())),
-            DType::U8 => Some(limits(0, u8::MAX.into())),
-            DType::I16 => Some(limits(i16::MIN.into(), i16::MAX.into())),
-            DType::U16 => Some(limits(0, u16::MAX.into())),
-            // The largest `f32` below 2^31.
-            DType::I32 => Some(Limits { high: 2_147_483_520.0, ..limits(i32::MIN, i32::MAX) }),
-            _ => None,
-        }
-    }
+macro_rules! limits {
+    ($float:ident, $largest:expr) => {
+        impl Limits<$float> {
+            fn of(dtype: DType) -> Option<Limits<$float>> {
+                let limits = |low: i32, high: i32| Limits { low: low as $float, high: high as $float, above: high };
+                match dtype {
+                    DType::I8 => Some(limits(i8::MIN.into(), i8::MAX.into())),
+                    DType::U8 => Some(limits(0, u8::MAX.into())),
+                    DType::I16 => Some(limits(i16::MIN.into(), i16::MAX.into())),
+                    DType::U16 => Some(limits(0, u16::MAX.into())),
+                    DType::I32 => Some(Limits { high: $largest, ..limits(i32::MIN, i32::MAX) }),
+                    _ => None,
+                }
+            }
 
-    /// As `as` converts, in a form that the compiler vectorizes.
-    #[inline(always)]
-    fn truncate(self, x: f32) -> i32 {
-        let number = if x.is_nan() { 0.0 } else { x };
-        let within = if number < self.low { self.low } else { number };
-        let within = if within > self.high { self.high } else { within };
-        // SAFETY: finite and, truncated, within `i32`.
-        let whole = unsafe { within.to_int_unchecked::<i32>() };
-        if number > self.high { self.above } else { whole }
-    }
+            /// As `as` converts, in a form that the compiler vectorizes.
+            #[inline(always)]
+            fn truncate(self, x: $float) -> i32 {
+                let number = if x.is_nan() { 0.0 } else { x };
+                let within = if number < self.low { self.low } else { number };
+                let within = if within > self.high { self.high } else { within };
+                // SAFETY: finite and, truncated, within `i32`.
+                let whole = unsafe { within.to_int_unchecked::<i32>() };
+                if number > self.high { self.above } else { whole }
+            }
+        }
+    };
 }
+// The largest numbers below 2^31 whose truncations are exact.
+limits!(f32, 2_147_483_520.0);
+limits!(f64, 2_147_483_647.0);
 
 #[inline(always)]
 fn write_comparison<W: Register>(compare: Compare, x: &[W], y: &[W], cells: &mut [u8]) {

@@ -7,13 +7,18 @@ use serde::{Deserialize, Serialize};
 use crate::conv::Window;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, elements_mut, input, product};
 use crate::movement::blocked_layout::{padded, rows_of_a_task};
-use crate::ops::pooling::check_kind;
+use crate::ops::pooling::{Fold, Largest, LargestNumber, Sum, are_finite, check_kind};
 use crate::ops::{Pool2d, Pool2dKind};
 use crate::simd::storage::{Item, with_item};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
-use crate::threads::shared_slice::for_each_chunk;
+use crate::threads::shared_slice::{StackBuffer, for_each_chunk};
+
+/// The most columns, with padding, whose folds windows share.
+const COLUMNS: usize = 256;
+/// Columns that are folded together.
+const GROUP: usize = 4;
 
 /// Slides a window over blocked `x: [batch, ceil(channels / 16), rows, columns, 16]`. The output is blocked as well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,33 +74,92 @@ impl KernelFn for PoolBlocked {
 fn run_rows<V: Vector, T: Item>(kernel: &PoolBlocked, x: &[[T; LANES]], first: usize, cells: &mut [[T; LANES]]) {
     if T::STORED.is_byte() && of_bytes::fits(&kernel.window) {
         let (x, cells): (&[u8], &mut [u8]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(cells));
-        return match T::STORED {
+        // Loops instead of a function that takes closures: only inlined code is compiled for the ISA.
+        match T::STORED {
             StorageType::I8 => {
-                for_each_row(kernel, elements(x), first, elements_mut(cells), of_bytes::run::<V, i8>);
+                for (row, cells) in rows_of(kernel, elements(x), first, elements_mut(cells)) {
+                    of_bytes::run::<V, i8>(&row, cells);
+                }
             }
-            _ => for_each_row(kernel, elements(x), first, elements_mut(cells), of_bytes::run::<V, u8>),
-        };
+            _ => {
+                for (row, cells) in rows_of(kernel, elements(x), first, elements_mut(cells)) {
+                    of_bytes::run::<V, u8>(&row, cells);
+                }
+            }
+        }
+        return;
     }
-    for_each_row(kernel, x, first, cells, |row, cells| match kernel.kind {
-        Pool2dKind::Max => row.run_max::<V>(cells),
-        _ => row.run_mean::<V>(cells),
-    });
+    let is_max = kernel.kind == Pool2dKind::Max;
+    // Windows that overlap little are read about as often as the check reads the input.
+    let are_numbers = is_max && T::STORED == StorageType::F32 && kernel.shared_columns().is_some() && {
+        let items: &[[T; LANES]] = kernel.input_of(x, first, cells.len());
+        are_finite::<V>(bytemuck::cast_slice(items))
+    };
+    for (row, cells) in rows_of(kernel, x, first, cells) {
+        match (is_max, are_numbers) {
+            (true, true) => row.run_max::<V, LargestNumber>(cells),
+            (true, false) => row.run_max::<V, Largest>(cells),
+            (false, _) => row.run_mean::<V>(cells),
+        }
+    }
 }
 
+impl PoolBlocked {
+    /// Folds for each cell of a window: fewer than one if neighboring windows share the folds of their columns.
+    pub fn folds_per_cell(&self) -> f64 {
+        let Window { kernel: [rows, taps], stride: [_, stride], .. } = self.window;
+        match self.shared_columns() {
+            Some(_) => (rows * stride + taps) as f64 / (rows * taps) as f64,
+            None => 1.0,
+        }
+    }
+
+    /// The part of the input between the first and the last row that some output cells read.
+    #[inline(always)]
+    fn input_of<'a, T>(&self, x: &'a [T], first: usize, cells: usize) -> &'a [T] {
+        let (window, [height, width]) = (&self.window, self.window.output);
+        let (last, reach) = (first + cells / width - 1, (window.kernel[0] - 1) * window.dilation[0] + 1);
+        let row = |row: usize, more: usize| {
+            let in_plane = (row % height * window.stride[0] + more).saturating_sub(window.pad[0]).min(window.input[0]);
+            (row / height * window.input[0] + in_plane) * window.input[1]
+        };
+        &x[row(first, 0)..row(last, reach)]
+    }
+
+    /// The columns that the windows of an output row read, with padding, if they share the folds of these columns' rows: that
+    /// takes fewer operations if windows overlap.
+    fn shared_columns(&self) -> Option<usize> {
+        let Window { kernel: [rows, taps], stride: [_, stride], dilation: [_, dilation], .. } = self.window;
+        let [input, outputs] = [self.window.input[1], self.window.output[1]];
+        let read = outputs.checked_sub(1)? * stride + (taps - 1) * dilation + 1;
+        let columns = read.max(self.window.pad[1] + input);
+        (rows * stride + taps < rows * taps && columns <= COLUMNS).then_some(columns)
+    }
+}
+
+/// A fold, or its mean over a number of cells. A function instead of a closure, which would not be inlined.
 #[inline(always)]
-fn for_each_row<T>(
-    kernel: &PoolBlocked,
-    x: &[[T; LANES]],
+fn mean<V: Vector>(fold: V, count: Option<usize>) -> V {
+    match count {
+        Some(count) => fold.div(V::splat(count as f32)),
+        None => fold,
+    }
+}
+
+/// Each output row, with its cells.
+#[inline(always)]
+fn rows_of<'a, T>(
+    kernel: &'a PoolBlocked,
+    x: &'a [[T; LANES]],
     first: usize,
-    cells: &mut [[T; LANES]],
-    run: impl Fn(&Row<T>, &mut [[T; LANES]]),
-) {
+    cells: &'a mut [[T; LANES]],
+) -> impl Iterator<Item = (Row<'a, T>, &'a mut [[T; LANES]])> {
     let [rows, columns] = kernel.window.output;
     let input_plane = kernel.window.input_plane();
-    for (ix, cells) in cells.chunks_exact_mut(columns).enumerate() {
+    cells.chunks_exact_mut(columns).enumerate().map(move |(ix, cells)| {
         let (plane, oy) = ((first + ix) / rows, (first + ix) % rows);
-        run(&Row { kernel, x: &x[plane * input_plane..][..input_plane], oy }, cells);
-    }
+        (Row { kernel, x: &x[plane * input_plane..][..input_plane], oy }, cells)
+    })
 }
 
 /// One output row; `x` is the plane that it reads.
@@ -107,57 +171,123 @@ struct Row<'a, T> {
 
 impl<T: Item> Row<'_, T> {
     #[inline(always)]
-    fn run_max<V: Vector>(&self, cells: &mut [[T; LANES]]) {
-        self.fold::<V>(f32::NEG_INFINITY, cells, V::max_or_nan, |fold, _| fold);
+    fn run_max<V: Vector, F: Fold>(&self, cells: &mut [[T; LANES]]) {
+        self.fold::<V, F>(cells, &|_| None);
     }
 
     #[inline(always)]
     fn run_mean<V: Vector>(&self, cells: &mut [[T; LANES]]) {
         let count = self.counts();
-        self.fold::<V>(0.0, cells, V::add, |fold, ox| fold.div(V::splat(count(ox) as f32)));
+        self.fold::<V, Sum>(cells, &|ox| Some(count(ox)));
     }
 
-    /// Folds windows and turns each fold, with its column, into a result.
+    /// Folds windows; divides each fold by the count at its column, if there are counts.
     #[inline(always)]
-    fn fold<V: Vector>(
-        &self,
-        start: f32,
-        cells: &mut [[T; LANES]],
-        take: impl Fn(V, V) -> V + Copy,
-        finish: impl Fn(V, usize) -> V,
-    ) {
+    fn fold<V: Vector, F: Fold>(&self, cells: &mut [[T; LANES]], count: &impl Fn(usize) -> Option<usize>) {
         let window = &self.kernel.window;
         if let [cell] = cells
             && window.dilation[1] == 1
         {
-            return T::write(finish(self.fold_pixel(V::splat(start), take), 0), cell);
+            return T::write(mean(self.fold_pixel::<V, F>(), count(0)), cell);
         }
+        let columns = self.kernel.shared_columns();
         match V::ISA {
-            Isa::Avx512 => self.fold_tiles::<V, 14>(start, cells, take, finish),
-            Isa::Avx2 | Isa::Neon => self.fold_tiles::<V, 6>(start, cells, take, finish),
-            Isa::Portable => self.fold_tiles::<V, 2>(start, cells, take, finish),
+            Isa::Avx512 => self.fold_row::<V, F, 14>(columns, cells, count),
+            Isa::Avx2 | Isa::Neon => self.fold_row::<V, F, 6>(columns, cells, count),
+            Isa::Portable => self.fold_row::<V, F, 2>(columns, cells, count),
         }
     }
 
     /// `N` neighboring windows in registers.
     #[inline(always)]
-    fn fold_tiles<V: Vector, const N: usize>(
+    fn fold_row<V: Vector, F: Fold, const N: usize>(
         &self,
-        start: f32,
+        columns: Option<usize>,
         cells: &mut [[T; LANES]],
-        take: impl Fn(V, V) -> V,
-        finish: impl Fn(V, usize) -> V,
+        count: &impl Fn(usize) -> Option<usize>,
+    ) {
+        match columns {
+            Some(columns) => self.fold_columns::<V, F, N>(columns, cells, count),
+            None => self.fold_tiles::<V, F, N>(cells, count),
+        }
+    }
+
+    /// First the rows of the window for each column, then the columns of each window.
+    #[inline(always)]
+    fn fold_columns<V: Vector, F: Fold, const N: usize>(
+        &self,
+        columns: usize,
+        cells: &mut [[T; LANES]],
+        count: &impl Fn(usize) -> Option<usize>,
+    ) {
+        let Window { stride: [_, stride], kernel: [_, taps], dilation: [_, dilation], pad, input, .. } =
+            self.kernel.window;
+        let mut buffer = StackBuffer::<{ COLUMNS * LANES }>::new();
+        let columns = buffer.zeros(columns * LANES).as_chunks_mut::<LANES>().0;
+        let (front, columns_of_input) = columns.split_at_mut(pad[1]);
+        let (inner, behind) = columns_of_input.split_at_mut(input[1]);
+        [front, behind].into_iter().for_each(|padding| padding.fill([F::START; LANES]));
+        let (groups, rest) = inner.as_chunks_mut::<GROUP>();
+        let first = groups.len() * GROUP;
+        for (group, columns) in groups.iter_mut().enumerate() {
+            let mut folds = [V::splat(F::START); GROUP];
+            for row in self.rows() {
+                let items: &[[T; LANES]; GROUP] = row[group * GROUP..].first_chunk().expect("rows have the width");
+                for (fold, item) in folds.iter_mut().zip(items) {
+                    *fold = F::lanes(*fold, T::read(item));
+                }
+            }
+            for (fold, column) in folds.into_iter().zip(columns) {
+                fold.write(column);
+            }
+        }
+        for (at, column) in rest.iter_mut().enumerate() {
+            let mut fold = V::splat(F::START);
+            for row in self.rows() {
+                fold = F::lanes(fold, T::read(&row[first + at]));
+            }
+            fold.write(column);
+        }
+        let (whole, rest) = cells.as_chunks_mut::<N>();
+        let last = whole.len() * N;
+        for (tile, cells) in whole.iter_mut().enumerate() {
+            let mut folds = [V::splat(F::START); N];
+            for tap in 0..taps {
+                let columns = &columns[tile * N * stride + tap * dilation..];
+                for (at, fold) in folds.iter_mut().enumerate() {
+                    *fold = F::lanes(*fold, V::read(&columns[at * stride]));
+                }
+            }
+            for (at, (fold, cell)) in folds.into_iter().zip(cells).enumerate() {
+                T::write(mean(fold, count(tile * N + at)), cell);
+            }
+        }
+        for (at, cell) in rest.iter_mut().enumerate() {
+            let mut fold = V::splat(F::START);
+            for column in columns[(last + at) * stride..].iter().step_by(dilation).take(taps) {
+                fold = F::lanes(fold, V::read(column));
+            }
+            T::write(mean(fold, count(last + at)), cell);
+        }
+    }
+
+    /// All cells of each window.
+    #[inline(always)]
+    fn fold_tiles<V: Vector, F: Fold, const N: usize>(
+        &self,
+        cells: &mut [[T; LANES]],
+        count: &impl Fn(usize) -> Option<usize>,
     ) {
         let window = &self.kernel.window;
         for (ix, cells) in cells.chunks_mut(N).enumerate() {
-            let mut folds = [V::splat(start); N];
+            let mut folds = [V::splat(F::START); N];
             for row in self.rows() {
                 for kx in 0..window.kernel[1] {
                     // Columns before the image wrap around and are out of bounds like those after it.
                     let base = (ix * N * window.stride[1] + kx * window.dilation[1]).wrapping_sub(window.pad[1]);
                     for (at, fold) in folds.iter_mut().enumerate() {
                         if let Some(item) = row.get(base.wrapping_add(at * window.stride[1])) {
-                            *fold = take(*fold, T::read(item));
+                            *fold = F::lanes(*fold, T::read(item));
                         }
                     }
                 }
@@ -165,7 +295,7 @@ impl<T: Item> Row<'_, T> {
             // A loop over the constant `N`, so that folds in registers have no run-time index.
             for (at, fold) in folds.iter().enumerate() {
                 if let Some(cell) = cells.get_mut(at) {
-                    T::write(finish(*fold, ix * N + at), cell);
+                    T::write(mean(*fold, count(ix * N + at)), cell);
                 }
             }
         }
@@ -173,24 +303,24 @@ impl<T: Item> Row<'_, T> {
 
     /// One window, as in global pooling, with four independent folds.
     #[inline(always)]
-    fn fold_pixel<V: Vector>(&self, start: V, take: impl Fn(V, V) -> V) -> V {
+    fn fold_pixel<V: Vector, F: Fold>(&self) -> V {
         let window = &self.kernel.window;
         let taps = window.taps_inside(1, 0);
-        let mut folds = [start; 4];
+        let mut folds = [V::splat(F::START); 4];
         if !taps.is_empty() {
             for row in self.rows() {
                 let (fours, rest) = row[taps.start - window.pad[1]..taps.end - window.pad[1]].as_chunks::<4>();
                 for four in fours {
                     for (fold, item) in folds.iter_mut().zip(four) {
-                        *fold = take(*fold, T::read(item));
+                        *fold = F::lanes(*fold, T::read(item));
                     }
                 }
                 for item in rest {
-                    folds[0] = take(folds[0], T::read(item));
+                    folds[0] = F::lanes(folds[0], T::read(item));
                 }
             }
         }
-        take(take(folds[0], folds[1]), take(folds[2], folds[3]))
+        F::lanes(F::lanes(folds[0], folds[1]), F::lanes(folds[2], folds[3]))
     }
 
     /// The cells that count for the mean of the window at each output column.

@@ -6,6 +6,7 @@ use types::{DType, Element};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
 use crate::movement::axes::{Axes, Axis, RANK};
 use crate::ops::elementwise::with_element;
+use crate::simd::math;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
@@ -398,6 +399,29 @@ impl Step {
     }
 }
 
+/// The sum of the exponentials of distances to a maximum, which is an `f32`.
+#[inline(always)]
+fn sum_of_exponentials<V: Vector>(items: &[f32], top: f64) -> f64 {
+    let (top, mut partial) = (V::splat(top as f32), [0.0; PARTIAL]);
+    for items in items.chunks(LANES) {
+        // Lanes without an element add nothing.
+        let terms = math::exp_or_zero(V::read_part(items, f32::NEG_INFINITY).sub(top)).to_array();
+        partial.iter_mut().zip(terms).for_each(|(sum, term)| *sum += f64::from(term));
+    }
+    Step::Sum.join_all(partial)
+}
+
+/// `sums[i] += e^(items[i] - tops[i])`; maxima are `f32`.
+#[inline(always)]
+fn add_exponentials<V: Vector>(sums: &mut [f64], items: &[f32], tops: &[f64]) {
+    for ((sums, items), tops) in sums.chunks_mut(LANES).zip(items.chunks(LANES)).zip(tops.chunks(LANES)) {
+        let mut lane_tops = [0.0; LANES];
+        lane_tops.iter_mut().zip(tops).for_each(|(lane, &top)| *lane = top as f32);
+        let terms = math::exp_or_zero(V::read_part(items, 0.0).sub(V::read(&lane_tops))).to_array();
+        sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += f64::from(term));
+    }
+}
+
 impl<'a> Job<'a> {
     fn new(kernel: &'a Reduce, x: &'a [u8]) -> Job<'a> {
         let (mut kept, mut reduced) = (Axes::NONE, Axes::NONE);
@@ -475,13 +499,14 @@ impl<'a> Job<'a> {
                 }
                 continue;
             }
-            // Short rows that lie one after the other are read several at a time. A row's maximum in `f32` is computed by vectors.
+            // Short rows that lie one after the other are read several at a time. A row's maximum in `f32`, and its
+            // exponentials, are computed by vectors.
             let is_f32 = self.kernel.dtype == DType::F32;
             let (length, is_dense) = match across {
                 true => (count, !is_f32 && window.stride == count),
                 false => (window.extent, window.stride == 1 && inner.stride == window.extent),
             };
-            let has_vectors = is_f32 && step.is_extreme() && LANES <= length;
+            let has_vectors = is_f32 && (step.is_extreme() || matches!(step, Step::Exp)) && LANES <= length;
             let is_together = is_dense
                 && length <= SHORT
                 && !has_vectors
@@ -526,6 +551,10 @@ impl<'a> Job<'a> {
                 if across {
                     for turn in 0..window.extent {
                         let start = start + turn * window.stride;
+                        if let (Step::Exp, Some(items)) = (step, self.numbers.get(start..start + count)) {
+                            add_exponentials::<V>(sums, items, tops);
+                            continue;
+                        }
                         if is_f32 {
                             step.add(sums, &self.x.as_chunks::<4>().0[start..start + count], tops);
                             continue;
@@ -613,9 +642,15 @@ impl<'a> Job<'a> {
             Step::Square => each!(sum, x => sum + x * x),
             Step::Abs => each!(sum, x => sum + x.abs()),
             Step::Product => each!(sum, x => sum * x),
-            Step::Exp => rows!(items => for lane in 0..tops.len() {
-                all[lane] += (f64::from(items[lane]) - tops[lane]).exp();
-            }),
+            Step::Exp => {
+                let mut lane_tops = [0.0; LANES];
+                lane_tops.iter_mut().zip(tops).for_each(|(lane, &top)| *lane = top as f32);
+                let top = V::read(&lane_tops);
+                rows!(items => {
+                    let terms = math::exp_or_zero(V::read(items).sub(top)).to_array();
+                    all.iter_mut().zip(terms).for_each(|(sum, term)| *sum += f64::from(term));
+                });
+            }
             Step::Max | Step::Min => unreachable!("they were computed in `f32`"),
         }
     }
@@ -628,6 +663,12 @@ impl<'a> Job<'a> {
             && let Some(items) = self.numbers.get(start..start + axis.extent)
         {
             return f64::from(extreme_of_row::<V>(items, matches!(step, Step::Min)));
+        }
+        if let Step::Exp = step
+            && axis.stride == 1
+            && let Some(items) = self.numbers.get(start..start + axis.extent)
+        {
+            return sum_of_exponentials::<V>(items, top);
         }
         if self.kernel.dtype == DType::F32 && axis.stride == 1 {
             let (items, _) = self.x.as_chunks::<4>();

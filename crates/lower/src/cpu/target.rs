@@ -1,7 +1,10 @@
 //! [`CpuTarget`]: the candidates of CPU kernels.
 
 use cpu::{Isa, Kernel, Level, PackedConv, Sizes};
-use ir::{CallSizes, Candidate, Formats, Graph, NoKernel, Node, NodeId, Op, Query, Target, ValueId, weight_operand};
+use ir::{
+    CallSizes, Candidate, Formats, Graph, INT8_TERMS, NoKernel, Node, NodeId, Op, Query, Target, ValueId,
+    weight_operand,
+};
 use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, WeightFormat};
 
@@ -185,8 +188,8 @@ fn multiplies_int8(graph: &Graph, node: &Node) -> bool {
     let (a, b) = (graph.ty(node.inputs[0]), graph.value(node.inputs[1]));
     // A given int8 operand must be a constant; a float one is made of a constant.
     let is_constant = b.ty.dtype == DType::F32 || (b.ty.dtype == DType::I8 && b.tensor().is_some());
-    let fits = b.ty.shape.rank() == 2 && b.ty.shape[0] <= blocked::INT8_TERMS_MAX;
-    fits && b.ty.shape[0].is_multiple_of(4) && is_constant && a.dtype != DType::I8
+    let fits = b.ty.shape.rank() == 2 && b.ty.shape[0].next_multiple_of(INT8_TERMS) <= blocked::INT8_TERMS_MAX;
+    fits && is_constant && a.dtype != DType::I8
 }
 
 /// Whether the kernel of an int8 product can add an int8 residual to its results.

@@ -273,7 +273,12 @@ impl Workload {
             }
             Kernel::PoolBlocked(kernel) => {
                 let family = if kernel.kind == Pool2dKind::Max { "max of blocks" } else { "mean of blocks" };
-                (family, depthwise(kernel.batch, kernel.channels, &kernel.window))
+                let mut amounts = depthwise(kernel.batch, kernel.channels, &kernel.window);
+                amounts
+                    .iter_mut()
+                    .filter(|(name, _)| *name == "products")
+                    .for_each(|(_, amount)| *amount *= kernel.folds_per_cell());
+                (family, amounts)
             }
             Kernel::Pool2d(kernel) => {
                 let family = if kernel.kind == Pool2dKind::Max { "max of rows" } else { "mean of rows" };

@@ -1,7 +1,7 @@
 //! Matrix products and convolutions of dequantized values as products of int8 values.
 
-use ir::ops::{Binary, Cast, Conv, Epilogue, MatMul, Slice, Unary};
-use ir::{Graph, Node, NodeId, Op, Rewrite, ValueId};
+use ir::ops::{Binary, Cast, Conv, Epilogue, MatMul, Pad, PadMode, Slice, Unary};
+use ir::{Graph, INT8_TERMS, Node, NodeId, Op, Operator, Rewrite, ValueId};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Shape, Tensor};
@@ -40,6 +40,45 @@ pub(super) fn sums_of_numbers(context: &mut Rewrite, graph: &Graph, node: &Node)
     sum.map(|sum| smallvec![sum])
 }
 
+/// An operand of a product of matrices, padded along an axis with terms of zero to whole groups of [`INT8_TERMS`].
+fn padded(context: &mut Rewrite, node: &Node, x: ValueId, axis_from_end: usize) -> Option<ValueId> {
+    let value = context.new.value(x);
+    let shape = &value.ty.shape;
+    let axis = shape.rank() - axis_from_end;
+    let more = shape[axis].next_multiple_of(INT8_TERMS) - shape[axis];
+    if more == 0 {
+        return Some(x);
+    }
+    let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0; 2], shape.rank());
+    pad[axis][1] = more as isize;
+    let pad = Pad { mode: PadMode::Constant(0.0), pad };
+    match value.tensor() {
+        Some(tensor) => {
+            let (name, tensor) = (value.name.clone(), pad.eval(&[tensor]).swap_remove(0));
+            Some(context.new.add_weight(&name, tensor))
+        }
+        None => context.add(pad, &[x], &node.scope.child("padded")).ok(),
+    }
+}
+
+/// The operands of a product, padded if it is one of matrices.
+fn padded_operands(context: &mut Rewrite, node: &Node, [a, b]: [ValueId; 2]) -> Option<SmallVec<[ValueId; 4]>> {
+    match node.op {
+        Op::MatMul(_) => Some(smallvec![padded(context, node, a, 1)?, padded(context, node, b, 2)?]),
+        _ => Some(smallvec![a, b]),
+    }
+}
+
+/// A product of int8 matrices whose terms have a kernel only once they are padded.
+pub(super) fn product_of_padded(context: &mut Rewrite, node: &Node) -> Option<SmallVec<[ValueId; 1]>> {
+    let given = [0, 1].map(|ix| context.value(node.inputs[ix]));
+    let operands = padded_operands(context, node, given)?;
+    if operands[..] == given {
+        return None;
+    }
+    Some(smallvec![context.add(node.op.clone(), &operands, &node.scope).ok()?])
+}
+
 /// A product of dequantized values as an int8 product with a scale.
 pub(super) fn product_of_bytes(
     context: &mut Rewrite,
@@ -72,7 +111,9 @@ pub(super) fn product_of_bytes(
     let name = &graph.value(node.inputs[1]).name;
     let weight = context.new.add_weight(name, weight);
     let scale = context.new.add_weight(&format!("{}.scale", node.scope), Tensor::vector(scales));
-    let mut operands: SmallVec<[ValueId; 4]> = smallvec![context.value(x.q), weight, scale];
+    let factors = [context.value(x.q), weight];
+    let mut operands = padded_operands(context, node, factors)?;
+    operands.push(scale);
     operands.extend(node.inputs[2..].iter().map(|&old| context.value(old)));
     Some(smallvec![context.add(op, &operands, &node.scope).ok()?])
 }
@@ -138,7 +179,8 @@ pub(super) fn sum_as_number(
     if graph.ty(product).dtype != DType::I32 || moved.is_some_and(|moved| graph.ty(moved).shape[..] != [columns]) {
         return None;
     }
-    let mut operands: SmallVec<[ValueId; 4]> = sums.inputs.iter().map(|&old| context.value(old)).collect();
+    let factors = [0, 1].map(|ix| context.value(sums.inputs[ix]));
+    let mut operands = padded_operands(context, sums, factors)?;
     let name = format!("{}.scale", node.scope);
     operands.push(context.new.add_constant(&name, Tensor::full(Shape::from([columns]), 1.0f32)));
     if let Some(moved) = moved {

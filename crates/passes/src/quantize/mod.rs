@@ -27,7 +27,7 @@ use types::{DType, Map};
 pub use self::match_qdq::match_qdq;
 
 use self::dequantized::{Dequantized, unsigned};
-use self::int8_products::{product_of_bytes, sum_as_number, sums_of_numbers};
+use self::int8_products::{product_of_bytes, product_of_padded, sum_as_number, sums_of_numbers};
 use self::match_qdq::moved_as_bytes;
 use self::simplify_chains::shortened;
 use crate::fuse::pointwise::{fuse_pointwise, is_pointwise};
@@ -56,7 +56,10 @@ pub fn lower_quantized(graph: &Graph, target: &dyn Target) -> Graph {
     let multiplied = rewrite(&graph, |context, id| {
         let node = graph.node(id);
         if graph.ty(node.outputs[0]).dtype == DType::I32 && matches!(node.op, Op::MatMul(_)) {
-            return if fits(&graph, id) { None } else { sums_of_numbers(context, &graph, node) };
+            return match fits(&graph, id) {
+                true => product_of_padded(context, node),
+                false => sums_of_numbers(context, &graph, node),
+            };
         }
         sum_as_number(context, &uses, id, fits).or_else(|| product_of_bytes(context, &graph, id, fits))
     });

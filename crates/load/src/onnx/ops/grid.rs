@@ -1,7 +1,7 @@
 //! Images sampled at the positions of a grid, in two or three spatial dimensions.
 
 use ir::{Refusal, ops};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape};
 
@@ -60,13 +60,23 @@ pub(super) enum OutsideMode {
 
 /// Images from which cells are gathered.
 pub(super) struct Sampler {
-    /// `[n * cells, c]`: a row per cell of each image.
-    table: Operand,
-    /// The first row of the image of each position, as `i64` that broadcasts to the positions.
+    table: Table,
+    /// The first row or element of the image of each position, as `i64` that broadcasts to the positions.
     starts: Operand,
     extents: SmallVec<[usize; 3]>,
     outside: OutsideMode,
 }
+
+/// Where cells are.
+enum Table {
+    /// `[n * cells, c]`: a row per cell of each image; with zeros outside, a row of zeros behind these `count` ones.
+    Rows { rows: Operand, count: usize },
+    /// `[n * c * cells]`, if few cells are read: `channels` has the distance of each channel's first cell, `[c]`.
+    Elements { elements: Operand, channels: Operand },
+}
+
+/// Cells of an image for each one that is read from which on they are not collected in rows.
+const CELLS_OF_FEW: usize = 4;
 
 /// One cell along an axis for each position, and its weight.
 #[derive(Clone, Copy)]
@@ -107,7 +117,8 @@ pub(super) fn sample(node: &mut ImportedNode) -> NodeResult {
     };
     let places: Shape = grid_shape[..rank - 1].into();
     let batch = node.positions(shape[0], 0, places.rank())?;
-    let sampler = Sampler::new(node, x, batch, outside)?;
+    let cells_read = [places.elements(), mode.taps_of_axis().pow(spatial as u32)];
+    let sampler = Sampler::new(node, x, batch, outside, cells_read)?;
     let mut taps = Vec::new();
     for axis in 0..spatial {
         let part = ops::Slice::range(&grid_shape, rank - 1, spatial - 1 - axis, 1);
@@ -122,21 +133,35 @@ pub(super) fn sample(node: &mut ImportedNode) -> NodeResult {
 }
 
 impl Sampler {
-    /// Images `x: [n, c, ..]`, and for each position the index of its image.
+    /// Images `x: [n, c, ..]`, and for each of some positions the index of its image and `taps`.
     pub(super) fn new(
         node: &mut ImportedNode,
         x: Operand,
         picture: Operand,
         outside: OutsideMode,
+        [positions, taps]: [usize; 2],
     ) -> Result<Sampler, Refusal> {
         let shape = node.shape(x);
         let extents: SmallVec<[usize; 3]> = shape[2..].into();
         let (cells, channels) = (extents.iter().product::<usize>(), shape[1]);
-        let table = node.reshape(x, Shape::from([shape[0], channels, cells]))?;
-        let table = node.transpose(table, &[0, 2, 1])?;
-        let table = node.reshape(table, Shape::from([shape[0] * cells, channels]))?;
-        let width = node.number(cells as f64, DType::I64);
-        let starts = node.binary(Binary::Mul, picture, width)?;
+        let count = shape[0] * cells;
+        let read = positions.saturating_mul(taps).saturating_mul(CELLS_OF_FEW);
+        let (table, step) = if read <= count {
+            let elements = node.reshape(x, Shape::from([count * channels]))?;
+            let channels_at = node.constant_of(Shape::from([channels]), |channel| (channel * cells) as i64)?;
+            (Table::Elements { elements, channels: channels_at }, cells * channels)
+        } else {
+            let rows = node.reshape(x, Shape::from([shape[0], channels, cells]))?;
+            let rows = node.transpose(rows, &[0, 2, 1])?;
+            let mut rows = node.reshape(rows, Shape::from([count, channels]))?;
+            if outside == OutsideMode::Zeros {
+                let pad = smallvec![[0, 1], [0, 0]];
+                rows = node.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &[rows])?;
+            }
+            (Table::Rows { rows, count }, cells)
+        };
+        let step = node.number(step as f64, DType::I64);
+        let starts = node.binary(Binary::Mul, picture, step)?;
         Ok(Sampler { table, starts, extents, outside })
     }
 
@@ -233,20 +258,37 @@ impl Sampler {
         }
         let flat = node.flat_index(&indices, &self.extents)?;
         let flat = node.binary(Binary::Add, flat, self.starts)?;
-        let flat = node.expand(flat, places.clone())?;
-        let mut y = node.rows(self.table, flat)?;
+        let mut flat = node.expand(flat, places.clone())?;
         let mut spread = places.clone();
         spread.push(1);
+        let zero = node.number(0.0, DType::F32);
+        let mut y = match self.table {
+            Table::Rows { rows, count } => {
+                if let Some(inside) = inside.take() {
+                    // Outside, zero times the row of zeros: a weight may be NaN there.
+                    let empty = node.number(count as f64, DType::I64);
+                    flat = node.select(inside, flat, empty)?;
+                    weight = weight.map(|weight| node.select(inside, weight, zero)).transpose()?;
+                }
+                node.rows(rows, flat)?
+            }
+            Table::Elements { elements, channels } => {
+                let flat = node.reshape(flat, spread.clone())?;
+                let flat = node.binary(Binary::Add, flat, channels)?;
+                node.rows(elements, flat)?
+            }
+        };
         if let Some(weight) = weight {
             let weight = node.reshape(weight, spread.clone())?;
             y = node.binary(Binary::Mul, y, weight)?;
         }
-        if let Some(inside) = inside {
-            let inside = node.reshape(inside, spread)?;
-            let zero = node.number(0.0, DType::F32);
-            y = node.select(inside, y, zero)?;
+        match inside {
+            Some(inside) => {
+                let inside = node.reshape(inside, spread)?;
+                node.select(inside, y, zero)
+            }
+            None => Ok(y),
         }
-        Ok(y)
     }
 }
 
@@ -259,6 +301,15 @@ pub(super) enum Mode {
 }
 
 impl Mode {
+    /// The number of [`Mode::taps`].
+    pub(super) fn taps_of_axis(self) -> usize {
+        match self {
+            Mode::Nearest => 1,
+            Mode::Linear => 2,
+            Mode::Cubic => 4,
+        }
+    }
+
     /// The cells along an axis that contribute to a coordinate.
     pub(super) fn taps(self, node: &mut ImportedNode, at: Operand) -> Result<Vec<Tap>, Refusal> {
         if let Mode::Nearest = self {
