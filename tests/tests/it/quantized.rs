@@ -228,13 +228,17 @@ fn concatenation_and_pooling_stay_int8() {
 
 #[test]
 fn dynamically_quantized_operands_use_int8_products() {
+    [300, 301].into_iter().for_each(dynamically_quantized);
+}
+
+fn dynamically_quantized(terms: usize) {
     let mut graph = Graph::new("dynamic");
     let mut random = Random::new(8);
-    let x = graph.add_input("x", DType::U8, Shape::from([5, 300]));
+    let x = graph.add_input("x", DType::U8, Shape::from([5, terms]));
     let zero = graph.add_input("zero", DType::U8, Shape::scalar());
-    let weight = Tensor::from_fn(Shape::from([300, 21]), |_| random.bits() as i8);
+    let weight = Tensor::from_fn(Shape::from([terms, 21]), |_| random.bits() as i8);
     let items = weight.to_f64();
-    let sums: Vec<f64> = (0..21).map(|column| (0..300).map(|row| items[row * 21 + column]).sum()).collect();
+    let sums: Vec<f64> = (0..21).map(|column| (0..terms).map(|row| items[row * 21 + column]).sum()).collect();
     let weight = graph.add_weight("weight", weight);
     let sums = graph.add_constant("sums", Tensor::vector(sums).cast(DType::I32));
     let mut add = |op: Op, inputs: &[ValueId], name: &str| graph.add1(op, inputs, Scope::new(name)).unwrap();
@@ -244,7 +248,8 @@ fn dynamically_quantized_operands_use_int8_products() {
     let exact = add(Binary(Function2::Sub).into(), &[product, moved], "exact");
     let y = add(Cast { to: DType::F32 }.into(), &[exact], "y");
     graph.set_outputs(vec![("y".into(), y)]);
-    let x = [Tensor::from_fn(Shape::from([5, 300]), |_| random.bits() as u8), Tensor::scalar(131.0f64).cast(DType::U8)];
+    let x =
+        [Tensor::from_fn(Shape::from([5, terms]), |_| random.bits() as u8), Tensor::scalar(131.0f64).cast(DType::U8)];
     let (found, compiled) = compiled(graph.clone());
     assert_eq!(int8_products(&found), 1);
     assert!(
@@ -256,6 +261,27 @@ fn dynamically_quantized_operands_use_int8_products() {
     let got = open(&compiled, 2).run_tensors(&x).expect("the inputs fit");
     let want = evaluate(&graph, &x).expect("it is computed");
     assert_eq!(difference(&got[0], &want[0], 1e-6, 1.0), None);
+}
+
+#[test]
+fn products_of_any_depth_are_exact_int8_products() {
+    let mut random = Random::new(18);
+    for terms in [1, 3, 4, 37, 302] {
+        let mut graph = Graph::new("depth");
+        let x = graph.add_input("x", DType::U8, Shape::from([2, 5, terms]));
+        let weight = Tensor::from_fn(Shape::from([terms, 21]), |_| random.bits() as i8);
+        let weight = graph.add_weight("weight", weight);
+        let product = MatMul { zero: 3, ..MatMul::default() };
+        let sums = graph.add1(product.into(), &[x, weight], Scope::new("product")).expect("the types fit");
+        let y = graph.add1(Cast { to: DType::F32 }.into(), &[sums], Scope::new("y")).expect("the types fit");
+        graph.set_outputs(vec![("y".into(), y), ("sums".into(), sums)]);
+        let x = [Tensor::from_fn(Shape::from([2, 5, terms]), |_| random.bits() as u8)];
+        let (found, compiled) = compiled(graph.clone());
+        assert!(1 <= int8_products(&found), "{terms} terms");
+        let got = open(&compiled, 2).run_tensors(&x).expect("the input fits");
+        let want = evaluate(&graph, &x).expect("it is computed");
+        assert_eq!((&got[0], &got[1]), (&want[0], &want[1]), "{terms} terms");
+    }
 }
 
 #[test]

@@ -256,3 +256,30 @@ fn grid_of_indices_is_read_by_its_ranges() {
     let graph = onnx::load(&model.write(), None, &Options::default()).expect("it loads");
     assert!(graph.nodes().iter().any(|(_, node)| matches!(node.op, ir::Op::Insert(_))));
 }
+
+#[test]
+fn few_samples_are_those_of_a_dense_grid() {
+    // An infinite cell shows whether it is multiplied by 0 for positions outside.
+    let mut cells = crate::attention::numbers(&[2, 3, 9, 8], 5).as_slice::<f32>().expect("they are f32").to_vec();
+    cells[0] = f32::INFINITY;
+    let images = floats(&[2, 3, 9, 8], &cells);
+    let position = [[0.3, -0.9], [-1.3, 1.2]];
+    let sampled = |[height, width]: [usize; 2], mode: &'static str, padding: &'static str| {
+        let items: Vec<f32> = position.iter().flat_map(|own| own.repeat(height * width)).collect();
+        let grid = floats(&[2, height, width, 2], &items);
+        let attributes = [("mode", Attr::Text(mode)), ("padding_mode", Attr::Text(padding))];
+        let sample = node("GridSample", &["x", "grid"], &["y"], &attributes);
+        crate::attention::results(sample, &[("x", images.clone()), ("grid", grid)], &[], &["y"]).swap_remove(0).to_f64()
+    };
+    for mode in ["linear", "nearest", "cubic"] {
+        for padding in ["zeros", "border", "reflection"] {
+            let (few, many) = (sampled([1, 1], mode, padding), sampled([9, 8], mode, padding));
+            assert!(few.iter().any(|number| number.is_finite()));
+            for (at, few) in few.iter().enumerate() {
+                let many = many[at * 72];
+                let is_same = (few - many).abs() < 1e-6 || few == &many || (few.is_nan() && many.is_nan());
+                assert!(is_same, "{mode}, {padding}, result {at}: {few} instead of {many}");
+            }
+        }
+    }
+}
