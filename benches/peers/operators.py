@@ -33,6 +33,8 @@ class Case:
 
     def __init__(self, name):
         self.name, self.inputs, self.constants, self.nodes, self.outputs = name, [], [], [], []
+        # The largest difference, relative to the largest magnitude of an output.
+        self.tolerance = 1e-4
 
     def input(self, name, shape, dtype="f32"):
         self.inputs.append((name, list(shape), dtype))
@@ -210,6 +212,8 @@ def integers(draw):
         pair = case.input("x", [1, ins, side, side], left), case.constant("w", weights(outs, ins // groups, kernel, kernel))
         more = dict(strides=[stride] * 2, pads=[kernel // 2] * 4, group=groups)
     zeros = number("xz", 7, left), number("wz", zero, right)
+    # A result near the middle of two integers may become either.
+    case.tolerance = 0.02 if "QLinear" in op else 0.0
     if "Integer" in op:
         case.node(op, [*pair, *zeros], **more)
     else:
@@ -510,6 +514,8 @@ def main():
                     failures.append((case.name, found))
                 else:
                     rows.append((*found, family.__name__, index, case.name))
+                    if case.tolerance < found[3]:
+                        failures.append((case.name, f"differs by {found[3]:.1e}"))
                 print(f"\r{family.__name__} {index + 1}/{options.count}   ", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     timed = sorted((row for row in rows if 20 < max(row[1], row[2])), reverse=True)
@@ -522,7 +528,7 @@ def main():
         print(f"  {row[3]:8.1e}  {row[4]}-{row[5]}: {row[6]}")
     for name, failure in failures:
         print(f"failed: {name}: {failure}")
-    return 1 if failures or any(1e-4 < row[3] for row in rows) else 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -91,6 +91,13 @@ fn period(shape: &[usize], strides: &[usize]) -> Option<usize> {
     (axis == 0 || (repeats && period <= TILE)).then_some(period)
 }
 
+/// Elements after which an operand repeats in any order within them, such as a bias per channel of small planes: the innermost
+/// extents of which it moves along the outermost. `None` if they exceed a register.
+fn pattern(shape: &[usize], strides: &[usize]) -> Option<usize> {
+    let first = shape.iter().zip(strides).position(|(&extent, &stride)| stride != 0 && extent != 1)?;
+    Some(shape[first..].iter().product()).filter(|&elements| elements <= TILE)
+}
+
 /// The positions of an operand's elements in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Access {
@@ -103,6 +110,8 @@ enum Access {
     /// This many elements again and again; a vector holds a whole number of copies. Only pipes read the operand, so its
     /// register is one vector.
     Vector(usize),
+    /// This many elements again and again, which do not lie one after the other.
+    Pattern(usize),
     /// Any other way.
     Scattered,
 }
@@ -130,7 +139,10 @@ impl Walk {
         let inputs = chain.strides.len();
         // The longest run in which every operand is dense or repeats. A short run would give short tiles: then the run is
         // the whole output, and scattered operands are collected into registers.
-        let is_regular = |walk: &Walk| !walk.access[..inputs].contains(&Access::Scattered);
+        let is_regular = |walk: &Walk| {
+            let mut access = walk.access[..inputs].iter();
+            access.all(|access| !matches!(access, Access::Pattern(_) | Access::Scattered))
+        };
         let longest = (0..=chain.shape.len()).map(|first| Walk::from_axis(chain, first)).find(is_regular);
         let is_one_pipe = pipes.iter().count() == 1 && pipes.iter().all(|pipe| pipe.together);
         // One pipe needs no registers, so that tiles may be shorter.
@@ -168,7 +180,7 @@ impl Walk {
         let (mut access, mut tile) = ([Access::Scattered; REGISTERS], 1);
         for (access, strides) in access.iter_mut().zip(&chain.strides) {
             *access = Walk::access(&chain.shape[first..], &strides[first..], run);
-            if let Access::Periodic(period) = *access {
+            if let Access::Periodic(period) | Access::Pattern(period) = *access {
                 tile = tile.max(period);
             }
         }
@@ -180,7 +192,10 @@ impl Walk {
             Some(1) => Access::Scalar,
             Some(period) if period < run => Access::Periodic(period),
             Some(_) => Access::Dense,
-            None => Access::Scattered,
+            None => match pattern(shape, strides).filter(|&elements| elements < run) {
+                Some(elements) => Access::Pattern(elements),
+                None => Access::Scattered,
+            },
         }
     }
 }
@@ -404,14 +419,20 @@ fn run_tile<V: Vector, B: Item>(
                     registers[ix * TILE..][..length].fill(number[0]);
                 }
             }
-            Access::Periodic(period) | Access::Vector(period) => {
+            Access::Periodic(period) | Access::Vector(period) | Access::Pattern(period) => {
                 let length = if let Access::Vector(_) = walk.access[ix] { LANES } else { length };
                 if filled[ix].start != start || filled[ix].length < length {
                     filled[ix] = Filled { start, length };
                     // Tiles begin at a period's start: runs, tasks and tiles are multiples of it.
                     let register = &mut registers[ix * walk.register..][..length];
                     let (first, others) = register.split_at_mut(period.min(length));
-                    storage::widen(V::ISA, stored, items(start, first.len()), first);
+                    match walk.access[ix] {
+                        // Only a run of the whole output has such an operand.
+                        Access::Pattern(_) => {
+                            collect::<V>(stored, bytes, &Axes::of(&chain.shape, strides), place.column, first);
+                        }
+                        _ => storage::widen(V::ISA, stored, items(start, first.len()), first),
+                    }
                     others.chunks_mut(period).for_each(|part| part.copy_from_slice(&first[..part.len()]));
                 }
             }
@@ -558,7 +579,7 @@ mod tests {
             let walk = Walk::new(&chain, &Pipes::of(&chain));
             (walk.axes, walk.run, walk.tile, walk.access[..strides.len()].to_vec())
         };
-        use Access::{Dense, Periodic, Scalar, Scattered, Vector};
+        use Access::{Dense, Pattern, Periodic, Scalar, Scattered, Vector};
         // A blocked image, a vector along its channels, a scalar.
         let blocked: [&[usize]; 3] = [&[1200 * 30, 400 * 30, 80, 16, 1], &[0, 16, 0, 0, 1], &[0; 5]];
         let found = walk(&[2, 3, 150, 5, 16], &blocked);
@@ -569,6 +590,9 @@ mod tests {
         // Short rows, and a column that is broadcast along them.
         let found = walk(&[50, 56], &[&[56, 1], &[1, 0]]);
         assert_eq!(found, (2, 2800, 512, vec![Dense, Scattered]));
+        // Small planes, scaled per channel.
+        let found = walk(&[50, 6, 7], &[&[42, 7, 1], &[0, 1, 0]]);
+        assert_eq!(found, (3, 2100, 504, vec![Dense, Pattern(42)]));
         // Short rows, such a column, and two operands that repeat.
         let found = walk(&[50, 4, 43], &[&[172, 43, 1], &[0, 0, 1], &[0, 43, 1], &[43, 0, 1]]);
         assert_eq!(found, (3, 8600, 344, vec![Dense, Periodic(43), Periodic(172), Scattered]));
@@ -617,6 +641,40 @@ mod tests {
                 let want = registers[registers.len() - 1];
                 let want = if result == StorageType::I8 { want.round_ties_even().clamp(-128.0, 127.0) } else { want };
                 assert_eq!(*got, want, "{program:?}, {result:?}, {ix}");
+            }
+        }
+    }
+
+    #[test]
+    fn columns_of_small_planes_are_read_at_their_positions() {
+        // More than a task, and a shorter last tile.
+        let (images, channels, plane) = (501, 6, 7);
+        for (program, stored) in [
+            (vec![Instruction::Binary(Binary::Mul, 0, 1)], StorageType::F32),
+            (vec![Instruction::Unary(Unary::Tanh, 1), Instruction::Binary(Binary::Mul, 0, 2)], StorageType::U8),
+        ] {
+            let shape = vec![images, channels, plane];
+            let strides = vec![vec![channels * plane, plane, 1], vec![0, 1, 0]];
+            let chain =
+                Chain { shape, strides, inputs: vec![StorageType::U8, stored], program, result: StorageType::F32 };
+            let x: Vec<u8> = (0..images * channels * plane).map(|ix| (ix * 7 % 251) as u8).collect();
+            let factors: Vec<f32> = (0..channels).map(|channel| channel as f32 + 1.0).collect();
+            let bytes: Vec<u8> = factors.iter().map(|&factor| factor as u8).collect();
+            let column = if stored == StorageType::U8 { &bytes[..] } else { bytemuck::cast_slice(&factors) };
+            let mut out = vec![0.0f32; x.len()];
+            chain.run(
+                Args {
+                    inputs: &[Operand::Bytes(&x), Operand::Bytes(column)],
+                    outputs: &mut [bytemuck::cast_slice_mut(&mut out)],
+                    workspace: &mut [],
+                },
+                &Pool::new(2),
+            );
+            for (ix, (&got, &x)) in out.iter().zip(&x).enumerate() {
+                let factor = factors[ix / plane % channels];
+                let factor = if stored == StorageType::U8 { factor.tanh() } else { factor };
+                let want = f32::from(x) * factor;
+                assert!((got - want).abs() <= 1e-5 * want, "{ix}: {got} instead of {want}");
             }
         }
     }

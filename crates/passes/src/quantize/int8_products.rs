@@ -63,10 +63,10 @@ fn padded(context: &mut Rewrite, node: &Node, x: ValueId, axis_from_end: usize) 
 
 /// The operands of a product, padded if it is one of matrices.
 fn padded_operands(context: &mut Rewrite, node: &Node, [a, b]: [ValueId; 2]) -> Option<SmallVec<[ValueId; 4]>> {
-    match node.op {
-        Op::MatMul(_) => Some(smallvec![padded(context, node, a, 1)?, padded(context, node, b, 2)?]),
-        _ => Some(smallvec![a, b]),
+    if !matches!(node.op, Op::MatMul(_)) {
+        return Some(smallvec![a, b]);
     }
+    Some(smallvec![padded(context, node, a, 1)?, padded(context, node, b, 2)?])
 }
 
 /// A product of int8 matrices whose terms have a kernel only once they are padded.
