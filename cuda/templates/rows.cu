@@ -51,7 +51,7 @@ __device__ void layer_norm_by_warps(const X* x, X* y, float epsilon, Finish fini
     };
     const bool is_row = row < ROWS;
     const size_t start = (size_t)(is_row ? row : 0) * COLUMNS;
-    // A division saves a register on the stack before it calls its slow path.
+    // A factor, since the slow path of a division spills a register on sm_90.
     constexpr float SHARE = 1.0f / COLUMNS;
     float items[OWN][8], sum = 0.0f, squares = 0.0f;
 #pragma unroll

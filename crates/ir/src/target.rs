@@ -84,7 +84,7 @@ impl Query {
 /// No limit for workspaces.
 pub const UNLIMITED: Bytes = Bytes(u64::MAX);
 
-/// The terms of an 8-bit integer product of matrices come in groups of this many: those of one instruction.
+/// The reduced axis of an 8-bit integer matrix product must be a multiple of this: the products that one instruction adds.
 pub const INT8_TERMS: usize = 4;
 
 /// Formats of a node's operands and result.
@@ -95,7 +95,7 @@ pub enum Formats {
     /// The result in this layout; dtypes as given.
     Layout(Layout),
     /// 8-bit integer operands: a `u8` left one and a constant `i8` right one for products. The given ones may be floats.
-    /// Matrices whose terms do not fill groups of [`INT8_TERMS`] are padded first.
+    /// A target accepts any reduced axis; passes pad it to a multiple of [`INT8_TERMS`].
     Int8Operands,
     /// An 8-bit integer result; operands as given.
     Int8Result,

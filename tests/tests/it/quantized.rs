@@ -264,9 +264,9 @@ fn dynamically_quantized(terms: usize) {
 }
 
 #[test]
-fn products_of_any_depth_are_exact_int8_products() {
+fn int8_products_of_any_depth_are_exact() {
     let mut random = Random::new(18);
-    for terms in [1, 3, 4, 37, 302] {
+    for terms in [1, 3, 4, 37, 64, 67, 302] {
         let mut graph = Graph::new("depth");
         let x = graph.add_input("x", DType::U8, Shape::from([2, 5, terms]));
         let weight = Tensor::from_fn(Shape::from([terms, 21]), |_| random.bits() as i8);
@@ -277,7 +277,8 @@ fn products_of_any_depth_are_exact_int8_products() {
         graph.set_outputs(vec![("y".into(), y), ("sums".into(), sums)]);
         let x = [Tensor::from_fn(Shape::from([2, 5, terms]), |_| random.bits() as u8)];
         let (found, compiled) = compiled(graph.clone());
-        assert!(1 <= int8_products(&found), "{terms} terms");
+        // A few terms that fill no group are sums of `f32`.
+        assert_eq!(0 < int8_products(&found), ![1, 3, 37].contains(&terms), "{terms} terms");
         let got = open(&compiled, 2).run_tensors(&x).expect("the input fits");
         let want = evaluate(&graph, &x).expect("it is computed");
         assert_eq!((&got[0], &got[1]), (&want[0], &want[1]), "{terms} terms");

@@ -101,6 +101,18 @@ impl Window {
         first.min(end)..end
     }
 
+    /// The pixels between the first and the last row of the input that `count` output rows from `first` on read. Rows are counted
+    /// over all planes.
+    #[inline(always)]
+    pub(crate) fn pixels_read(&self, first: usize, count: usize) -> Range<usize> {
+        let (height, reach) = (self.output[0], (self.kernel[0] - 1) * self.dilation[0] + 1);
+        let pixel = |row: usize, more: usize| {
+            let in_plane = (row % height * self.stride[0] + more).saturating_sub(self.pad[0]).min(self.input[0]);
+            (row / height * self.input[0] + in_plane) * self.input[1]
+        };
+        pixel(first, 0)..pixel(first + count - 1, reach)
+    }
+
     /// The input position of the kernel's tap at output `at`, if it is in the input.
     #[inline(always)]
     pub(crate) fn source(&self, axis: usize, at: usize, tap: usize) -> Option<usize> {

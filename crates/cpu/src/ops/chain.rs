@@ -91,8 +91,8 @@ fn period(shape: &[usize], strides: &[usize]) -> Option<usize> {
     (axis == 0 || (repeats && period <= TILE)).then_some(period)
 }
 
-/// Elements after which an operand repeats in any order within them, such as a bias per channel of small planes: the innermost
-/// extents of which it moves along the outermost. `None` if they exceed a register.
+/// Length of the pattern that a broadcast operand repeats at any strides, such as a bias per channel of small planes: the
+/// elements of all extents from the outermost one with a stride on. `None` if they exceed a register.
 fn pattern(shape: &[usize], strides: &[usize]) -> Option<usize> {
     let first = shape.iter().zip(strides).position(|(&extent, &stride)| stride != 0 && extent != 1)?;
     Some(shape[first..].iter().product()).filter(|&elements| elements <= TILE)
@@ -110,7 +110,7 @@ enum Access {
     /// This many elements again and again; a vector holds a whole number of copies. Only pipes read the operand, so its
     /// register is one vector.
     Vector(usize),
-    /// This many elements again and again, which do not lie one after the other.
+    /// A pattern of this many elements that repeats and is not contiguous in memory.
     Pattern(usize),
     /// Any other way.
     Scattered,
@@ -427,7 +427,7 @@ fn run_tile<V: Vector, B: Item>(
                     let register = &mut registers[ix * walk.register..][..length];
                     let (first, others) = register.split_at_mut(period.min(length));
                     match walk.access[ix] {
-                        // Only a run of the whole output has such an operand.
+                        // Only a run over the whole output has patterns, so a tile's column is its position.
                         Access::Pattern(_) => {
                             collect::<V>(stored, bytes, &Axes::of(&chain.shape, strides), place.column, first);
                         }

@@ -167,7 +167,7 @@ impl Elementwise {
             ElementwiseFn::Select if dtype.size().0 <= 4 => Class::I32,
             ElementwiseFn::Select => Class::I64,
             ElementwiseFn::Cast(to) if dtype.is_float() || to.is_float() => {
-                // Of the numbers that `f32` does not hold, those of `i32` are rounded once if they become `f32`.
+                // `i32` to `f32` rounds once in either class.
                 if is_single(dtype) || (dtype == DType::I32 && to == DType::F32) { Class::F32 } else { Class::F64 }
             }
             ElementwiseFn::Cast(to) => {
@@ -507,7 +507,7 @@ fn run_tiles<V: Vector, W: Register>(job: &Job<'_>, cells: &mut [u8]) {
         for (((operand, &dtype), buffer), dense) in operands.iter().enumerate().zip(&mut buffers).zip(&mut dense) {
             *dense = job.dense(operand, dtype, at, count);
             if dense.is_none() {
-                // The operand of a conversion is its result.
+                // A conversion reads its operand into the result.
                 let register: &mut [W] =
                     if is_cast { &mut *out } else { &mut bytemuck::cast_slice_mut(buffer)[..count] };
                 job.read::<V, W>(operand, dtype, at, register);

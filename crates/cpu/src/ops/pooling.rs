@@ -173,7 +173,9 @@ impl Fold for Sum {
 fn run_rows<V: Vector>(kernel: &Pool2d, x: &[f32], first: usize, cells: &mut [f32]) {
     let interior = kernel.window.interior(1);
     match (kernel.kind == Pool2dKind::Max, kernel.has_columns()) {
-        (true, true) if are_finite::<V>(kernel.rows_of(x, first, cells.len())) => {
+        (true, true)
+            if are_finite::<V>(&x[kernel.window.pixels_read(first, cells.len() / kernel.window.output[1])]) =>
+        {
             return kernel.fold_columns::<V, LargestNumber>(x, first, cells);
         }
         (true, true) => return kernel.fold_columns::<V, Largest>(x, first, cells),
@@ -203,19 +205,6 @@ impl Pool2d {
     fn taps_of(&self, oy: usize) -> (usize, usize) {
         let (window, taps) = (&self.window, self.window.taps_inside(0, oy));
         ((oy * window.stride[0] + taps.start * window.dilation[0]).saturating_sub(window.pad[0]), taps.len())
-    }
-
-    /// The part of the input between the first and the last row that some output cells read.
-    #[inline(always)]
-    fn rows_of<'a>(&self, x: &'a [f32], first: usize, cells: usize) -> &'a [f32] {
-        let (window, [height, width]) = (&self.window, self.window.output);
-        let (last, reach) = (first + cells / width - 1, (window.kernel[0] - 1) * window.dilation[0] + 1);
-        let row = |row: usize, more: usize| {
-            let row_of_plane =
-                (row % height * window.stride[0] + more).saturating_sub(window.pad[0]).min(window.input[0]);
-            (row / height * window.input[0] + row_of_plane) * window.input[1]
-        };
-        &x[row(first, 0)..row(last, reach)]
     }
 
     /// Folds the cells of each output's window: first its rows for each column, then the columns.

@@ -15,7 +15,7 @@ use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{StackBuffer, for_each_chunk};
 
-/// The most columns, with padding, whose folds windows share.
+/// The most columns, padding included, of separable pooling.
 const COLUMNS: usize = 256;
 /// Columns that are folded together.
 const GROUP: usize = 4;
@@ -90,10 +90,10 @@ fn run_rows<V: Vector, T: Item>(kernel: &PoolBlocked, x: &[[T; LANES]], first: u
         return;
     }
     let is_max = kernel.kind == Pool2dKind::Max;
-    // Windows that overlap little are read about as often as the check reads the input.
+    // The check reads the input once, which pays only if windows overlap much.
     let are_numbers = is_max && T::STORED == StorageType::F32 && kernel.shared_columns().is_some() && {
-        let items: &[[T; LANES]] = kernel.input_of(x, first, cells.len());
-        are_finite::<V>(bytemuck::cast_slice(items))
+        let read = kernel.window.pixels_read(first, cells.len() / kernel.window.output[1]);
+        are_finite::<V>(bytemuck::cast_slice(&x[read]))
     };
     for (row, cells) in rows_of(kernel, x, first, cells) {
         match (is_max, are_numbers) {
@@ -105,7 +105,7 @@ fn run_rows<V: Vector, T: Item>(kernel: &PoolBlocked, x: &[[T; LANES]], first: u
 }
 
 impl PoolBlocked {
-    /// Folds for each cell of a window: fewer than one if neighboring windows share the folds of their columns.
+    /// Folds for each cell of a window: less than one if pooling is separable.
     pub fn folds_per_cell(&self) -> f64 {
         let Window { kernel: [rows, taps], stride: [_, stride], .. } = self.window;
         match self.shared_columns() {
@@ -114,20 +114,8 @@ impl PoolBlocked {
         }
     }
 
-    /// The part of the input between the first and the last row that some output cells read.
-    #[inline(always)]
-    fn input_of<'a, T>(&self, x: &'a [T], first: usize, cells: usize) -> &'a [T] {
-        let (window, [height, width]) = (&self.window, self.window.output);
-        let (last, reach) = (first + cells / width - 1, (window.kernel[0] - 1) * window.dilation[0] + 1);
-        let row = |row: usize, more: usize| {
-            let in_plane = (row % height * window.stride[0] + more).saturating_sub(window.pad[0]).min(window.input[0]);
-            (row / height * window.input[0] + in_plane) * window.input[1]
-        };
-        &x[row(first, 0)..row(last, reach)]
-    }
-
-    /// The columns that the windows of an output row read, with padding, if they share the folds of these columns' rows: that
-    /// takes fewer operations if windows overlap.
+    /// Columns that the windows of an output row read, padding included, if folding rows first takes fewer operations than
+    /// folding each window (separable pooling). `None` otherwise, or if they exceed the buffer.
     fn shared_columns(&self) -> Option<usize> {
         let Window { kernel: [rows, taps], stride: [_, stride], dilation: [_, dilation], .. } = self.window;
         let [input, outputs] = [self.window.input[1], self.window.output[1]];
@@ -137,7 +125,7 @@ impl PoolBlocked {
     }
 }
 
-/// A fold, or its mean over a number of cells. A function instead of a closure, which would not be inlined.
+/// A fold divided by a number of cells, if there is one. A closure would not be inlined, and not compiled for the ISA.
 #[inline(always)]
 fn mean<V: Vector>(fold: V, count: Option<usize>) -> V {
     match count {
@@ -212,7 +200,7 @@ impl<T: Item> Row<'_, T> {
         }
     }
 
-    /// First the rows of the window for each column, then the columns of each window.
+    /// Separable pooling: folds the rows of each column, then the columns of each window.
     #[inline(always)]
     fn fold_columns<V: Vector, F: Fold, const N: usize>(
         &self,

@@ -399,6 +399,14 @@ impl Step {
     }
 }
 
+/// Up to sixteen maxima of `f32`, as lanes.
+#[inline(always)]
+fn lanes_of<V: Vector>(tops: &[f64]) -> V {
+    let mut lanes = [0.0; LANES];
+    lanes.iter_mut().zip(tops).for_each(|(lane, &top)| *lane = top as f32);
+    V::read(&lanes)
+}
+
 /// The sum of the exponentials of distances to a maximum, which is an `f32`.
 #[inline(always)]
 fn sum_of_exponentials<V: Vector>(items: &[f32], top: f64) -> f64 {
@@ -415,9 +423,7 @@ fn sum_of_exponentials<V: Vector>(items: &[f32], top: f64) -> f64 {
 #[inline(always)]
 fn add_exponentials<V: Vector>(sums: &mut [f64], items: &[f32], tops: &[f64]) {
     for ((sums, items), tops) in sums.chunks_mut(LANES).zip(items.chunks(LANES)).zip(tops.chunks(LANES)) {
-        let mut lane_tops = [0.0; LANES];
-        lane_tops.iter_mut().zip(tops).for_each(|(lane, &top)| *lane = top as f32);
-        let terms = math::exp_or_zero(V::read_part(items, 0.0).sub(V::read(&lane_tops))).to_array();
+        let terms = math::exp_or_zero(V::read_part(items, 0.0).sub(lanes_of(tops))).to_array();
         sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += f64::from(term));
     }
 }
@@ -499,8 +505,7 @@ impl<'a> Job<'a> {
                 }
                 continue;
             }
-            // Short rows that lie one after the other are read several at a time. A row's maximum in `f32`, and its
-            // exponentials, are computed by vectors.
+            // Short contiguous rows are read several at a time. Maxima and exponentials of `f32` rows are vectorized.
             let is_f32 = self.kernel.dtype == DType::F32;
             let (length, is_dense) = match across {
                 true => (count, !is_f32 && window.stride == count),
@@ -643,9 +648,7 @@ impl<'a> Job<'a> {
             Step::Abs => each!(sum, x => sum + x.abs()),
             Step::Product => each!(sum, x => sum * x),
             Step::Exp => {
-                let mut lane_tops = [0.0; LANES];
-                lane_tops.iter_mut().zip(tops).for_each(|(lane, &top)| *lane = top as f32);
-                let top = V::read(&lane_tops);
+                let top: V = lanes_of(tops);
                 rows!(items => {
                     let terms = math::exp_or_zero(V::read(items).sub(top)).to_array();
                     all.iter_mut().zip(terms).for_each(|(sum, term)| *sum += f64::from(term));

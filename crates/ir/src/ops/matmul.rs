@@ -102,7 +102,7 @@ impl Operator for MatMul {
                     out.extend((0..n).map(dot));
                     continue;
                 }
-                // Term by term over all columns, so that the right operand is read in its order.
+                // Rows of the right operand are contiguous, columns are not.
                 let first = out.len();
                 out.resize(first + n, 0.0);
                 for (term, a) in row.iter().enumerate() {

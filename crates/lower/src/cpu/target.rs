@@ -174,6 +174,9 @@ impl CpuTarget {
     }
 }
 
+/// The least depth of an int8 product that is padded to whole groups; below, an exact `f32` product is faster.
+const PADDED_TERMS_MIN: usize = 64;
+
 /// Whether there is a kernel for the node with int8 operands. The given ones may be floats.
 fn multiplies_int8(graph: &Graph, node: &Node) -> bool {
     if let Op::Conv(conv) = &node.op {
@@ -188,8 +191,12 @@ fn multiplies_int8(graph: &Graph, node: &Node) -> bool {
     let (a, b) = (graph.ty(node.inputs[0]), graph.value(node.inputs[1]));
     // A given int8 operand must be a constant; a float one is made of a constant.
     let is_constant = b.ty.dtype == DType::F32 || (b.ty.dtype == DType::I8 && b.tensor().is_some());
-    let fits = b.ty.shape.rank() == 2 && b.ty.shape[0].next_multiple_of(INT8_TERMS) <= blocked::INT8_TERMS_MAX;
-    fits && is_constant && a.dtype != DType::I8
+    let &[terms, _] = &b.ty.shape[..] else { return false };
+    let is_worth_padding = terms.is_multiple_of(INT8_TERMS) || PADDED_TERMS_MIN <= terms;
+    is_worth_padding
+        && terms.next_multiple_of(INT8_TERMS) <= blocked::INT8_TERMS_MAX
+        && is_constant
+        && a.dtype != DType::I8
 }
 
 /// Whether the kernel of an int8 product can add an int8 residual to its results.

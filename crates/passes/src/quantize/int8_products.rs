@@ -40,7 +40,7 @@ pub(super) fn sums_of_numbers(context: &mut Rewrite, graph: &Graph, node: &Node)
     sum.map(|sum| smallvec![sum])
 }
 
-/// An operand of a product of matrices, padded along an axis with terms of zero to whole groups of [`INT8_TERMS`].
+/// An operand of a matrix product, zero-padded along the reduced axis to a multiple of [`INT8_TERMS`].
 fn padded(context: &mut Rewrite, node: &Node, x: ValueId, axis_from_end: usize) -> Option<ValueId> {
     let value = context.new.value(x);
     let shape = &value.ty.shape;
@@ -61,7 +61,7 @@ fn padded(context: &mut Rewrite, node: &Node, x: ValueId, axis_from_end: usize) 
     }
 }
 
-/// The operands of a product, padded if it is one of matrices.
+/// The operands of a product, zero-padded if it is a matrix product.
 fn padded_operands(context: &mut Rewrite, node: &Node, [a, b]: [ValueId; 2]) -> Option<SmallVec<[ValueId; 4]>> {
     if !matches!(node.op, Op::MatMul(_)) {
         return Some(smallvec![a, b]);
@@ -69,7 +69,7 @@ fn padded_operands(context: &mut Rewrite, node: &Node, [a, b]: [ValueId; 2]) -> 
     Some(smallvec![padded(context, node, a, 1)?, padded(context, node, b, 2)?])
 }
 
-/// A product of int8 matrices whose terms have a kernel only once they are padded.
+/// An int8 matrix product with padded operands. `None` if it needs no padding.
 pub(super) fn product_of_padded(context: &mut Rewrite, node: &Node) -> Option<SmallVec<[ValueId; 1]>> {
     let given = [0, 1].map(|ix| context.value(node.inputs[ix]));
     let operands = padded_operands(context, node, given)?;

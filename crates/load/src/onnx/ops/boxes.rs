@@ -88,8 +88,7 @@ pub(super) fn roi_align(node: &mut ImportedNode) -> NodeResult {
     }
     let images = node.cast(images, DType::I64)?;
     let images = node.reshape(images, Shape::from([count, 1, 1]))?;
-    let sampler =
-        Sampler::new(node, x, images, OutsideMode::Border, [places.elements(), Mode::Linear.taps_of_axis().pow(2)])?;
+    let sampler = Sampler::new(node, x, images, OutsideMode::Border, &places, Mode::Linear)?;
     let mut y = sampler.sampled(node, &taps, &places, join)?;
     if let Some(inside) = inside {
         let mut spread = places;

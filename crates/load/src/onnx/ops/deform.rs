@@ -60,8 +60,7 @@ pub(super) fn conv(node: &mut ImportedNode) -> NodeResult {
     }
     let images = node.reshape(x, Shape::from([n * parts, channels / parts, height, width]))?;
     let batch = node.positions(n * parts, 0, places.rank())?;
-    let sampler =
-        Sampler::new(node, images, batch, OutsideMode::Zeros, [places.elements(), Mode::Linear.taps_of_axis().pow(2)])?;
+    let sampler = Sampler::new(node, images, batch, OutsideMode::Zeros, &places, Mode::Linear)?;
     let mut sampled = sampler.sampled(node, &chosen, &places, Binary::Add)?;
     if let Some(mask) = node.optional(4) {
         if node.shape(mask)[..] != [n, parts * cells, out[0], out[1]] {

@@ -75,7 +75,8 @@ enum Table {
     Elements { elements: Operand, channels: Operand },
 }
 
-/// Cells of an image for each one that is read from which on they are not collected in rows.
+/// Cells are gathered element by element, without a transposed copy of the images, if the images have at least this many cells
+/// for each gathered one.
 const CELLS_OF_FEW: usize = 4;
 
 /// One cell along an axis for each position, and its weight.
@@ -117,8 +118,7 @@ pub(super) fn sample(node: &mut ImportedNode) -> NodeResult {
     };
     let places: Shape = grid_shape[..rank - 1].into();
     let batch = node.positions(shape[0], 0, places.rank())?;
-    let cells_read = [places.elements(), mode.taps_of_axis().pow(spatial as u32)];
-    let sampler = Sampler::new(node, x, batch, outside, cells_read)?;
+    let sampler = Sampler::new(node, x, batch, outside, &places, mode)?;
     let mut taps = Vec::new();
     for axis in 0..spatial {
         let part = ops::Slice::range(&grid_shape, rank - 1, spatial - 1 - axis, 1);
@@ -133,20 +133,21 @@ pub(super) fn sample(node: &mut ImportedNode) -> NodeResult {
 }
 
 impl Sampler {
-    /// Images `x: [n, c, ..]`, and for each of some positions the index of its image and `taps`.
+    /// Images `x: [n, c, ..]`, and for each of some positions the index of its image. `mode` has the number of cells that are read.
     pub(super) fn new(
         node: &mut ImportedNode,
         x: Operand,
         picture: Operand,
         outside: OutsideMode,
-        [positions, taps]: [usize; 2],
+        places: &Shape,
+        mode: Mode,
     ) -> Result<Sampler, Refusal> {
         let shape = node.shape(x);
         let extents: SmallVec<[usize; 3]> = shape[2..].into();
         let (cells, channels) = (extents.iter().product::<usize>(), shape[1]);
         let count = shape[0] * cells;
-        let read = positions.saturating_mul(taps).saturating_mul(CELLS_OF_FEW);
-        let (table, step) = if read <= count {
+        let read = mode.taps_of_axis().pow(extents.len() as u32).saturating_mul(places.elements());
+        let (table, step) = if read.saturating_mul(CELLS_OF_FEW) <= count {
             let elements = node.reshape(x, Shape::from([count * channels]))?;
             let channels_at = node.constant_of(Shape::from([channels]), |channel| (channel * cells) as i64)?;
             (Table::Elements { elements, channels: channels_at }, cells * channels)
@@ -302,7 +303,7 @@ pub(super) enum Mode {
 
 impl Mode {
     /// The number of [`Mode::taps`].
-    pub(super) fn taps_of_axis(self) -> usize {
+    fn taps_of_axis(self) -> usize {
         match self {
             Mode::Nearest => 1,
             Mode::Linear => 2,
